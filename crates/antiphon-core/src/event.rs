@@ -297,6 +297,26 @@ pub enum GroupEvent {
         /// What became of them.
         outcome: Outcome,
     },
+    /// Direct messages of one member to this one, in the order in which they were told. Each stays counted
+    /// against its sender until [`Node::told_consumed`](crate::Node::told_consumed).
+    Told(Messages),
+    /// What became of direct messages of this node. Each has one receipt.
+    TellReceipts {
+        /// For whom they were.
+        to: Incarnation,
+        /// The first of them.
+        first: Ticket,
+        /// How many, with consecutive tickets.
+        count: u64,
+        /// What became of them.
+        outcome: TellOutcome,
+    },
+    /// This member may be told more again after [`TellError::Full`]. It does not come if the member leaves
+    /// the view first.
+    TellWritable {
+        /// Which.
+        to: Incarnation,
+    },
     /// The group would take messages again after [`SendError::Full`].
     Writable,
     /// All other members have so much of an object that this node sends. Told a few times for each.
@@ -408,6 +428,31 @@ pub enum Outcome {
 
 crate::named!(Outcome, "outcome": Delivered = "delivered", NotDelivered = "not_delivered", Unknown = "unknown");
 
+/// What became of a direct message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TellOutcome {
+    /// The receiver took it, and hands it to its application unless it crashes or starts over before.
+    Delivered,
+    /// The receiver did not take it, and will not.
+    NotDelivered(Parting),
+    /// Nobody can say whether the receiver took it.
+    Unknown(Parting),
+}
+
+/// Why a direct message is not on its way any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Parting {
+    /// The receiver left the group in order.
+    Left,
+    /// A view is without the receiver, which crashed or was cut off.
+    Crashed,
+    /// The group itself removed the receiver while it was alive, for this cause: as in [`GroupView::causes`].
+    Removed(String),
+    /// This node's own membership has ended.
+    Ended,
+}
+
 /// An agreed list of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
@@ -459,6 +504,53 @@ pub enum SendError {
     /// It has a scope, and the group is not scoped.
     NotScoped,
 }
+
+/// Why a direct message was not taken. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TellError {
+    /// The handle names no group of this node, or the node left it.
+    NoSuchGroup,
+    /// The node is not a member of the group yet, or not any more until it has joined again.
+    NotMember,
+    /// This component has no majority: it may not send until it is part of the primary again.
+    NotPrimary,
+    /// The group's present view has no such other member.
+    NoSuchMember,
+    /// The receiver's application has not taken what it was told before; wait for
+    /// [`GroupEvent::TellWritable`].
+    Full,
+    /// Larger than any direct message.
+    TooLarge {
+        /// The most bytes of a payload.
+        limit: usize,
+    },
+}
+
+impl std::fmt::Display for TellError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self {
+            TellError::TooLarge { limit } => {
+                return write!(
+                    f,
+                    "the payload is larger than {limit} bytes, the most that one member may be told at once; send it in parts"
+                );
+            }
+            TellError::NoSuchGroup => "this node has not joined the group, or has left it",
+            TellError::NotMember => "this node is not a member of the group yet; wait for its first view",
+            TellError::NotPrimary => {
+                "this component has no majority of the last primary view; telling resumes when it is reunited with it"
+            }
+            TellError::NoSuchMember => "the group's present view has no such other member",
+            TellError::Full => {
+                "the receiver has not taken what it was told before; wait until it may be told more"
+            }
+        };
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for TellError {}
 
 /// The largest payload that goes through a sender's log; in a group with a smaller window, its window. A
 /// larger one is an object, of up to

@@ -10,7 +10,7 @@
 //! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs
 //!   backwards.
 //! - **commands** of the application: `join_group`, `send_block` (from its [`outbox`]), `consumed`,
-//!   `leave_group`, `leave`.
+//!   `tell`, `told_consumed`, `leave_group`, `leave`.
 //! - **outputs**, `poll_*`: after a batch of inputs and commands (all that is ready, so that frames are
 //!   full), drain [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written
 //!   to the lifelines before it leaves in a frame), then drain [`Node::poll_event`], then ask
@@ -75,6 +75,7 @@ pub use config::*;
 pub use enquiry::{Enquirer, Told};
 pub use event::*;
 pub use group::MAX_GROUP_MEMBERS;
+pub use group::direct::{MAX_TELL_BYTES, TELL_CREDIT_BYTES, TELL_OVERHEAD};
 pub use group::memory::Memory;
 pub use inspection::Inspection;
 pub use locator::{Located, Locator, LocatorCounters, MAX_LOCATED};

@@ -53,8 +53,8 @@ use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
     Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
-    LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
-    Time, WhyReport,
+    LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, TellError,
+    Ticket, Time, WhyReport,
 };
 pub use counters::Counters;
 use gate::Gate;
@@ -313,6 +313,35 @@ impl Node {
     /// before a `Resync` too: their bytes are credit again.
     pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
         self.groups.consumed(now, group, messages);
+        self.touch(now);
+    }
+
+    /// Tells one member of a group something: reliably, in the order of telling, in the group view that it is
+    /// sent in. The payload has at most [`MAX_TELL_BYTES`](crate::MAX_TELL_BYTES). A
+    /// [receipt](GroupEvent::TellReceipts) says what became of it. Tickets for one member rise by one while it
+    /// is a member; those for another one are counted apart.
+    ///
+    /// # Errors
+    /// [`TellError`]; nothing was sent.
+    pub fn tell(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        to: Incarnation,
+        payload: &[u8],
+    ) -> Result<Ticket, TellError> {
+        if !self.gate.may_tell(group, to) {
+            return Err(TellError::Full);
+        }
+        let ticket = self.groups.tell(now, group, to, payload)?;
+        self.touch(now);
+        Ok(ticket)
+    }
+
+    /// The application has taken this many more direct messages of this sender, in the order they came, those
+    /// before a `Resync` too: their bytes are credit again.
+    pub fn told_consumed(&mut self, now: Time, group: GroupHandle, from: Incarnation, messages: u64) {
+        self.groups.told_consumed(now, group, from, messages);
         self.touch(now);
     }
 
@@ -613,6 +642,9 @@ impl Node {
     fn consume_dropped(&mut self, now: Time) {
         for (group, messages) in self.gate.take_dropped() {
             self.groups.consumed(now, group, messages);
+        }
+        for (group, from, messages) in self.gate.take_dropped_tells() {
+            self.groups.told_consumed(now, group, from, messages);
         }
     }
 

@@ -334,4 +334,18 @@ bugs! {
     NumberWithoutClock,
     /// A joiner is not told the names of members that departed before it knew them.
     NamelessDeparted,
+    /// A direct message is taken in whatever view its receiver is (G44).
+    TellInAnyView,
+    /// A member that has reported to a flush still takes direct messages of the view that ends (R13, G44).
+    TellAfterWedge,
+    /// A receiver forgets at a view change how far it has come in what it was told (G44).
+    ForgetTellNumbers,
+    /// A member takes direct messages that are for another one (G44).
+    TakeTellsOfOthers,
+    /// A direct message that is sent again is delivered again (G44).
+    TakeTellsTwice,
+    /// What a receiver had not taken when a view ended is not sent again in the next one (G44).
+    LoseUnheardTells,
+    /// What was sent to a member that is not in the next view is said to be delivered (G44).
+    UnheardIsDelivered,
 }

@@ -320,6 +320,8 @@ fn tries(bug: Bug, engine: EngineKind) -> Box<dyn Iterator<Item = (&'static str,
 
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
+    ("Tell", "g44-told-while-views-change"),
+    ("Unheard", "g44-told-while-views-change"),
     ("WhoWasAhead", "joiners-beside-crashes"),
     ("NamelessDeparted", "joiners-beside-crashes"),
     ("RelayWhen", "r20-too-many-for-their-processors"),

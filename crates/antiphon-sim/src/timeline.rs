@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_core::BallotStep;
+use antiphon_core::{BallotStep, TellOutcome};
 
 use crate::trace::{Heard, Inside, ProcessId, Seen, Trace};
 
@@ -135,7 +135,7 @@ fn show(what: &Seen) -> String {
         ),
         Seen::Inside(inside) => show_inside(inside),
         Seen::Contract(text) => format!("CONTRACT {text}"),
-        Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
+        Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
         Seen::Group(group, heard) => match heard {
             Heard::View(view) => {
                 let short = |list: &[antiphon_core::wire::Incarnation]| {
@@ -156,7 +156,17 @@ fn show(what: &Seen) -> String {
                 "g{group} transitional [{}]",
                 members.iter().map(|i| i.short()).collect::<Vec<_>>().join(" ")
             ),
-            Heard::Message(_) => String::new(),
+            Heard::Message(_) | Heard::Told(_) | Heard::TellWritable(_) => String::new(),
+            Heard::TellReceipts {
+                outcome: TellOutcome::Delivered,
+                ..
+            } => String::new(),
+            Heard::TellReceipts {
+                to,
+                first,
+                count,
+                outcome,
+            } => format!("of g{group}: {count} for {} from {first}: {outcome:?}", to.short()),
             other => format!("g{group} {other:?}"),
         },
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, Subview, ViewId};
 use antiphon_core::{
-    BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError,
+    BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError, TellOutcome,
 };
 
 use crate::agenda::Micros;
@@ -227,6 +227,17 @@ pub enum Seen {
         /// Why.
         error: SendError,
     },
+    /// The application told a member of a group something: the node took it.
+    Tells {
+        /// Of which group.
+        group: GroupIndex,
+        /// Whom.
+        to: Incarnation,
+        /// The number that the node gave it.
+        ticket: u64,
+        /// A hash of its bytes.
+        payload: u64,
+    },
     /// [`antiphon_core::Event::Incarnation`].
     Incarnation(Incarnation),
     /// [`antiphon_core::Event::Forming`].
@@ -352,6 +363,21 @@ pub enum Heard {
     Transitional(Vec<Incarnation>),
     /// A message.
     Message(Delivery),
+    /// A direct message.
+    Told(Delivery),
+    /// What became of direct messages.
+    TellReceipts {
+        /// For whom they were.
+        to: Incarnation,
+        /// The first one's ticket.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// What.
+        outcome: TellOutcome,
+    },
+    /// A member may be told more.
+    TellWritable(Incarnation),
     /// The primary was lost.
     Suspended,
     /// The state held is void.

@@ -93,6 +93,17 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Which direct messages a member of a view that ends has taken in it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TellsHeard {
+        /// The rank of that member, which is not in the next view.
+        pub member: u16,
+        /// The ranks of senders, ascending, and of each the first number that this member has not taken.
+        pub heard: Vec<(u16, u64)>,
+    }
+}
+
+wire_struct! {
     /// How far the messages of a departed member were delivered.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct DepartedSender {
@@ -141,6 +152,8 @@ wire_struct! {
         /// The cut has safe messages that some participant has not delivered: nobody delivers it before all
         /// hold it.
         pub safe: bool,
+        /// Which direct messages those took that have reported and are not in the next view.
+        pub told: Vec<TellsHeard>,
     }
 }
 
@@ -179,6 +192,9 @@ wire_enum! {
             safe: bool,
             /// The decision on the next view of which it has said that it holds the cut.
             held_cut: Option<Box<Decision>>,
+            /// The ranks of those whose direct messages it has taken, ascending, and of each the first number
+            /// that it has not taken.
+            told: Vec<(u16, u64)>,
         },
         /// It is no member, and does not want to be one of the view asked about.
         Gone = 2 {
@@ -627,6 +643,35 @@ wire_enum! {
             object: u64,
             /// Of what is here.
             digest: Digest,
+        },
+        /// To one member: consecutive direct messages of the sender; with none, a mark that asks for a
+        /// `TellAck`.
+        Tell = 30 {
+            /// The group.
+            group: GroupId,
+            /// The view they are sent in.
+            view: GroupViewId,
+            /// The member that they are for; any other drops them.
+            to: Incarnation,
+            /// The number of the first one, of those between these two members.
+            first: u64,
+            /// The messages.
+            messages: Block,
+        },
+        /// To a sender of direct messages: how far the sender of this has come in them.
+        TellAck = 31 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender of this has installed.
+            view: GroupViewId,
+            /// The member that this is for; any other drops it.
+            to: Incarnation,
+            /// The first number it has not taken.
+            heard: u64,
+            /// What is between `heard` and this is missing: please send it again. Otherwise 0.
+            until: u64,
+            /// The first message its application has not consumed.
+            consumed: u64,
         },
     }
 }

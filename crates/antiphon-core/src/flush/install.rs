@@ -177,6 +177,7 @@ impl Group {
         let old_members = old.members.clone();
         membership.assembly = Assembly::new(largest);
         membership.objects.install(ctx.me, &decision);
+        let receipts = membership.direct.install(&decision, &old_members, ctx.me);
         membership.flow = Flow::Open;
         membership.held_cut = None;
         membership.reported.clear();
@@ -204,6 +205,7 @@ impl Group {
             .retain(|member, _| stays(member) && !joined(*member));
         let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
         let group = membership.id;
+        self.end_pairs_of(|member| stays(&member) && !joined(member));
         let view = self.view_event(group, &decision, transitional, Vec::new());
         let current_ballot = decision.id.node == ctx.node.id;
         let Phase::Member(membership) = &mut self.phase else {
@@ -215,6 +217,7 @@ impl Group {
         });
         let early = membership.take_early();
         self.event(ctx, view);
+        self.tell_receipts(ctx, receipts);
         self.announce(ctx);
         self.report_installed(ctx, group, id);
         let Phase::Member(membership) = &mut self.phase else {
@@ -250,6 +253,7 @@ impl Group {
 
     /// The decided view is without this member, which leaves with it.
     fn install_without_me(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        self.end_direct(ctx);
         let slow = decision.causes.iter().find(|cause| cause.incarnation == ctx.me);
         let slow = slow
             .filter(|_| self.leaving.is_none())

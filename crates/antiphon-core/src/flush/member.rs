@@ -9,6 +9,7 @@ use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 use super::asked::Asked;
 use super::{CatchUp, Flow, Lead, Promise, cut_of, id_is_possible};
 use crate::Class;
+use crate::group::direct;
 use crate::group::log::Log;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
@@ -34,6 +35,7 @@ impl Membership {
                 .map(|retained| Box::new(retained.decision.clone())),
             safe: self.stream.has_undelivered_safe(),
             held_cut: self.held_cut.clone().map(Box::new),
+            told: self.direct.heard(&self.stream.members),
         }
     }
 
@@ -51,6 +53,10 @@ impl Membership {
                 .start
                 .iter()
                 .all(|start| (1..u64::MAX / 2).contains(start));
+        let told = decision
+            .told
+            .iter()
+            .all(|told| usize::from(told.member) < old && direct::is_possible(&told.heard, old));
         let spans = decision.beyond.iter().map(|part| part.span);
         let spans = if self.stream.engine.passes_gaps() {
             spans
@@ -65,7 +71,7 @@ impl Membership {
             (cut.covers_all(&log.delivered_set()) || planted!())
                 && cut.end() <= log.next().saturating_add(MAX_CUT_AHEAD)
         });
-        shape && spans && reach && decision.from == self.stream.id
+        shape && told && spans && reach && decision.from == self.stream.id
     }
 
     /// Takes what a holder supplies, while a cut says what is missing.
@@ -283,6 +289,7 @@ impl Group {
                     decision: Some(Box::new(decision)),
                     safe: false,
                     held_cut: None,
+                    told: Vec::new(),
                 };
                 ctx.send(from, answer(standing));
             }

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing};
+use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing, TellsHeard};
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::cut_of;
 use crate::group::context::MAX_CAUSE_BYTES;
+use crate::group::direct;
 use crate::group::member::Membership;
 use crate::group::reached::Reached;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
@@ -69,6 +70,7 @@ impl Membership {
                     nulls,
                     beyond,
                     ordered,
+                    told,
                     ..
                 } if *view == mine => {
                     let members = self.stream.members.len();
@@ -84,6 +86,7 @@ impl Membership {
                                 .is_some_and(|end| end < MAX_NUMBER)
                     });
                     let spans = spans && (passes || beyond.is_empty());
+                    let possible = possible && direct::is_possible(told, members);
                     if !(shape && possible && spans) || self.stream.rank(from).is_none() {
                         misfits.push(from);
                     }
@@ -308,10 +311,22 @@ impl Membership {
         } else {
             union(&rows, &cut, survives)
         };
+        let stays = |member: &Incarnation| members.iter().any(|(other, _)| other == member);
+        let told = old.iter().enumerate().filter(|(_, member)| !stays(member));
+        // What they took they have reported, and they take no more (R13).
+        let told = told.filter_map(|(rank, member)| match reports.get(member) {
+            Some(Standing::At { told, view, .. }) if *view == self.stream.id => Some(TellsHeard {
+                member: rank as u16,
+                heard: told.clone(),
+            }),
+            _ => None,
+        });
+        let told = told.collect();
         let decision = Decision {
             beyond,
             causes,
             safe,
+            told,
             id: target,
             from: self.stream.id,
             crashed: crashed.map(|(_, member)| *member).collect(),

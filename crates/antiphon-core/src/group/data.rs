@@ -77,6 +77,8 @@ impl Membership {
             | GroupData::Offer { view, .. }
             | GroupData::Want { view, .. }
             | GroupData::Held { view, .. }
+            | GroupData::Tell { view, .. }
+            | GroupData::TellAck { view, .. }
             | GroupData::Rows { view, .. } => {
                 if view > self.stream.id {
                     self.hold_early(from, record);
@@ -257,7 +259,9 @@ impl Membership {
     pub(super) fn hold_early(&mut self, from: Incarnation, record: GroupData) {
         let bytes = match &record {
             // A mark has no messages, and is not free either.
-            GroupData::Batch { messages, .. } => charge(messages).max(BLOCK_OVERHEAD),
+            GroupData::Batch { messages, .. } | GroupData::Tell { messages, .. } => {
+                charge(messages).max(BLOCK_OVERHEAD)
+            }
             _ => BLOCK_OVERHEAD,
         };
         if self.early_bytes + bytes <= MAX_EARLY_BYTES {

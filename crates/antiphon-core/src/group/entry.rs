@@ -10,6 +10,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
 use super::Context;
 use super::context::Floor;
+use super::direct::Direct;
 use super::large::Assembly;
 use super::member::*;
 use super::object::Objects;
@@ -132,6 +133,7 @@ impl Group {
             crashed: Vec::new(),
             causes: Vec::new(),
             safe: false,
+            told: Vec::new(),
         };
         self.enter(ctx, group, decision, Past::default(), true);
         for (from, terms, nonce, first) in std::mem::take(&mut self.early_joins) {
@@ -200,6 +202,7 @@ impl Group {
             suspended: false,
             assembly: Assembly::new(largest),
             objects,
+            direct: Direct::default(),
             early: Vec::new(),
             early_bytes: 0,
             leave_at: None,

@@ -46,7 +46,8 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        let all_sent = self.queue.is_empty() && membership.objects.all_sent();
+        let all_sent =
+            self.queue.is_empty() && membership.objects.all_sent() && membership.direct.all_heard();
         if ctx.suspended || !all_sent && !waited {
             return;
         }
@@ -63,6 +64,7 @@ impl Group {
     /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent
     /// and never came back nobody will tell it (R17: each of them gets its receipt).
     pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
+        self.end_direct(ctx);
         let own = self.sent.clear().map(|(_, tickets)| (true, tickets));
         let pending = std::mem::take(&mut self.pending).into_iter();
         let sent = pending
@@ -98,6 +100,7 @@ impl Group {
         if self.leaving.is_some() {
             return false;
         }
+        self.end_direct(ctx);
         self.keep_pending(ctx.me);
         self.event(ctx, GroupEvent::Resync { cause });
         self.nonce = ctx.random.next_u64();
@@ -126,6 +129,7 @@ impl Group {
         if let Some(old) = old {
             self.keep_pending(old);
         }
+        self.end_direct(ctx);
         if matches!(self.phase, Phase::Member(_)) {
             let cause = cause.unwrap_or("the node has a new incarnation").to_owned();
             self.event(ctx, GroupEvent::Resync { cause });

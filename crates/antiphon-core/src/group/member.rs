@@ -14,6 +14,7 @@ use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupReport, Gro
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, ViewId};
 
 use super::credit::{Backlog, Credit};
+use super::direct::{Direct, Untaken};
 use super::large::{Assembly, Part};
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
@@ -82,6 +83,10 @@ pub(crate) struct Group {
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
     pub(super) backlog: Backlog,
+    /// How many direct messages were accepted, for whomever.
+    pub(super) tells: u64,
+    /// Direct messages that the application has not taken.
+    pub(super) untaken: Untaken,
     /// The application reads what it was given before this node asks for the group again.
     pub(super) unread_first: bool,
     /// Since when it wants to leave.
@@ -125,6 +130,8 @@ pub(crate) struct Membership {
     pub(crate) assembly: Assembly,
     /// Payloads beside the log, whatever the view.
     pub(crate) objects: Objects,
+    /// What members tell one other, whatever the view.
+    pub(crate) direct: Direct,
     pub(super) early: Vec<(Incarnation, GroupData)>,
     pub(super) early_bytes: usize,
     pub(super) leave_at: Option<Time>,
@@ -170,6 +177,8 @@ impl Group {
             pending: Vec::new(),
             credit: Credit::new(1),
             backlog: Backlog::default(),
+            tells: 0,
+            untaken: Untaken::default(),
             unread_first: false,
             leaving: None,
             resyncs: 0,
@@ -354,6 +363,7 @@ impl Group {
             self.refused_object = None;
             self.event(ctx, GroupEvent::Writable);
         }
+        self.tell_writable(ctx);
         self.ask_to_leave(ctx);
     }
 
@@ -418,6 +428,7 @@ impl Group {
             }
             if let Phase::Member(membership) = &mut self.phase {
                 membership.pack_objects(ctx);
+                membership.pack_direct(ctx);
             }
         }
     }
@@ -428,7 +439,8 @@ impl Group {
                 if ctx.suspended && !planted!(DeliverWhileSuspended) {
                     return;
                 }
-                let Some(record) = self.handle_object(ctx, from, record) else {
+                let record = self.handle_object(ctx, from, record);
+                let Some(record) = record.and_then(|record| self.handle_direct(ctx, from, record)) else {
                     return self.pump(ctx);
                 };
                 let Phase::Member(membership) = &mut self.phase else {
@@ -566,12 +578,14 @@ impl Group {
                 let open = matches!(membership.flow, Flow::Open);
                 let stream = open.then(|| membership.stream.next_timeout());
                 let objects = open.then(|| membership.objects.next_timeout());
+                let direct = open.then(|| membership.direct.next_timeout());
                 let leave = self.leaving.and(membership.leave_at);
                 let watch = membership.watch.map(|(at, _)| at);
                 let flow = membership.flow.next_timeout();
                 [
                     stream.flatten(),
                     objects.flatten(),
+                    direct.flatten(),
                     leave,
                     watch,
                     flow,
@@ -598,6 +612,7 @@ impl Group {
                 if matches!(membership.flow, Flow::Open) {
                     membership.stream.timeout(ctx.now, ctx.profile, ctx.effects);
                     membership.objects_timeout(ctx);
+                    membership.direct_timeout(ctx.now);
                 }
                 self.slow_timeout(ctx);
                 self.flush_timeout(ctx);

@@ -13,6 +13,7 @@
 //! | objects of each other sender (see [`super::object`]) | `max_object_bytes` |
 //! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
 //! | this member's own objects, the same way | `max_object_bytes` |
+//! | direct messages to each other member, and what came of it behind a gap (see [`super::direct`]) | `TELL_CREDIT_BYTES` each |
 //!
 //! What the application was given and has not taken is not counted here; credit bounds it to a window per
 //! sender. A member that starts over gives every sender its whole window again, so it asks for the group only
@@ -53,6 +54,8 @@ impl Group {
                 );
                 let each = self.options.max_object_bytes as usize;
                 let all = self.options.object_memory_bytes as usize;
+                held += membership.direct.bytes();
+                bound += super::direct::bound(membership.stream.members.len() - 1);
                 objects = own + others;
                 held += objects;
                 bound += own.min(each) + all.min(each.saturating_mul(membership.stream.members.len() - 1));

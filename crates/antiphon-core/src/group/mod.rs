@@ -6,6 +6,7 @@
 //! [log](log) per sender; a [stream](stream) keeps them complete, acknowledged and bounded, and an
 //! [order engine](crate::order) says what is delivered next. [`credit`] counts bytes from a sender to the
 //! applications of all members, its own included; `slow.rs` says what becomes of one that does not read.
+//! What a member tells one other goes beside all that ([`direct`]).
 //!
 //! ```text
 //!             join                    view k                        view k+1
@@ -28,6 +29,7 @@
 pub(crate) mod context;
 pub(crate) mod credit;
 mod data;
+pub(crate) mod direct;
 pub(crate) mod directory;
 pub(crate) mod entry;
 mod exit;
@@ -59,7 +61,9 @@ use self::directory::Directory;
 use self::member::{Group, Phase};
 pub(crate) use self::terms::terms_of;
 use crate::random::Random;
-use crate::{Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
+use crate::{
+    Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, TellError, Ticket, Time,
+};
 
 /// The most members of a group: each acknowledges every other's messages.
 pub const MAX_GROUP_MEMBERS: usize = 64;
@@ -410,6 +414,29 @@ impl Groups {
         self.finish();
     }
 
+    /// Tells one member of a group something.
+    pub fn tell(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        to: Incarnation,
+        payload: &[u8],
+    ) -> Result<Ticket, TellError> {
+        self.begin(now);
+        let ctx = context!(self);
+        let group = self.groups.get_mut(&group).ok_or(TellError::NoSuchGroup)?;
+        group.tell(&ctx, to, payload)
+    }
+
+    /// The application has taken this many more direct messages of this member.
+    pub fn told_consumed(&mut self, now: Time, group: GroupHandle, from: Incarnation, messages: u64) {
+        self.begin(now);
+        let mut ctx = context!(self);
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.told_consumed(&mut ctx, from, messages);
+        }
+    }
+
     /// Leaves a group in order.
     pub fn leave_group(&mut self, now: Time, handle: GroupHandle) {
         self.begin(now);
@@ -574,6 +601,8 @@ fn data_group(record: &GroupData) -> GroupId {
         | GroupData::Want { group, .. }
         | GroupData::Chunk { group, .. }
         | GroupData::Held { group, .. }
+        | GroupData::Tell { group, .. }
+        | GroupData::TellAck { group, .. }
         | GroupData::Rows { group, .. } => *group,
     }
 }

@@ -5,11 +5,15 @@
 //! it was none any more, they are dropped: what it sent has an outcome that nobody knows. What tells the
 //! application to stop is never held back.
 //!
-//! So much can wait as windows allow: nothing of it is consumed.
+//! So much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What was
+//! told as delivered while it waited here is unknown if it is dropped: who took it may have dropped it as
+//! well.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::{Event, GroupEvent, GroupHandle, Outcome};
+use antiphon_wire::Incarnation;
+
+use crate::{Event, GroupEvent, GroupHandle, Outcome, Parting, TellOutcome};
 
 /// Open unless told otherwise.
 #[derive(Debug, Default)]
@@ -18,8 +22,12 @@ pub(super) struct Gate {
     held: VecDeque<(GroupHandle, GroupEvent)>,
     /// Messages that were dropped since this was asked last: nobody will consume them.
     dropped: Vec<(GroupHandle, u64)>,
+    /// The same of direct messages, and of whom.
+    dropped_tells: Vec<(GroupHandle, Incarnation, u64)>,
     /// Groups in which something could not be sent since a view of them waits here.
     full: BTreeSet<GroupHandle>,
+    /// The same of direct messages.
+    full_tells: BTreeSet<(GroupHandle, Incarnation)>,
 }
 
 impl Gate {
@@ -29,10 +37,13 @@ impl Gate {
         if !self.closed {
             let full = std::mem::take(&mut self.full).into_iter();
             let writable = full.map(|handle| Event::Group(handle, GroupEvent::Writable));
+            let full = std::mem::take(&mut self.full_tells).into_iter();
+            let tellable = full.map(|(handle, to)| Event::Group(handle, GroupEvent::TellWritable { to }));
             let held = self.held.drain(..);
             events.extend(
                 held.map(|(handle, event)| Event::Group(handle, event))
-                    .chain(writable),
+                    .chain(writable)
+                    .chain(tellable),
             );
         }
     }
@@ -40,14 +51,27 @@ impl Gate {
     /// Whether the application may send to a group: not in a view that it has not seen. If not, it is told
     /// when it may.
     pub(super) fn may_send(&mut self, group: GroupHandle) -> bool {
-        let is_view = |(handle, event): &(GroupHandle, GroupEvent)| {
-            *handle == group && matches!(event, GroupEvent::View(_))
-        };
-        let waits = self.held.iter().any(is_view);
+        let waits = self.holds_view(group);
         if waits {
             self.full.insert(group);
         }
         !waits
+    }
+
+    /// The same of a direct message.
+    pub(super) fn may_tell(&mut self, group: GroupHandle, to: Incarnation) -> bool {
+        let waits = self.holds_view(group);
+        if waits {
+            self.full_tells.insert((group, to));
+        }
+        !waits
+    }
+
+    fn holds_view(&self, group: GroupHandle) -> bool {
+        let is_view = |(handle, event): &(GroupHandle, GroupEvent)| {
+            *handle == group && matches!(event, GroupEvent::View(_))
+        };
+        self.held.iter().any(is_view)
     }
 
     /// Something happened in a group.
@@ -57,6 +81,8 @@ impl Gate {
             | GroupEvent::View(_)
             | GroupEvent::Transitional { .. }
             | GroupEvent::Receipts { .. }
+            | GroupEvent::Told(_)
+            | GroupEvent::TellReceipts { .. }
                 if self.closed =>
             {
                 self.held.push_back((handle, event));
@@ -87,6 +113,11 @@ impl Gate {
         std::mem::take(&mut self.dropped)
     }
 
+    /// The same of direct messages, and of whom.
+    pub(super) fn take_dropped_tells(&mut self) -> Vec<(GroupHandle, Incarnation, u64)> {
+        std::mem::take(&mut self.dropped_tells)
+    }
+
     /// The group goes on without what was held back.
     fn drop_held(&mut self, group: GroupHandle, events: &mut VecDeque<Event>) {
         let (dropped, kept) = self.held.drain(..).partition(|(handle, _)| *handle == group);
@@ -95,6 +126,23 @@ impl Gate {
         for (handle, event) in dropped {
             let receipts = match event {
                 GroupEvent::Receipts { .. } => Some(event),
+                GroupEvent::TellReceipts {
+                    to,
+                    first,
+                    count,
+                    outcome: TellOutcome::Delivered,
+                } => Some(GroupEvent::TellReceipts {
+                    to,
+                    first,
+                    count,
+                    outcome: TellOutcome::Unknown(Parting::Ended),
+                }),
+                GroupEvent::TellReceipts { .. } => Some(event),
+                GroupEvent::Told(messages) => {
+                    self.dropped_tells
+                        .push((handle, messages.sender, messages.len()));
+                    None
+                }
                 GroupEvent::Messages(messages) => {
                     self.dropped.push((handle, messages.len()));
                     messages.ticket.map(|first| GroupEvent::Receipts {

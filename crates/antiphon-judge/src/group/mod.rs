@@ -21,9 +21,11 @@
 //! - those that stay in the last view with nothing under way: G13 they have delivered the same;
 //! - beside what was sent: G8 nothing else is delivered, G10 each sender delivers its own, G19, G20, G33, G34
 //!   the order of sending;
-//! - safe messages (`safe`): G24, G25, G26.
+//! - safe messages (`safe`): G24, G25, G26;
+//! - what members told one other (`direct`): G44.
 
 mod delivery;
+mod direct;
 mod order;
 mod safe;
 #[cfg(test)]
@@ -50,6 +52,8 @@ pub struct Account<M, P> {
     pub stays: Vec<Stay<M, P>>,
     /// What was sent to it, that of each sender in the order of sending.
     pub sent: Vec<Sent<M, P>>,
+    /// What its members told one other, that of each sender in the order of telling.
+    pub tells: Vec<Tell<M, P>>,
 }
 
 /// The order of a group.
@@ -79,6 +83,8 @@ pub struct Stay<M, P> {
     /// Whether it was in the last of them at the end, did not want to leave, and all that was sent had the
     /// time to arrive.
     pub rests: bool,
+    /// Whether all that its node took came to its application: not if it crashed or started over.
+    pub whole: bool,
 }
 
 /// A view, and what was delivered in it.
@@ -106,6 +112,8 @@ pub struct InView<M, P> {
     pub notice: Option<Notice<M>>,
     /// Which messages of the log came between the loss of the majority and the first sign that it is back.
     pub suspended: Vec<Range<usize>>,
+    /// What it was told by other members in it, in order.
+    pub told: Vec<Told<M, P>>,
 }
 
 /// What follows was completed by a flush among some members.
@@ -158,6 +166,55 @@ pub struct Sent<M, P> {
     /// Whether its sender must have delivered it by now: it was taken, its sender is a member still, with
     /// nothing under way, or left in order, and was not told what else became of it.
     pub owed: bool,
+}
+
+/// A direct message as its sender told it.
+#[derive(Debug, Clone)]
+pub struct Tell<M, P> {
+    /// Its sender.
+    pub sender: M,
+    /// For whom.
+    pub to: M,
+    /// What it says.
+    pub payload: P,
+    /// When the group took it.
+    pub at: Micros,
+    /// In which of the account's stays.
+    pub stay: usize,
+    /// In which of its views.
+    pub view: usize,
+    /// The receipts for it, and when they came.
+    pub fates: Vec<(Micros, Fate)>,
+    /// Whether its sender must have a receipt by now: it is a member still, with nothing under way.
+    pub owed: bool,
+}
+
+/// What a receipt says of a direct message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its receiver took it.
+    Delivered,
+    /// It did not.
+    NotDelivered,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A direct message as it was delivered.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<M, P> {
+    /// When.
+    pub at: Micros,
+    /// After how many others in this stay.
+    pub place: usize,
+    /// The view named on it.
+    pub view: Id,
+    /// The sender named on it.
+    pub sender: M,
+    /// The number named on it.
+    pub seq: u64,
+    /// What it says.
+    pub payload: P,
 }
 
 /// What a sender had seen when it sent: so many messages of one view.
@@ -243,6 +300,7 @@ pub fn judge<M: Name, P: Name>(account: &Account<M, P>, report: &mut Report) {
     delivery::check(account, &views, report);
     order::check(account, &views, report);
     safe::check(account, &views, report);
+    direct::check(account, report);
 }
 
 fn named<M, P>(group: &str, view: &InView<M, P>) -> String {

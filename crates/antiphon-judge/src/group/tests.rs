@@ -34,6 +34,7 @@ fn stay(letter: char, rests: bool, story: &'static str) -> Told {
                 log: Vec::new(),
                 notice: None,
                 suspended: Vec::new(),
+                told: Vec::new(),
             });
             continue;
         }
@@ -63,6 +64,7 @@ fn stay(letter: char, rests: bool, story: &'static str) -> Told {
         life: letter as usize,
         views,
         rests,
+        whole: true,
     }
 }
 
@@ -86,6 +88,7 @@ fn account(order: Order, stays: Vec<Told>) -> Account<char, &'static str> {
         any: false,
         sent: sent.collect(),
         stays,
+        tells: Vec::new(),
     }
 }
 
@@ -243,4 +246,59 @@ fn scopes_keep_their_order_and_nothing_else_does() {
     };
     assert_eq!(of("V1:ab a2 a1 a3"), [""; 0]);
     assert_eq!(of("V1:ab a3 a1 a2"), ["G34", "G34"]);
+}
+
+/// `a` told `b` these, by number, each with its receipt if it has one; `b` was told these in each of its views.
+fn tells(told: &[(&'static str, Option<Fate>)], heard: [&[&'static str]; 2]) -> Vec<&'static str> {
+    let mut stays = vec![stay('a', true, "V1:ab V2:ab"), stay('b', true, "V1:ab V2:ab")];
+    let mut place = 0;
+    for (view, heard) in stays[1].views.iter_mut().zip(heard) {
+        for payload in heard {
+            let (payload, named) = payload.split_once('@').unwrap_or((payload, ""));
+            view.told.push(super::Told {
+                at: 1,
+                place,
+                view: named.parse().map_or(view.id, |id| Id([id, 1, 0])),
+                sender: 'a',
+                seq: payload[1..].parse().expect("a number"),
+                payload,
+            });
+            place += 1;
+        }
+    }
+    let mut account = account(Order::Fifo, stays);
+    account.tells = told
+        .iter()
+        .map(|(payload, fate)| Tell {
+            sender: 'a',
+            to: 'b',
+            payload,
+            at: 0,
+            stay: 0,
+            view: 0,
+            fates: fate.iter().map(|fate| (2, *fate)).collect(),
+            owed: true,
+        })
+        .collect();
+    broken(&account)
+}
+
+#[test]
+fn what_a_member_tells_one_other_is_there_once_in_order_and_in_a_view_of_both() {
+    let delivered = Some(Fate::Delivered);
+    let two = [("a1", delivered), ("a2", delivered)];
+    assert!(tells(&two, [&["a1", "a2"], &[]]).is_empty());
+    assert!(tells(&two, [&["a1"], &["a2"]]).is_empty());
+    for heard in [
+        [&["a2", "a1"][..], &[][..]],
+        [&["a1", "a2"], &["a2"]],
+        [&["a1", "a2@2"], &[]],
+        [&["a1", "a2", "a3"], &[]],
+        [&["a1"], &[]],
+    ] {
+        assert!(tells(&two, heard).contains(&"G44"), "{heard:?}");
+    }
+    let said_wrongly = [("a1", Some(Fate::NotDelivered))];
+    assert!(tells(&said_wrongly, [&["a1"], &[]]).contains(&"G44"));
+    assert!(tells(&[("a1", None)], [&["a1"], &[]]).contains(&"G44"));
 }

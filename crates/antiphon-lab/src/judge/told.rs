@@ -138,6 +138,7 @@ pub(super) fn accounts<'a>(
             any: rules.any,
             stays: Vec::new(),
             sent: Vec::new(),
+            tells: Vec::new(),
         };
         for run in &trace.runs {
             let mut marks = Marks::new();
@@ -222,6 +223,7 @@ impl<'a> Reader<'_, 'a> {
                         life: self.number,
                         views: Vec::new(),
                         rests: false,
+                        whole: false,
                     });
                 }
                 let view = in_view(view, at, lineage(self.number, self.rules));
@@ -365,6 +367,7 @@ fn in_view(view: &View, at: Micros, lineage: u128) -> InView<&str, &str> {
         log: Vec::new(),
         notice: None,
         suspended: Vec::new(),
+        told: Vec::new(),
     }
 }
 

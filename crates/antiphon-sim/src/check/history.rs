@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_core::wire::{Cause, GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
-use antiphon_core::{BallotNote, GroupView, Outcome};
+use antiphon_core::{BallotNote, GroupView, Outcome, TellOutcome};
 
 use crate::agenda::Micros;
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, Inside, ProcessId, Seen, Settled, Slot, Trace};
@@ -45,6 +45,8 @@ pub struct Facts {
     pub asked_to_leave_group: Vec<(Micros, GroupIndex)>,
     /// The receipts it got.
     pub receipts: Vec<(Micros, GroupIndex, u64, Outcome)>,
+    /// The same of direct messages, and for whom they were.
+    pub tell_receipts: Vec<(Micros, GroupIndex, Incarnation, u64, TellOutcome)>,
 }
 
 /// One incarnation.
@@ -64,12 +66,16 @@ pub struct Life {
     pub stays: Vec<Stay>,
     /// What it sent, per group, in order.
     pub sends: BTreeMap<GroupIndex, Vec<Send>>,
+    /// What it told others, in order.
+    pub tells: Vec<Tell>,
     /// Where in `sends` each payload is.
     payloads: BTreeMap<(GroupIndex, u64), usize>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
     /// When it was told that it believes in its view.
     pub believed: Vec<Micros>,
+    /// Since when it does not believe in it, if it does not.
+    pub lost_belief: Option<Micros>,
     /// When its lineage gave way to which other one.
     pub gave_way: Option<(Micros, Lineage)>,
     /// When an operator had it go on alone, and from what.
@@ -108,6 +114,25 @@ pub struct Send {
     pub epoch: usize,
     /// How many messages the sender had delivered in that epoch before.
     pub after: usize,
+}
+
+/// A direct message as it was told.
+#[derive(Debug, Clone)]
+pub struct Tell {
+    /// When.
+    pub at: Micros,
+    /// Of which group.
+    pub group: GroupIndex,
+    /// To whom.
+    pub to: Incarnation,
+    /// Its ticket.
+    pub ticket: u64,
+    /// The hash of its bytes.
+    pub payload: u64,
+    /// The stay in which it was told.
+    pub stay: usize,
+    /// The epoch of that stay.
+    pub epoch: usize,
 }
 
 /// One membership of a group, from its first view on.
@@ -156,6 +181,8 @@ pub struct Epoch {
     pub times: Vec<Micros>,
     /// After how many of them the transitional notice came, and its members.
     pub transitional: Option<(usize, Vec<Incarnation>)>,
+    /// What it was told directly, and when.
+    pub told: Vec<(Micros, Delivery)>,
     /// When the primary was lost in it.
     pub suspended: Option<Micros>,
 }
@@ -222,6 +249,7 @@ impl<'a> History<'a> {
                         asked_to_leave: None,
                         asked_to_leave_group: Vec::new(),
                         receipts: Vec::new(),
+                        tell_receipts: Vec::new(),
                     },
                 );
             }
@@ -246,9 +274,11 @@ impl<'a> History<'a> {
                     views: Vec::new(),
                     stays: Vec::new(),
                     sends: BTreeMap::new(),
+                    tells: Vec::new(),
                     payloads: BTreeMap::new(),
                     expelled: None,
                     believed: Vec::new(),
+                    lost_belief: None,
                     gave_way: None,
                     recovered: Vec::new(),
                 });
@@ -296,6 +326,19 @@ impl<'a> History<'a> {
                     .receipts
                     .extend(tickets.map(|ticket| (at, *group, ticket, *outcome)));
             }
+            Seen::Group(
+                group,
+                Heard::TellReceipts {
+                    to,
+                    first,
+                    count,
+                    outcome,
+                },
+            ) => {
+                let tickets = *first..first + count;
+                let receipts = tickets.map(|ticket| (at, *group, *to, ticket, outcome.clone()));
+                facts.tell_receipts.extend(receipts);
+            }
             _ => {}
         }
         let Some(life) = life.map(|life| &mut self.lives[life]) else {
@@ -310,7 +353,11 @@ impl<'a> History<'a> {
         };
         match what {
             Seen::NodeView(view) => life.views.push((at, view.clone())),
-            Seen::Lease(true) => life.believed.push(at),
+            Seen::Lease(true) => {
+                life.believed.push(at);
+                life.lost_belief = None;
+            }
+            Seen::Lease(false) => life.lost_belief = Some(at),
             Seen::Expelled(cause) => {
                 life.expelled = Some(at);
                 life.gave_way = gave_way_to(cause).map(|into| (at, into));
@@ -345,6 +392,26 @@ impl<'a> History<'a> {
                 None => {
                     let what =
                         format!("p{process} was allowed to send to group {group} without a view of it");
+                    self.misplaced.push((at, "G3", what));
+                }
+            },
+            Seen::Tells {
+                group,
+                to,
+                ticket,
+                payload,
+            } => match open_stay(life, *group) {
+                Some(stay) => life.tells.push(Tell {
+                    at,
+                    group: *group,
+                    to: *to,
+                    ticket: *ticket,
+                    payload: *payload,
+                    stay,
+                    epoch: life.stays[stay].epochs.len() - 1,
+                }),
+                None => {
+                    let what = format!("p{process} was allowed to tell in group {group} without a view of it");
                     self.misplaced.push((at, "G3", what));
                 }
             },
@@ -482,6 +549,14 @@ fn hear(
             epoch.log.push(*message);
             epoch.times.push(at);
         }
+        Heard::Told(message) => {
+            let Some(stay) = open else {
+                let sender = message.sender.short();
+                let what = format!("{who} was told #{} by {sender} without a view", message.seq);
+                return Some((at, "G3", what));
+            };
+            life.stays[stay].epochs.last_mut()?.told.push((at, *message));
+        }
         Heard::Transitional(members) => {
             let Some(stay) = open else {
                 return Some((
@@ -515,7 +590,11 @@ fn hear(
                 life.stays[stay].end = StayEnd::Left;
             }
         }
-        Heard::Receipts { .. } | Heard::Writable | Heard::Refused(_) => {}
+        Heard::Receipts { .. }
+        | Heard::Writable
+        | Heard::TellReceipts { .. }
+        | Heard::TellWritable(_)
+        | Heard::Refused(_) => {}
     }
     None
 }
@@ -528,6 +607,7 @@ fn push_epoch(stay: &mut Stay, lineage: Lineage, at: Micros, view: &Arc<GroupVie
         log: Vec::new(),
         times: Vec::new(),
         transitional: None,
+        told: Vec::new(),
         suspended: None,
     });
 }

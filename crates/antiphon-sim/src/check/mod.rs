@@ -58,6 +58,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G36",
     "G37",
     "G42",
+    "G44",
     "R2",
     "R8",
     "R9",

@@ -691,6 +691,8 @@ fn travels(record: &GroupData) -> bool {
         GroupData::Token { .. }
         | GroupData::Pull { .. }
         | GroupData::Repair { .. }
+        | GroupData::Tell { .. }
+        | GroupData::TellAck { .. }
         | GroupData::PullOrders { .. }
         | GroupData::RepairOrders { .. }
         | GroupData::Offer { .. }

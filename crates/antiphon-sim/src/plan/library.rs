@@ -5,6 +5,7 @@ mod anyhow;
 mod bulk;
 mod crashes;
 mod cuts;
+mod direct;
 mod draws;
 mod gaps;
 mod hints;
@@ -116,6 +117,7 @@ pub const NAMES: &[&str] = &[
     "power-cut",
     "late-replay",
     "garbage",
+    "g44-told-while-views-change",
     "slow-consumer",
     "cut-a-tenth-crashes",
     "cut-flip-flop",
@@ -174,6 +176,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         draws::draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
+        direct::draw_tells(&mut plan, seed);
         if name != "default-chains" {
             witnesses::draw_witnesses(&mut plan, seed);
         }
@@ -251,6 +254,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r6-merge" | "cut-off" | "cut-flip-flop" | "cut-deaf-together"
     ) {
         draws::draw_nobody_leased(&mut plan, seed);
+    }
+    if name == "r7-answers-go-astray" {
+        direct::draw_tells(&mut plan, seed);
     }
     draws::draw_levels(&mut plan, seed);
     plan.steps.sort_by_key(|step| step.at);
@@ -398,6 +404,7 @@ impl Story<'_> {
             "group-churn" => self.group_churn(),
             "restart-at-the-same-address" => self.restart_at_the_same_address(),
             "power-cut" => self.power_cut(),
+            "g44-told-while-views-change" => self.told_while_views_change(),
             "slow-consumer" => self.slow_consumer(),
             "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),

@@ -329,6 +329,10 @@ pub struct Load {
     pub object_bytes: usize,
     /// In a hundred: safe messages.
     pub safe_percent: u32,
+    /// In a hundred: times when a member is told something besides.
+    pub tell_percent: u32,
+    /// Bytes of what it is told, at most.
+    pub tell_bytes: usize,
 }
 
 impl Default for Load {
@@ -341,6 +345,8 @@ impl Default for Load {
             object_percent: 0,
             object_bytes: 300_000,
             safe_percent: 0,
+            tell_percent: 0,
+            tell_bytes: 200,
         }
     }
 }

@@ -11,6 +11,7 @@ mod clock;
 mod inside;
 mod passing;
 mod sending;
+mod telling;
 mod timer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -563,6 +564,9 @@ impl World {
                 };
                 if let GroupEvent::Messages(messages) = event {
                     return self.hear_messages(id, group, messages);
+                }
+                if let GroupEvent::Told(messages) = event {
+                    return self.hear_told(id, group, messages);
                 }
                 if self.hear_progress(&event) {
                     return;

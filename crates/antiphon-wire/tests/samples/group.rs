@@ -3,7 +3,7 @@
 use antiphon_wire::block::{After, PIECE_BYTES, Tag};
 use antiphon_wire::group::{
     CutSpan, Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport,
-    GroupTerms, Joiner, Reach, Run, Span, Standing,
+    GroupTerms, Joiner, Reach, Run, Span, Standing, TellsHeard,
 };
 use antiphon_wire::object::{ChunkSpan, Digest, ObjectRecord};
 use antiphon_wire::record::{Control, Record};
@@ -55,6 +55,10 @@ fn decision() -> Box<Decision> {
             cause: "slow: it".to_owned(),
         }],
         safe: true,
+        told: vec![TellsHeard {
+            member: 1,
+            heard: vec![(0, 1), (2, 300)],
+        }],
     })
 }
 
@@ -84,6 +88,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         decision: Some(decision()),
         safe: true,
         held_cut: Some(decision()),
+        told: vec![(0, 1), (2, 300)],
     };
     let flush_report = |standing| GroupMessage::FlushReport {
         group,

@@ -135,6 +135,9 @@ pub(super) fn stays_of(
             }
             GroupEvent::Receipts { .. }
             | GroupEvent::Progress { .. }
+            | GroupEvent::Told(_)
+            | GroupEvent::TellReceipts { .. }
+            | GroupEvent::TellWritable { .. }
             | GroupEvent::Writable
             | GroupEvent::Refused { .. } => {}
         }

@@ -314,6 +314,7 @@ fn a_report_with_numbers_that_nobody_can_have_sent_removes_its_sender() {
                 decision: None,
                 safe: false,
                 held_cut: None,
+                told: Vec::new(),
             },
         };
         let (now, hostile) = (world.now, world.inc(2));

@@ -89,7 +89,13 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                     Heard::Writable | Heard::Suspended | Heard::Left | Heard::Refused(_) => {
                         waiting.remove(&(process, *group));
                     }
-                    Heard::View(_) | Heard::Transitional(_) | Heard::Message(_) | Heard::Receipts { .. } => {}
+                    Heard::View(_)
+                    | Heard::Transitional(_)
+                    | Heard::Message(_)
+                    | Heard::Receipts { .. }
+                    | Heard::Told(_)
+                    | Heard::TellReceipts { .. }
+                    | Heard::TellWritable(_) => {}
                 }
             }
             Seen::Incarnation(_) | Seen::Ended(_) | Seen::AskedToLeave | Seen::Left => {

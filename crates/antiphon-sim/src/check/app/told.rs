@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use antiphon_core::Order;
+use antiphon_core::{Order, TellOutcome};
 use antiphon_core::wire::{GroupViewId, Incarnation, NodeViewId, ViewId, Wire as _};
-use antiphon_judge::group::{self, Account, Delivered, InView, Notice, SeenBefore, Sent};
+use antiphon_judge::group::{self, Account, Delivered, Fate, InView, Notice, SeenBefore, Sent, Tell, Told};
 use antiphon_judge::nodes::{self, Membership};
 use antiphon_judge::{Id, Micros};
 
@@ -77,6 +77,7 @@ fn node_view(at: Micros, view: &antiphon_core::wire::NodeView) -> nodes::NodeVie
 pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
     let mut accounts: BTreeMap<GroupKey, Account<Who, u64>> = BTreeMap::new();
     let receipts = receipts(history);
+    let mut fates = fates(history);
     for (number, life) in history.lives.iter().enumerate() {
         // Where each stay stands in its account.
         let mut places: Vec<usize> = Vec::new();
@@ -91,14 +92,16 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
                 any: history.trace.any,
                 stays: Vec::new(),
                 sent: Vec::new(),
+                tells: Vec::new(),
             });
             places.push(account.stays.len());
             account.stays.push(group::Stay {
                 name: history.name(life),
                 member: Who(life.incarnation),
                 life: number,
-                views: stay.epochs.iter().map(|epoch| in_view(life, epoch)).collect(),
+                views: views(life, stay),
                 rests: rests(history, life, stay),
+                whole: is_whole(life, stay),
             });
         }
         for (group, sends) in &life.sends {
@@ -125,8 +128,74 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
                 });
             }
         }
+        for tell in &life.tells {
+            let stay = &life.stays[tell.stay];
+            let Some(account) = accounts.get_mut(&stay.key) else {
+                continue;
+            };
+            let key = (life.process, tell.group, tell.to, tell.ticket, tell.at);
+            account.tells.push(Tell {
+                sender: Who(life.incarnation),
+                to: Who(tell.to),
+                payload: tell.payload,
+                at: tell.at,
+                stay: places[tell.stay],
+                view: tell.epoch,
+                fates: fates.remove(&key).unwrap_or_default(),
+                owed: rests(history, life, stay),
+            });
+        }
     }
     accounts.into_values().collect()
+}
+
+/// Whether all that its node took came to its application: it is a member still, or left in order and could
+/// have delivered.
+fn is_whole(life: &Life, stay: &Stay) -> bool {
+    match stay.end {
+        StayEnd::Open => life.is_open(),
+        StayEnd::Left => life.lost_belief.is_none(),
+        StayEnd::Resync => false,
+    }
+}
+
+/// A direct message: whose process, of which group, for whom, with which ticket, told when.
+type TellKey = (ProcessId, usize, Incarnation, u64, Micros);
+
+/// The receipts for each direct message. Tickets begin again when a group is joined again: the last one given
+/// before the receipt is meant.
+fn fates(history: &History<'_>) -> BTreeMap<TellKey, Vec<(Micros, Fate)>> {
+    let mut told: BTreeMap<(ProcessId, usize, Incarnation, u64), Vec<Micros>> = BTreeMap::new();
+    for life in &history.lives {
+        for tell in &life.tells {
+            let key = (life.process, tell.group, tell.to, tell.ticket);
+            told.entry(key).or_default().push(tell.at);
+        }
+    }
+    let mut fates: BTreeMap<TellKey, Vec<(Micros, Fate)>> = BTreeMap::new();
+    for (process, facts) in &history.processes {
+        for (at, group, to, ticket, outcome) in &facts.tell_receipts {
+            let times = told.get(&(*process, *group, *to, *ticket));
+            let Some(sent) = times.and_then(|times| times.iter().rfind(|sent| *sent <= at)) else {
+                continue;
+            };
+            let fate = match outcome {
+                TellOutcome::Delivered => Fate::Delivered,
+                TellOutcome::NotDelivered(_) => Fate::NotDelivered,
+                TellOutcome::Unknown(_) => Fate::Unknown,
+            };
+            let key = (*process, *group, *to, *ticket, *sent);
+            fates.entry(key).or_default().push((*at, fate));
+        }
+    }
+    fates
+}
+
+fn views(life: &Life, stay: &Stay) -> Vec<InView<Who, u64>> {
+    let mut views: Vec<_> = stay.epochs.iter().map(|epoch| in_view(life, epoch)).collect();
+    let all = views.iter_mut().flat_map(|view| &mut view.told);
+    all.enumerate().for_each(|(place, told)| told.place = place);
+    views
 }
 
 /// When the last receipt for each ticket came: tickets may begin again.
@@ -150,6 +219,14 @@ fn in_view(life: &Life, epoch: &Epoch) -> InView<Who, u64> {
         safe: m.safe,
         scope: m.scope,
     });
+    let told = epoch.told.iter().map(|(at, m)| Told {
+        at: *at,
+        place: 0,
+        view: id_of(m.view),
+        sender: Who(m.sender),
+        seq: m.seq,
+        payload: m.payload,
+    });
     let notice = epoch.transitional.as_ref().map(|(after, members)| Notice {
         after: *after,
         members: all(members),
@@ -172,6 +249,7 @@ fn in_view(life: &Life, epoch: &Epoch) -> InView<Who, u64> {
         log: log.collect(),
         notice,
         suspended: suspended.into_iter().collect(),
+        told: told.collect(),
     }
 }
 

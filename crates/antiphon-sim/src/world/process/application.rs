@@ -27,6 +27,8 @@ pub(in crate::world) struct Usage {
     /// Since a transitional notice, until the next view.
     pub(super) in_flush: bool,
     pub(super) unconsumed: u64,
+    /// By whom the application was told what it has not taken: how many messages, of how many bytes.
+    pub(super) untaken: BTreeMap<Incarnation, (u64, usize)>,
     /// Per sender, the bytes of what the application was given and has not taken.
     pub(super) unread: BTreeMap<Incarnation, usize>,
     /// The same of objects, which no window counts.
@@ -50,6 +52,7 @@ impl Usage {
             full: false,
             in_flush: false,
             unconsumed: 0,
+            untaken: BTreeMap::new(),
             unread: BTreeMap::new(),
             unread_objects: BTreeMap::new(),
             noted: (0, 0),
@@ -152,6 +155,10 @@ impl World {
             if self.offer(id, group, level, scope, payload).is_err() {
                 break;
             }
+        }
+        let tells = self.plan.load.tell_percent;
+        if tells > 0 && self.random.percent(tells) {
+            self.tell_somebody(id, group);
         }
         // The driver comes round at once, or has other things to do: what is sent meanwhile goes with this.
         if self.random.percent(30) {
@@ -256,6 +263,18 @@ impl World {
                     outcome,
                 }
             }
+            GroupEvent::TellReceipts {
+                to,
+                first,
+                count,
+                outcome,
+            } => Heard::TellReceipts {
+                to,
+                first: first.0,
+                count,
+                outcome,
+            },
+            GroupEvent::TellWritable { to } => Heard::TellWritable(to),
             GroupEvent::Writable => Heard::Writable,
             GroupEvent::Refused { reason } => Heard::Refused(reason),
             GroupEvent::Left => {
@@ -284,7 +303,7 @@ impl World {
                 .node
                 .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
         }
-        any
+        any | self.take_told(id)
     }
 
     /// The application joins again what it has left, if it was told to meanwhile.
@@ -302,7 +321,7 @@ impl World {
 }
 
 /// `largest` is what goes through a sender's log: of anything larger, that has only a record.
-fn delivery(message: &Message, largest: usize) -> Delivery {
+pub(super) fn delivery(message: &Message, largest: usize) -> Delivery {
     let numbers = if message.payload.len() > largest {
         1
     } else {
