@@ -134,13 +134,19 @@ impl Incoming {
         self.ack_at.get_or_insert(at);
     }
 
+    pub(super) fn timeout(&mut self, now: Time) {
+        if self.ack_at.is_some_and(|at| at <= now) {
+            self.ack_at = None;
+            self.now = true;
+        }
+    }
+
     /// What the sender is to be told now, if anything: what was taken, until where something is missing, what
     /// was consumed.
-    pub(super) fn poll_ack(&mut self, now: Time) -> Option<(u64, u64, u64)> {
-        if !self.now && self.ack_at.is_none_or(|at| at > now) {
+    pub(super) fn poll_ack(&mut self) -> Option<(u64, u64, u64)> {
+        if !std::mem::take(&mut self.now) {
             return None;
         }
-        self.now = false;
         self.ack_at = None;
         self.untold = 0;
         let until = self.ahead.keys().next().copied().unwrap_or(0);

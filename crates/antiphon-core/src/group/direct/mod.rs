@@ -402,7 +402,7 @@ impl Membership {
             }
         }
         for (from, pair) in &mut self.direct.incoming {
-            if let Some((heard, until, consumed)) = pair.poll_ack(ctx.now) {
+            if let Some((heard, until, consumed)) = pair.poll_ack() {
                 let ack = GroupData::TellAck {
                     group,
                     view,
@@ -416,9 +416,12 @@ impl Membership {
         }
     }
 
-    /// Sends again what no answer came for.
+    /// Sends again what no answer came for, and answers.
     pub(super) fn direct_timeout(&mut self, now: Time) {
         for pair in self.direct.outgoing.values_mut() {
+            pair.timeout(now);
+        }
+        for pair in self.direct.incoming.values_mut() {
             pair.timeout(now);
         }
     }
