@@ -53,8 +53,8 @@ use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
     Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
-    LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, TellError,
-    Ticket, Time, WhyReport,
+    LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError,
+    TellError, Ticket, Time, WhyReport,
 };
 pub use counters::Counters;
 use gate::Gate;

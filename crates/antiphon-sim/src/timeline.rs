@@ -166,7 +166,10 @@ fn show(what: &Seen) -> String {
                 first,
                 count,
                 outcome,
-            } => format!("of g{group}: {count} for {} from {first}: {outcome:?}", to.short()),
+            } => format!(
+                "of g{group}: {count} for {} from {first}: {outcome:?}",
+                to.short()
+            ),
             other => format!("g{group} {other:?}"),
         },
     }

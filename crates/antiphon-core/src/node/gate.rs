@@ -139,8 +139,7 @@ impl Gate {
                 }),
                 GroupEvent::TellReceipts { .. } => Some(event),
                 GroupEvent::Told(messages) => {
-                    self.dropped_tells
-                        .push((handle, messages.sender, messages.len()));
+                    self.dropped_tells.push((handle, messages.sender, messages.len()));
                     None
                 }
                 GroupEvent::Messages(messages) => {

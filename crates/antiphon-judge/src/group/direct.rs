@@ -88,7 +88,10 @@ fn each<M: Name, P: Name>(
 ) {
     report.check("G44", tell.at, delivered.len() <= 1, || {
         let (sender, to, payload) = (tell.sender, tell.to, tell.payload);
-        format!("{to} was given {payload} {} times, told once by {sender}", delivered.len())
+        format!(
+            "{to} was given {payload} {} times, told once by {sender}",
+            delivered.len()
+        )
     });
     for Place { view, told, .. } in delivered {
         let sent = &account.stays[tell.stay];
@@ -136,7 +139,10 @@ fn receipts<M: Name, P: Name>(
 ) {
     let (sender, to, payload) = (tell.sender, tell.to, tell.payload);
     report.check("G44", tell.at, tell.fates.len() <= 1, || {
-        format!("{sender} has {} receipts for {payload}, told to {to}", tell.fates.len())
+        format!(
+            "{sender} has {} receipts for {payload}, told to {to}",
+            tell.fates.len()
+        )
     });
     for (at, fate) in &tell.fates {
         let mut stays = account.stays.iter().filter(|who| who.member == to);

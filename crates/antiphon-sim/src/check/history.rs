@@ -411,7 +411,8 @@ impl<'a> History<'a> {
                     epoch: life.stays[stay].epochs.len() - 1,
                 }),
                 None => {
-                    let what = format!("p{process} was allowed to tell in group {group} without a view of it");
+                    let what =
+                        format!("p{process} was allowed to tell in group {group} without a view of it");
                     self.misplaced.push((at, "G3", what));
                 }
             },

@@ -477,6 +477,37 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 digest: Digest(1 << 100),
             },
         ),
+        (
+            "tell",
+            GroupData::Tell {
+                group,
+                view,
+                to: incarnation(2),
+                first: 300,
+                messages: block(&[b"one", b""]),
+            },
+        ),
+        (
+            "tell that is a mark",
+            GroupData::Tell {
+                group,
+                view,
+                to: incarnation(2),
+                first: 302,
+                messages: block(&[]),
+            },
+        ),
+        (
+            "tell ack",
+            GroupData::TellAck {
+                group,
+                view,
+                to: incarnation(2),
+                heard: 300,
+                until: 310,
+                consumed: 299,
+            },
+        ),
     ];
     records
         .into_iter()

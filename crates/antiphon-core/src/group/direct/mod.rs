@@ -71,9 +71,7 @@ use super::log::BLOCK_OVERHEAD;
 use super::member::{Group, Membership, Phase};
 use super::{Context, Effect, MAX_GROUP_MEMBERS};
 use crate::flush::Flow;
-use crate::{
-    Class, GroupEvent, Messages, Parting, Profile, SendError, TellError, TellOutcome, Ticket, Time,
-};
+use crate::{Class, GroupEvent, Messages, Parting, Profile, SendError, TellError, TellOutcome, Ticket, Time};
 
 /// The most bytes of direct messages from one member to another that the receiver's application has not taken,
 /// each with [`TELL_OVERHEAD`].
@@ -339,7 +337,15 @@ impl Group {
         ctx: &mut Context<'_>,
         receipts: impl IntoIterator<Item = (Incarnation, Receipts)>,
     ) {
-        for (to, Receipts { first, count, outcome }) in receipts {
+        for (
+            to,
+            Receipts {
+                first,
+                count,
+                outcome,
+            },
+        ) in receipts
+        {
             let event = GroupEvent::TellReceipts {
                 to,
                 first,
@@ -370,7 +376,9 @@ impl Group {
             return;
         };
         let pairs = membership.direct.outgoing.iter_mut();
-        let writable: Vec<_> = pairs.filter_map(|(to, pair)| pair.writable().then_some(*to)).collect();
+        let writable: Vec<_> = pairs
+            .filter_map(|(to, pair)| pair.writable().then_some(*to))
+            .collect();
         for to in writable {
             self.event(ctx, GroupEvent::TellWritable { to });
         }
@@ -390,7 +398,11 @@ impl Membership {
         };
         for (to, pair) in &mut self.direct.outgoing {
             for (first, messages) in pair.pack(ctx.now, ctx.profile) {
-                let class = if messages.is_empty() { Class::Control } else { Class::Bulk };
+                let class = if messages.is_empty() {
+                    Class::Control
+                } else {
+                    Class::Bulk
+                };
                 let tell = GroupData::Tell {
                     group,
                     view,

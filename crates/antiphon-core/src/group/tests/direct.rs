@@ -201,7 +201,9 @@ fn of_a_receiver_that_dies_its_sender_learns_what_is_known() {
     );
     let now = world.now;
     let peer = world.peers.get_mut(&1).unwrap();
-    let told = peer.groups.tell(now, peer.handle.unwrap(), dead, b"anybody there?");
+    let told = peer
+        .groups
+        .tell(now, peer.handle.unwrap(), dead, b"anybody there?");
     assert_eq!(told, Err(TellError::NoSuchMember));
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | file | guarantees |
 //! |---|---|
-//! | `told` | has [`antiphon_judge`] look at all that the lines of real nodes tell, too: G1 to G4, G6 to G26, G33, G34 |
+//! | `told` | has [`antiphon_judge`] look at all that the lines of real nodes tell, too: G1 to G4, G6 to G26, G33, G34, G44 |
 //! | `lifecycle` | what comes before what around an incarnation: R6, R8, R17, resync |
 //! | `membership` | node views beside what was done to the nodes: G2, G7, metadata, causes |
 //! | `named` | nobody in a group view is a stranger |

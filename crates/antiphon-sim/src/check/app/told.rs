@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use antiphon_core::{Order, TellOutcome};
 use antiphon_core::wire::{GroupViewId, Incarnation, NodeViewId, ViewId, Wire as _};
+use antiphon_core::{Order, TellOutcome};
 use antiphon_judge::group::{self, Account, Delivered, Fate, InView, Notice, SeenBefore, Sent, Tell, Told};
 use antiphon_judge::nodes::{self, Membership};
 use antiphon_judge::{Id, Micros};

@@ -12,10 +12,17 @@ impl World {
     /// The application tells a member something: mostly one thing, now and then until its credit is used up.
     pub(super) fn tell_somebody(&mut self, id: ProcessId, group: GroupIndex) {
         let process = &self.processes[id];
-        let Some(usage) = process.uses.get(&group) else { return };
+        let Some(usage) = process.uses.get(&group) else {
+            return;
+        };
         let (handle, me) = (usage.handle, process.node.incarnation());
         let others: Vec<Incarnation> = match &usage.view {
-            Some(view) => view.members.iter().copied().filter(|other| *other != me).collect(),
+            Some(view) => view
+                .members
+                .iter()
+                .copied()
+                .filter(|other| *other != me)
+                .collect(),
             None => Vec::new(),
         };
         if others.is_empty() {
@@ -61,7 +68,10 @@ impl World {
             beyond = (*bytes > TELL_CREDIT_BYTES).then_some(*bytes);
         }
         if let Some(bytes) = beyond {
-            let what = format!("{bytes} bytes were told by {} and not taken", messages.sender.short());
+            let what = format!(
+                "{bytes} bytes were told by {} and not taken",
+                messages.sender.short()
+            );
             self.note(id, Seen::Contract(what));
         }
         for message in messages {
