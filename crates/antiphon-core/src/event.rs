@@ -302,7 +302,7 @@ pub enum GroupEvent {
     Told(Messages),
     /// What became of direct messages of this node. Each has one receipt.
     TellReceipts {
-        /// For whom they were.
+        /// Their receiver.
         to: Incarnation,
         /// The first of them.
         first: Ticket,

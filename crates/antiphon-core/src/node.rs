@@ -318,8 +318,8 @@ impl Node {
 
     /// Tells one member of a group something: reliably, in the order of telling, in the group view that it is
     /// sent in. The payload has at most [`MAX_TELL_BYTES`](crate::MAX_TELL_BYTES). A
-    /// [receipt](GroupEvent::TellReceipts) says what became of it. Tickets for one member rise by one while it
-    /// is a member; those for another one are counted apart.
+    /// [receipt](GroupEvent::TellReceipts) says what became of it. Tickets for one member rise by one while
+    /// it is a member; those for another one are counted apart.
     ///
     /// # Errors
     /// [`TellError`]; nothing was sent.

@@ -320,6 +320,7 @@ fn tries(bug: Bug, engine: EngineKind) -> Box<dyn Iterator<Item = (&'static str,
 
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
+    ("OfOthers", "r7-answers-go-astray"),
     ("Tell", "g44-told-while-views-change"),
     ("Unheard", "g44-told-while-views-change"),
     ("WhoWasAhead", "joiners-beside-crashes"),

@@ -6,7 +6,7 @@
 //! application to stop is never held back.
 //!
 //! So much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What was
-//! told as delivered while it waited here is unknown if it is dropped: who took it may have dropped it as
+//! told as delivered while it waited here is unknown if it is dropped: its receiver may have dropped it as
 //! well.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ pub(super) struct Gate {
     held: VecDeque<(GroupHandle, GroupEvent)>,
     /// Messages that were dropped since this was asked last: nobody will consume them.
     dropped: Vec<(GroupHandle, u64)>,
-    /// The same of direct messages, and of whom.
+    /// The same of direct messages, and their sender.
     dropped_tells: Vec<(GroupHandle, Incarnation, u64)>,
     /// Groups in which something could not be sent since a view of them waits here.
     full: BTreeSet<GroupHandle>,
@@ -113,7 +113,7 @@ impl Gate {
         std::mem::take(&mut self.dropped)
     }
 
-    /// The same of direct messages, and of whom.
+    /// The same of direct messages, and their sender.
     pub(super) fn take_dropped_tells(&mut self) -> Vec<(GroupHandle, Incarnation, u64)> {
         std::mem::take(&mut self.dropped_tells)
     }

@@ -130,7 +130,7 @@ fn in_order<M: Name, P: Name>(
     }
 }
 
-/// One receipt at most, which is true; and one for whoever stays.
+/// One receipt at most, which is true; and one for each sender that stays.
 fn receipts<M: Name, P: Name>(
     account: &Account<M, P>,
     tell: &Tell<M, P>,

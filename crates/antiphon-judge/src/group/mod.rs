@@ -173,7 +173,7 @@ pub struct Sent<M, P> {
 pub struct Tell<M, P> {
     /// Its sender.
     pub sender: M,
-    /// For whom.
+    /// Its receiver.
     pub to: M,
     /// What it says.
     pub payload: P,

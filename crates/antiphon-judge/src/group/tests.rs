@@ -248,7 +248,8 @@ fn scopes_keep_their_order_and_nothing_else_does() {
     assert_eq!(of("V1:ab a3 a1 a2"), ["G34", "G34"]);
 }
 
-/// `a` told `b` these, by number, each with its receipt if it has one; `b` was told these in each of its views.
+/// `a` told `b` these, by number, each with its receipt if it has one; `b` was told these in each of its
+/// views.
 fn tells(told: &[(&'static str, Option<Fate>)], heard: [&[&'static str]; 2]) -> Vec<&'static str> {
     let mut stays = vec![stay('a', true, "V1:ab V2:ab"), stay('b', true, "V1:ab V2:ab")];
     let mut place = 0;
@@ -272,7 +273,7 @@ fn tells(told: &[(&'static str, Option<Fate>)], heard: [&[&'static str]; 2]) -> 
         .map(|(payload, fate)| Tell {
             sender: 'a',
             to: 'b',
-            payload,
+            payload: *payload,
             at: 0,
             stay: 0,
             view: 0,

@@ -156,8 +156,8 @@ impl Incoming {
         Some((self.next, until, self.consumed))
     }
 
-    /// A view was installed, and the sender is in it. What was not taken in the view before comes again, as of
-    /// this one.
+    /// A view was installed, and the sender is in it. What was not taken in the view before comes again, as
+    /// of this one.
     pub(super) fn begin_view(&mut self) {
         self.ahead.clear();
         self.ahead_bytes = 0;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  sender                                            receiver
-//!  tell ─► log of the pair ── Tell: view, first, payloads ──►  this view, before my flush report? then in order
-//!   ▲          │  ◄──────────── TellAck: heard, consumed ────  ─► Told ─► application ─► told_consumed
+//!  tell ─► log of the pair ── Tell: view, first, payloads ──► this view, before my flush report? in order
+//!   ▲          │  ◄──────────── TellAck: heard, consumed ──── ─► Told ─► application ─► told_consumed
 //!   │          └─► TellReceipts: Delivered
 //!   └─ TellWritable: there is credit again
 //! ```
@@ -22,22 +22,22 @@
 //!   message of that view. What it had taken, it knows by its number.
 //! - A member that joins, or joins again, begins new pairs.
 //! - `Tell` and `TellAck` name the member that they are for. A copy that comes to another one is dropped.
-//! - **At most [`TELL_CREDIT_BYTES`] of a pair are accepted and not taken by the receiver's application**, each
-//!   message with a charge of [`TELL_OVERHEAD`] bytes. More is refused as `Full`. So whatever is accepted may
-//!   be sent at once, and its receiver has room for it. Of all senders together a receiver keeps no more than
-//!   a group's members may send: beyond that (unread messages of members that are gone) it drops what comes,
-//!   and its sender sends it again later.
+//! - **At most [`TELL_CREDIT_BYTES`] of a pair are accepted and not taken by the receiver's application**,
+//!   each message with a charge of [`TELL_OVERHEAD`] bytes. More is refused as `Full`. So whatever is
+//!   accepted may be sent at once, and its receiver has room for it. Of all senders together a receiver keeps
+//!   no more than a group's members may send: beyond that (unread messages of members that are gone) it drops
+//!   what comes, and its sender sends it again later.
 //!
 //! # What the sender learns
 //! Each message has one receipt. `Delivered`: the receiver has taken it, and hands it to its application,
-//! unless the receiver crashes first or starts over. When the receiver is not in the next view, the receipt has
-//! the cause. Then the decision on that view says how far a receiver had come that had reported to the flush:
-//! what is before that is `Delivered`, the rest `NotDelivered`. Of one that has not reported, what it had
-//! acknowledged is `Delivered`, what was never sent `NotDelivered`, the rest `Unknown`. When this member's own
-//! membership ends, it is told the same, with [`Parting::Ended`].
+//! unless the receiver crashes first or starts over. When the receiver is not in the next view, the receipt
+//! has the cause. Then the decision on that view says how far a receiver had come that had reported to the
+//! flush: what is before that is `Delivered`, the rest `NotDelivered`. Of one that has not reported, what it
+//! had acknowledged is `Delivered`, what was never sent `NotDelivered`, the rest `Unknown`. When this
+//! member's own membership ends, it is told the same, with [`Parting::Ended`].
 //!
-//! # Who dies when
-//! | who | when | then |
+//! # When members die
+//! | member | when | then |
 //! |---|---|---|
 //! | the sender | any time | what the receiver has taken is delivered, in the view it was sent in; the rest nobody has |
 //! | the receiver | before its flush report | unacknowledged messages are `Unknown` |
@@ -45,7 +45,7 @@
 //! | a receiver that leaves | after its report | the decision has what it took: it takes no more |
 //! | the leader | before it decides | the next leader reads all again: reports of one view say the same as often as they are asked for |
 //! | the leader | after someone has installed its view | its decision is completed by all, and has what the leavers took |
-//! | one that left in order, and all who knew the decision | later | nobody knows how far it had come: `Unknown` |
+//! | one that left in order, and all that knew the decision | later | nobody knows how far it had come: `Unknown` |
 //! | the primary is lost | any time | nothing is sent and nothing taken (R17); both go on in the next view, or start over |
 //!
 //! # What a message costs
@@ -73,8 +73,8 @@ use super::{Context, Effect, MAX_GROUP_MEMBERS};
 use crate::flush::Flow;
 use crate::{Class, GroupEvent, Messages, Parting, Profile, SendError, TellError, TellOutcome, Ticket, Time};
 
-/// The most bytes of direct messages from one member to another that the receiver's application has not taken,
-/// each with [`TELL_OVERHEAD`].
+/// The most bytes of direct messages from one member to another that the receiver's application has not
+/// taken, each with [`TELL_OVERHEAD`].
 pub const TELL_CREDIT_BYTES: usize = 256 << 10;
 /// The most bytes of a direct message: what fits a block.
 pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
@@ -370,7 +370,7 @@ impl Group {
         }
     }
 
-    /// Tells the application for whom there is credit again.
+    /// Tells the application which members may be told more again.
     pub(super) fn tell_writable(&mut self, ctx: &mut Context<'_>) {
         let Phase::Member(membership) = &mut self.phase else {
             return;

@@ -10,8 +10,8 @@ pub(super) fn draw_tells(plan: &mut Plan, seed: u64) {
 }
 
 impl Story<'_> {
-    /// Members that tell one another leave, die, join, stop and do not read, and what they tell is late, lost
-    /// or comes to others.
+    /// Members that tell one another leave, die, join, stop and do not read, and what they tell is late or
+    /// lost.
     pub(super) fn told_while_views_change(&mut self) {
         self.begin();
         if self.random.percent(50) {
@@ -33,9 +33,6 @@ impl Story<'_> {
             let group = self.random.index(self.plan.groups.len());
             if self.random.percent(40) {
                 self.clog_some(at, 3, 800);
-            }
-            if self.random.percent(30) {
-                self.at(at, Action::Astray(Who::Slot(slot), 2 * SECONDS));
             }
             match self.random.below(8) {
                 0 => self.at(at, Action::Stall(Who::Slot(slot), length * 2)),
