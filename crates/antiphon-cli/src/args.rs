@@ -449,8 +449,8 @@ With --json, one object a line; docs/node.md says what each means.
   Events, on standard output, by the field `event`:
     of the node   ready, forming, founded_alone, discovery, refused, node_view, merge, lease,
                   expelled, incarnation, starved, link, path, multicast, left
-    of a group    view, message, transitional, suspended, resync, receipt, progress, refused,
-                  group_left
+    of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt, progress,
+                  refused, group_left
     answers       why, error, refused
 Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
 

@@ -44,8 +44,8 @@ pub(super) struct State {
 
 /// What a typed handle is told under the lock.
 pub(super) enum Happened<'a, E> {
-    /// The machine says this.
-    Machine(&'a E),
+    /// The machine says this, to this member.
+    Machine { me: Incarnation, event: &'a E },
     /// This member may not act for now: its lease, the primary or its state is lost.
     Unsure,
     /// This member is no member any more, or a fresh one.
@@ -98,11 +98,21 @@ pub(super) struct Need {
 /// The handles' side.
 impl<M: Replicable> Shared<M> {
     pub(super) async fn write(&self, command: M::Command, ack: Ack) -> Written<M> {
+        self.write_entering(command, ack, |_| {}).await
+    }
+
+    /// Calls `entered` under the lock with the command, with how many of its removals this member has read of.
+    pub(super) async fn write_entering(
+        &self,
+        command: M::Command,
+        ack: Ack,
+        mut entered: impl FnMut(u64),
+    ) -> Written<M> {
         let answer = loop {
             let mut room = pin!(self.room.notified());
             // From here on no room is missed.
             room.as_mut().enable();
-            match self.ask_write(&command, ack) {
+            match self.ask_write(&command, ack, &mut entered) {
                 Ok(answer) => break answer,
                 Err(Refusal::Full) => room.await,
                 Err(refusal) => return Err(refusal.into()),
@@ -112,15 +122,17 @@ impl<M: Replicable> Shared<M> {
         answer.await.unwrap_or(Err(WriteError::Unknown))
     }
 
-    pub(super) fn ask_write(
+    fn ask_write(
         &self,
         command: &M::Command,
         ack: Ack,
+        entered: &mut impl FnMut(u64),
     ) -> Result<oneshot::Receiver<Written<M>>, Refusal> {
         let mut inside = self.current();
         let request = inside.replica.write(command, ack)?;
         let (answer, answered) = oneshot::channel();
         inside.writes.insert(request, answer);
+        entered(inside.epoch);
         self.settle_and_wake(inside);
         Ok(answered)
     }
@@ -183,11 +195,6 @@ impl<M: Replicable> Shared<M> {
 
     pub(super) fn me(&self) -> Incarnation {
         self.inside().me
-    }
-
-    /// How many of its removals this member has read of.
-    pub(super) fn epoch(&self) -> u64 {
-        self.inside().epoch
     }
 
     /// Waits until this member serves.
@@ -483,7 +490,10 @@ impl<M: Replicable> Inside<M> {
                 }
             }
             CoreEvent::Machine { at, event } => {
-                (self.observer)(Happened::Machine(&event));
+                (self.observer)(Happened::Machine {
+                    me: self.me,
+                    event: &event,
+                });
                 self.tell(ReplicaEvent::Machine { at, event });
             }
             CoreEvent::Members { members } => {

@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 
 use super::shared::{Need, Shared};
 use super::{Replicable, ReplicaError};
-use crate::{Cluster, ClusterEvent, ClusterEvents, Error, Event, Group};
+use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
 /// Events handled under one lock.
 const EVENTS_PER_TURN: usize = 256;
@@ -25,12 +25,11 @@ impl<M: Replicable> Drop for Finish<M> {
 }
 
 /// Runs until the group was left.
-pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group, leases: ClusterEvents) {
+pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group) {
     let finish = Finish(shared.clone());
-    let mut lease = Lease(leases);
+    let mut leases = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let left = loop {
-        lease.look(&shared);
         let mut need = shared.take(&mut events);
         // Whoever has room is asked again after it is known that its next room is noticed.
         let rooms: Vec<Arc<Notify>> = need
@@ -51,7 +50,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
         }
         tokio::select! {
             biased;
-            held = lease.next() => match held {
+            held = lease(&mut leases, &shared.sender) => match held {
                 Some(held) => shared.set_lease(held),
                 None => break None,
             },
@@ -102,8 +101,15 @@ async fn due<M: Replicable>(shared: &Shared<M>, need: &Need) {
     }
 }
 
-/// Whether this node believes in its primary, as it says.
-struct Lease {
-    cluster: WeakCluster,
-    events: ClusterEvents,
+/// Waits for what the node says of its lease. `None` when it has stopped.
+async fn lease(cluster: &mut ClusterEvents, sender: &GroupSender) -> Option<bool> {
+    loop {
+        match cluster.next().await? {
+            ClusterEvent::Lease { held } => return Some(held),
+            // Each incarnation begins without.
+            ClusterEvent::Incarnation(_) => return Some(false),
+            ClusterEvent::Overrun => *cluster = sender.node_events(),
+            _ => {}
+        }
+    }
 }
