@@ -9,7 +9,7 @@ use std::time::Duration;
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
-    Condition, Gone, LockError, Loss, Put, ReadError, Refusal, ReplicaError, ReplicaEvent, Version, WatchEvent,
+    Condition, Gone, LockError, Loss, MapError, Put, ReadError, Refusal, ReplicaError, ReplicaEvent, Version, WatchEvent,
     WriteError, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
@@ -261,7 +261,7 @@ fn a_member_that_is_cut_off_refuses_and_comes_back_with_the_state() -> Result<()
             }
             let locks = locks(&nodes).await?;
             let guard = locks[0].lock("it").await?;
-            tables[0].write_acked(count("n")).await?;
+            tables[0].write_acked(count("n")).await??;
             world.partition(["a"], ["b", "c"])?;
             let caught = tables[0].write(count("n")).await;
             let caught = caught.expect_err("nobody answers");
@@ -273,7 +273,7 @@ fn a_member_that_is_cut_off_refuses_and_comes_back_with_the_state() -> Result<()
             assert_eq!(tables[0].read(|_| ()), Err(ReadError::Refused(Refusal::NotPrimary)));
             assert!(!refused.may_have_happened());
             assert!(locks[1].lock("it").await?.token() > guard.token());
-            tables[1].write(count("n")).await?;
+            tables[1].write(count("n")).await??;
             world.heal();
             world.until(|| value(&tables[0], "n") >= 2).await;
             let all: BTreeSet<i64> = tables.iter().map(|table| value(table, "n")).collect();
@@ -536,26 +536,34 @@ fn a_state_whose_last_member_dies_is_lost_or_founded_anew() -> Result<(), RunErr
     for found_anew in [false, true] {
         World::new(12, ABCD).run(async |world| {
             let nodes = cluster(&world, &ABCD).await?;
-            let join = |node: &Cluster| node.replicated("hits", table).found_anew(found_anew).held_bytes(1 << 20);
+            let join = |node: &Cluster| {
+                let map = node.map::<u64, Vec<u8>>("map");
+                map.replicated(move |machine| machine.found_anew(found_anew))
+            };
             let first = join(&nodes[0]).join().await?;
-            first.write(count("n")).await?;
-            // b gets nothing of the state before a dies.
-            world.lossy(["a"], ["b"], 1.0)?;
+            for key in 0..100 {
+                first.put(&key, &vec![7; 100_000]).await?;
+            }
             let second = join(&nodes[1]).start().await?;
-            world.sleep_ms(400).await;
+            let mut events = second.machine().events();
+            loop {
+                let event = events.next().await.ok_or("it has ended")?;
+                if matches!(event, ReplicaEvent::Progress { bytes, total } if bytes < total) {
+                    break;
+                }
+            }
             world.kill("a")?;
-            world.heal();
-            match (found_anew, second.synced().await) {
-                (true, Ok(())) => assert_eq!(value(&second, "n"), 0),
+            match (found_anew, second.machine().synced().await) {
+                (true, Ok(())) => assert_eq!(second.len()?, 0),
                 (false, Err(ReplicaError::StateLost)) => {
-                    let refused = WriteError::Refused(Refusal::Lost);
-                    assert_eq!(second.write(count("n")).await.err(), Some(refused));
+                    let refused = MapError::Write(WriteError::Refused(Refusal::Lost));
+                    assert_eq!(second.put(&1, &vec![]).await, Err(refused));
                 }
                 (_, other) => return Err(format!("{other:?}").into()),
             }
-            second.leave().await;
+            second.machine().leave().await;
             let again = join(&nodes[1]).join().await?;
-            assert_eq!(value(&again, "n"), 0);
+            assert!(again.is_empty()?);
             Ok(())
         })?;
     }

@@ -501,8 +501,9 @@ impl GroupSender {
 #[cfg(feature = "blocks")]
 impl GroupSender {
     /// See [`GroupShared::accept_in`].
-    pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8]) -> Result<(), SendError> {
-        self.shared.accept_in(epoch, payload, &self.handle.shared.wake)
+    pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<(), SendError> {
+        let wake = &self.handle.shared.wake;
+        self.shared.accept_in(epoch, payload, level, wake)
     }
 
     /// See [`GroupShared::is_good`].

@@ -69,14 +69,14 @@ impl Outbox {
     /// Takes a message if there is room, and this member is still the one that it was in this epoch. Whoever has
     /// not read yet that it was removed must not speak for the member that it has become.
     #[cfg(feature = "blocks")]
-    pub(super) fn accept_in(&self, epoch: u64, payload: &[u8]) -> Result<Ticket, SendError> {
+    pub(super) fn accept_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let mut inside = self.inside();
         if inside.epoch != epoch {
             return Err(SendError::NotMember);
         }
         Ok(inside
             .outbox
-            .accept(Payload::Borrowed(payload), Level::Agreed, None)?)
+            .accept(Payload::Borrowed(payload), level, None)?)
     }
 
     #[cfg(feature = "blocks")]

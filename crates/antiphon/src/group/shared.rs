@@ -195,8 +195,14 @@ impl GroupShared {
 
     /// Takes a message of a member that has read of so many of its removals.
     #[cfg(feature = "blocks")]
-    pub(crate) fn accept_in(&self, epoch: u64, payload: &[u8], wake: &Wake) -> Result<(), SendError> {
-        self.outbox.accept_in(epoch, payload)?;
+    pub(crate) fn accept_in(
+        &self,
+        epoch: u64,
+        payload: &[u8],
+        level: Level,
+        wake: &Wake,
+    ) -> Result<(), SendError> {
+        self.outbox.accept_in(epoch, payload, level)?;
         self.wake(wake);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use antiphon_core::wire::Level;
 use antiphon_replica::{Ack, At, Config, Replica, Standing};
 
 use super::shared::{Happened, Observer, Shared};
@@ -19,6 +20,7 @@ pub struct ReplicatedBuilder<M: Replicable> {
     make: Box<dyn Fn() -> M + Send>,
     config: Config,
     window_bytes: Option<u32>,
+    level: Level,
     observer: Observer<M::Event>,
 }
 
@@ -30,6 +32,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             make: Box::new(make),
             config: Config::default(),
             window_bytes: None,
+            level: Level::Safe,
             observer: Box::new(|_| {}),
         }
     }
@@ -59,6 +62,17 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// See [`GroupBuilder::window_bytes`](crate::GroupBuilder::window_bytes). A command has to fit it.
     pub fn window_bytes(mut self, window_bytes: u32) -> Self {
         self.window_bytes = Some(window_bytes);
+        self
+    }
+
+    /// This member's commands are delivered as soon as their place in the order is known, one message delay
+    /// earlier, and a member that hangs holds up no write. Then a write that was answered may still be lost
+    /// with its member's component, if a partition happens at the same moment, and what was read there with
+    /// it. Unless this is called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)):
+    /// what any member applied, all that go on apply, at the same place. For a cache, not for what must be
+    /// unique: locks, ids, versions. All members should say the same.
+    pub fn agreed(mut self) -> Self {
+        self.level = Level::Agreed;
         self
     }
 
@@ -101,6 +115,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             make,
             mut config,
             window_bytes,
+            level,
             observer,
         } = self;
         let mut group = cluster.group(name).order(Order::Total);
@@ -114,7 +129,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         let host = cluster.handle.shared.hub().host().clone();
         let me = cluster.incarnation();
         let replica = Replica::new(me, config, make);
-        let shared = Arc::new(Shared::new(group.sender(), host.clone(), me, replica, observer));
+        let shared = Arc::new(Shared::new(group.sender(), host.clone(), level, me, replica, observer));
         host.spawn(task::run(shared.clone(), group));
         Ok(Replicated {
             membership: Arc::new(Membership { shared }),
@@ -170,8 +185,8 @@ impl<M: Replicable> Drop for Membership<M> {
 
 impl<M: Replicable> Replicated<M> {
     /// Gives a command to the machine of all members, waiting while too many requests wait, and returns what
-    /// it gave at its place in the order: this member has applied it. If this member fails at once, the
-    /// others may apply it or not, as with any message; see [`write_acked`](Self::write_acked).
+    /// it gave at its place in the order. This member has applied it, all members hold it, and all that go on
+    /// apply it ([`agreed`](ReplicatedBuilder::agreed) gives that up).
     ///
     /// # Errors
     /// [`WriteError`], which says whether the command may have happened.
@@ -194,8 +209,8 @@ impl<M: Replicable> Replicated<M> {
     }
 
     /// [`write`](Self::write) that returns when all members have applied the command that had the state when
-    /// it was delivered and still have it: whoever of them goes on has it, and a read at any of them sees it.
-    /// It takes one more message delay, and as long as the slowest member.
+    /// it was delivered and still have it: a [`read`](Self::read) at any of them sees it. It takes one more
+    /// message delay, and as long as the slowest member.
     ///
     /// # Errors
     /// As [`write`](Self::write).

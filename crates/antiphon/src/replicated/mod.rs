@@ -23,6 +23,10 @@
 //! events under one lock. What the group has no room for stays in the replica, and the task offers it again
 //! when there is room. No lock is held across an await.
 //!
+//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the others
+//! would not deliver, at the same place. Without this a lock could be granted twice with one token: first by a
+//! sequencer to itself, behind a partition that it has not noticed, then by the others.
+//!
 //! # Who may act
 //! A member writes and reads while it has the state, is in the group's primary view and believes in it: each
 //! call asks the clock whether the node's lease is over, so a process that was stopped refuses its first read

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use antiphon_core::wire::{Incarnation, Member};
+use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_core::{GroupView, TellError, Time};
 use antiphon_replica::{
     Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing,
@@ -25,6 +25,8 @@ use crate::{Event, GroupSender, View};
 pub(super) struct Shared<M: Replicable> {
     pub(super) sender: GroupSender,
     host: Host,
+    /// Of all ordered messages.
+    level: Level,
     inside: Mutex<Inside<M>>,
     /// The task is to come round.
     pub(super) wake: Notify,
@@ -236,6 +238,7 @@ impl<M: Replicable> Shared<M> {
     pub(super) fn new(
         sender: GroupSender,
         host: Host,
+        level: Level,
         me: Incarnation,
         replica: Replica<M>,
         observer: Observer<M::Event>,
@@ -243,6 +246,7 @@ impl<M: Replicable> Shared<M> {
         Self {
             sender,
             host,
+            level,
             inside: Mutex::new(Inside {
                 replica,
                 me,
@@ -334,11 +338,11 @@ impl<M: Replicable> Shared<M> {
         let mut blocked = Blocked::default();
         self.tell_events(inside);
         inside.insist();
-        let (now, epoch, sender) = (self.now(), inside.epoch, &self.sender);
+        let (now, epoch, sender, level) = (self.now(), inside.epoch, &self.sender, self.level);
         let leaves = &mut inside.leaves;
         inside.replica.outputs(now, |output| match output {
             Output::Send(payload) => {
-                let sent = sender.try_send_in(epoch, &payload);
+                let sent = sender.try_send_in(epoch, &payload, level);
                 blocked.group |= sent.is_err();
                 sent.is_ok()
             }
