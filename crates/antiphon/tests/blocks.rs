@@ -607,3 +607,54 @@ fn what_waits_when_the_node_goes_is_answered_and_handles_say_so() -> Result<(), 
         Ok(())
     })
 }
+
+/// In a time of partitions, pauses and deaths: whoever finds its guard held may write, and is never refused for
+/// its token; two hold it never.
+#[test]
+fn no_two_hold_a_lock_while_nodes_are_cut_off_stopped_and_killed() -> Result<(), RunError> {
+    for seed in 100..130 {
+        World::new(seed, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let locks = locks(&nodes).await?;
+            let store = Arc::new(Store::default());
+            for (name, of) in ABC.into_iter().zip(&locks) {
+                let (of, store, world) = (of.clone(), store.clone(), world.clone());
+                world.clone().spawn(name, async move {
+                    loop {
+                        let Ok(guard) = of.lock("file").await else {
+                            tokio::time::sleep(ms(200)).await;
+                            continue;
+                        };
+                        for _ in 0..world.draw() % 20 {
+                            if guard.is_held() {
+                                assert!(store.write(guard.token(), name), "{name} with {}", guard.token());
+                            }
+                            tokio::time::sleep(ms(world.draw() % 50)).await;
+                        }
+                    }
+                })?;
+            }
+            for _ in 0..6 {
+                world.sleep_ms(world.draw() % 4_000).await;
+                let name = ABC[world.draw() as usize % 3];
+                let others: Vec<&str> = ABC.into_iter().filter(|other| *other != name).collect();
+                match world.draw() % 4 {
+                    0 => world.partition([name], others)?,
+                    1 => world.pause(name, ms(world.draw() % 8_000))?,
+                    2 => world.lossy([name], others, 0.3)?,
+                    _ => world.heal(),
+                }
+            }
+            world.heal();
+            let primary = |node: &Cluster| node.view().is_some_and(|view| view.is_primary() && view.members.len() == 3);
+            world.until(|| nodes.iter().all(primary)).await;
+            world.kill(ABC[seed as usize % 3])?;
+            let before = store.0.lock().unwrap().1.len();
+            world.sleep_ms(20_000).await;
+            let after = store.0.lock().unwrap().1.len();
+            assert!(after > before + 50, "it goes on: {before}, {after}: {:#?}", world.lines());
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
