@@ -5,10 +5,10 @@
 //!                               │  ▲                                      at every member, at the same point
 //!                               └──┘ direct messages: the state for a joiner, what has been applied
 //! ```
-//! A [`Machine`] is what is replicated: a map, a table of locks, the user's own type. It is told commands, the
-//! members of the group and the agreed time, all in the group's total order, and does the same everywhere.
-//! What makes it a replica (commands in order, replies to their callers, the state for joiners, agreed time,
-//! comparison of digests) is the same for all machines.
+//! A [`Machine`] is what is replicated: a map, a table of locks, the user's own type. It is told commands,
+//! the members of the group and the agreed time, all in the group's total order, and does the same
+//! everywhere. What makes it a replica (commands in order, replies to their callers, the state for joiners,
+//! agreed time, comparison of digests) is the same for all machines.
 #![forbid(unsafe_code)]
 
 pub mod counters;

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A time that all members of a group agree on: how long the group's state has existed, as its leaders counted
-/// it. It never goes back, stands still while no leader says more, and says nothing about the time of day.
+/// A time that all members of a group agree on: how long the group's state has existed, as its leaders
+/// counted it. It never goes back, stands still while no leader says more, and says nothing about the time of
+/// day.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, serde::Deserialize,
 )]
@@ -36,7 +37,8 @@ pub struct At {
     /// The agreed time.
     pub time: AgreedTime,
     /// Of what no state of the same name that was founded earlier has reached: the number of the node view in
-    /// which this state was founded. It grows over a cluster that is founded anew, unless clocks went back (G2).
+    /// which this state was founded. It grows over a cluster that is founded anew, unless clocks went back
+    /// (G2).
     pub founded: u32,
 }
 
@@ -52,8 +54,8 @@ pub struct Change {
 }
 
 /// A deterministic state machine: the same calls in the same order make the same state, replies and events at
-/// every member. It reads no clock, no random numbers and nothing else that members could see differently, and
-/// iterates over no hash table.
+/// every member. It reads no clock, no random numbers and nothing else that members could see differently,
+/// and iterates over no hash table.
 pub trait Machine: Sized {
     /// What changes the state. It travels in an ordered message.
     type Command: Serialize + DeserializeOwned;
@@ -90,20 +92,21 @@ pub trait Machine: Sized {
     /// The bytes of a snapshot: the same at every member that took it at the same point.
     fn write(snapshot: &Self::Snapshot) -> Bytes;
 
-    /// Takes the state that [`Machine::write`] wrote. `self` is as it was made, with this member's definitions.
+    /// Takes the state that [`Machine::write`] wrote. `self` is as it was made, with this member's
+    /// definitions.
     ///
     /// # Errors
     /// The bytes are no state of this machine, or of one that is defined differently. Nothing changed.
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError>;
 
-    /// A digest of the whole state, or `None` if members are not to compare theirs. It is taken often: keep it
-    /// up to date with each change where the state is large.
+    /// A digest of the whole state, or `None` if members are not to compare theirs. It is taken often: keep
+    /// it up to date with each change where the state is large.
     fn digest(&self) -> Option<u64> {
         None
     }
 
-    /// What this machine's commands and state mean: name, types, options, version of the encoding. A member that
-    /// joins with another one is refused, and both are named.
+    /// What this machine's commands and state mean: name, types, options, version of the encoding. A member
+    /// that joins with another one is refused, and both are named.
     fn definition(&self) -> String;
 }
 

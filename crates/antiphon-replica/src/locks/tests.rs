@@ -323,13 +323,8 @@ fn names_locks_and_claims_are_bounded_and_errors_name_the_bound() {
 #[test]
 fn when_all_tokens_have_been_given_nothing_is_granted_and_nothing_breaks() {
     let mut locks = Told::new();
-    while locks.table.state.tokens.last() < u64::MAX {
-        locks
-            .table
-            .state
-            .tokens
-            .take(u32::MAX, std::num::NonZeroU32::new(u32::MAX).unwrap());
-    }
+    let all = std::num::NonZeroU32::MAX;
+    locks.table.state.tokens.take(u32::MAX, all).unwrap();
     assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Exhausted));
     assert!(locks.table.state().lock("x").is_none());
 }
@@ -347,4 +342,25 @@ fn a_snapshot_stays_while_locks_change_and_a_table_goes_on_from_it() {
     other.time_out(9);
     other.tell(A, Command::release(token)).unwrap();
     assert!(other.token(C, "x") > token);
+}
+
+#[test]
+fn a_state_that_gives_one_token_to_two_holders_is_refused() {
+    let mut locks = Told::new();
+    let take = |client| Command::acquire("s", client).mode(permits(1, 3));
+    let Ok(Done::Granted(first)) = locks.tell(A, take(0)) else {
+        panic!()
+    };
+    let Ok(Done::Granted(second)) = locks.tell(A, take(1)) else {
+        panic!()
+    };
+    let mut state = LockTable::write(&locks.table.snapshot()).to_vec();
+    let [first, second] = [first, second].map(|token| postcard::to_stdvec(&token).unwrap());
+    let at = state
+        .windows(second.len())
+        .rposition(|bytes| bytes == second)
+        .unwrap();
+    state[at..at + first.len()].copy_from_slice(&first);
+    let error = locks.table.restore(&state).unwrap_err().to_string();
+    assert!(error.contains("cannot be held"), "{error}");
 }

@@ -128,8 +128,8 @@ impl Agreed {
     /// Gives each joiner without a source one, the state being that of the present point (R19). Gives what is
     /// new.
     ///
-    /// The source is the member with the fewest transfers; among these one that stays, that does not lead, and
-    /// that is most senior.
+    /// The source is the member with the fewest transfers; among these one that stays, that does not lead,
+    /// and that is most senior.
     pub(super) fn assign(&mut self) -> Vec<(Member, Transfer)> {
         let Self {
             transfers, serving, ..

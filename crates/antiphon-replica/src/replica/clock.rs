@@ -1,9 +1,9 @@
 //! Agreed time as its leader counts it.
 //!
-//! The leader is the most senior member with the state. All its ordered messages carry a stamp: the agreed time
-//! at which it began to lead, and what its own clock has counted since. A member takes a stamp only from the
-//! leader of the point at which the message stands in the order, and only if it is later than what is agreed.
-//! So a message that a former leader left behind changes nothing, and time never goes back.
+//! The leader is the most senior member with the state. All its ordered messages carry a stamp: the agreed
+//! time at which it began to lead, and what its own clock has counted since. A member takes a stamp only from
+//! the leader of the point at which the message stands in the order, and only if it is later than what is
+//! agreed. So a message that a former leader left behind changes nothing, and time never goes back.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How a [`Replica`](super::Replica) works. `digest_every` and `found_anew` should be the same at all members;
-/// the first is compared when a member joins.
+/// How a [`Replica`](super::Replica) works. `digest_every` and `found_anew` should be the same at all
+/// members; the first is compared when a member joins.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// A joiner holds at most so many bytes of messages while it waits for the state; then it leaves with the
@@ -11,8 +11,8 @@ pub struct Config {
     pub held_bytes: usize,
     /// A joiner takes no larger state.
     pub max_state_bytes: u64,
-    /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a group
-    /// takes of direct messages for one member, so that acknowledgements to the same member find room.
+    /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a
+    /// group takes of direct messages for one member, so that acknowledgements to the same member find room.
     pub transfer_bytes: u64,
     /// Requests of this member that wait for their answer; more are refused as full.
     pub max_requests: usize,

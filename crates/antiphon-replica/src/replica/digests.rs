@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::format::Member;
 
-/// Rounds that are open at once. A member that never says its digest leaves rounds open; the oldest is dropped.
+/// Rounds that are open at once. A member that never says its digest leaves rounds open; the oldest is
+/// dropped.
 const MAX_ROUNDS: usize = 8;
 
 /// The open rounds, oldest first.

@@ -85,10 +85,12 @@ pub(super) enum Body<'a> {
     Tick,
     /// The sender wants to leave when the state is safe with others.
     Leaving,
+    /// The sender's state differs from the others': it serves no more. They know; joiners do not.
+    Differs { point: Point },
     /// From the most senior member: no member has the state at this point.
     Lost { point: Point },
     /// The same at the message's own place, and the sender founds the state anew.
-    Founded,
+    Founded { point: Point },
 }
 
 /// A direct message.

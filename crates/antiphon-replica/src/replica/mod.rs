@@ -9,15 +9,15 @@
 //!                           └─────────────────── Waiting        any ── resync ──► Outside, leave ──► Gone
 //! ```
 //! # Roles
-//! - A **serving** member has the state, applies what is delivered, takes writes and reads. *Synced* means the
-//!   same. The most senior one is the **leader**: its messages carry the agreed time ([`clock`]).
+//! - A **serving** member has the state, applies what is delivered, takes writes and reads. *Synced* means
+//!   the same. The most senior one is the **leader**: its messages carry the agreed time ([`clock`]).
 //! - A **joiner** is a member without the state. It holds what is delivered until the state is here
 //!   ([`joiner`]).
 //! - The **source** of a joiner is a serving member that gives it the state ([`source`]).
 //!
 //! Which members serve, which source gives the state of which point to which joiner, the agreed time and the
-//! open comparisons of digests are a function of the group's stream ([`agreed`]). No message is needed to agree
-//! on them: each serving member computes the same. A joiner gets them with the state.
+//! open comparisons of digests are a function of the group's stream ([`agreed`]). No message is needed to
+//! agree on them: each serving member computes the same. A joiner gets them with the state.
 //!
 //! # Messages
 //! | message | from | to | says |
@@ -27,6 +27,7 @@
 //! | `Digest` | serving member | group | what its state is after so many commands |
 //! | `Leaving` | serving member | group | others are to keep the state |
 //! | `Synced` | joiner | group | it has the state, and serves from here on |
+//! | `Differs` | diverged member | group | it serves no more; joiners cannot know it otherwise |
 //! | `Lost`, `Founded` | most senior member, without the state | group | no member has it; it is founded anew |
 //! | `Offer`, `Chunk` | source | joiner | definition, size; a part of the state |
 //! | `Received` | joiner | source | how much is here |
@@ -34,18 +35,22 @@
 //!
 //! # What holds
 //! - **A founder founds, and nobody else.** In the first view of a group all members are new; the most senior
-//!   one has the machine's first state, and any others are joiners like later ones. So each is checked against
-//!   the founder's definition.
-//! - **A joiner's state is that of one point** (R19): its first view; later only if its source was lost or had
-//!   diverged, and then where that was seen. It applies all that was delivered after the point, then says
+//!   one has the machine's first state, and any others are joiners like later ones. So each is checked
+//!   against the founder's definition.
+//! - **A joiner's state is that of one point** (R19): its first view; later only if its source was lost or
+//!   had diverged, and then where that was seen. It applies all that was delivered after the point, then says
 //!   `Synced`. At its delivery it has applied the same as everybody.
 //! - **No write waits for a transfer.** A joiner that holds more than its bound leaves.
 //! - **What is under way is bounded**: chunks by a budget for each joiner, requests and their bytes by count,
 //!   acknowledgements by one number for each pair.
-//! - **Nothing of a state that differed spreads**: a member that diverged gives no state, and a joiner that has
-//!   the state of such a source does not come to serve.
-//! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never sends
-//!   a command again.
+//! - **Direct messages keep no order with the stream**: an offer may come before the message at whose point
+//!   its state was taken, and an offer of a source that the others have given up may come late. Points
+//!   decide: only a later one replaces an earlier one, and what is held is dropped up to the point of the
+//!   offer, never before there is one.
+//! - **Nothing of a state that differed spreads**: a member that diverged gives no state, and a joiner that
+//!   has the state of such a source does not come to serve.
+//! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never
+//!   sends a command again.
 //! - **Agreed time never goes back**, over leaders and joiners.
 //!
 //! # Who dies when
@@ -63,8 +68,8 @@
 //! | the last serving member wants to leave | while joiners receive | it waits until one is synced, at most [`Config::leave_timeout`] |
 //! | this member is removed, or comes back | any time | its state is void and its requests have no answer |
 //!
-//! The most senior member knows whether any member serves, also without the state: all that were members before
-//! it are gone, and it has heard every `Synced` since.
+//! The most senior member knows whether any member serves, also without the state: all that were members
+//! before it are gone, and it has heard every `Synced` and `Differs` since.
 
 /// Whether this mistake was planted here: never, except in tests.
 macro_rules! planted {
@@ -112,9 +117,9 @@ use crate::{AgreedTime, Machine};
 
 /// One member's copy of a machine `M`.
 ///
-/// The owner hands in what the group delivers, in its order, with the present time, which never goes back. After
-/// each batch of inputs it calls [`outputs`](Self::outputs) and takes [`events`](Self::poll_event); the same
-/// when the group below has room again. It calls [`handle_timeout`](Self::handle_timeout) when
+/// The owner hands in what the group delivers, in its order, with the present time, which never goes back.
+/// After each batch of inputs it calls [`outputs`](Self::outputs) and takes [`events`](Self::poll_event); the
+/// same when the group below has room again. It calls [`handle_timeout`](Self::handle_timeout) when
 /// [`poll_timeout`](Self::poll_timeout) says so.
 pub struct Replica<M: Machine> {
     me: Member,
@@ -213,8 +218,8 @@ pub enum Standing {
 }
 
 impl<M: Machine> Replica<M> {
-    /// The replica of the member `me`, before its first view. `make` makes the machine in its first state, each
-    /// time the same.
+    /// The replica of the member `me`, before its first view. `make` makes the machine in its first state,
+    /// each time the same.
     pub fn new(me: Incarnation, config: Config, make: impl Fn() -> M + Send + 'static) -> Self {
         let machine = make();
         let every = config.digest_every;
@@ -292,8 +297,8 @@ impl<M: Machine> Replica<M> {
         self.fail_requests();
     }
 
-    /// The primary is back: the group takes messages again, or delivered something else than what the other calls
-    /// take. Not needed before those.
+    /// The primary is back: the group takes messages again, or delivered something else than what the other
+    /// calls take. Not needed before those.
     pub fn handle_resumed(&mut self) {
         self.resume();
     }
@@ -404,7 +409,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// The next event.
+    /// The next event. They wait without a bound, as many as the inputs made.
     pub fn poll_event(&mut self) -> Option<Event<M::Reply, M::Event>> {
         self.events.pop_front()
     }
@@ -485,7 +490,12 @@ impl<M: Machine> Replica<M> {
                 point: *point,
             }),
             Phase::Serving if self.leave_by.is_some() => self.queue.push_back(Body::Leaving),
-            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.said = false,
+            Phase::Diverged(heard) => {
+                heard.said = false;
+                let point = self.point;
+                self.queue.push_back(Body::Differs { point });
+            }
+            Phase::Waiting { heard, .. } => heard.said = false,
             Phase::Outside | Phase::CatchingUp { .. } | Phase::Serving | Phase::Gone => {}
         }
     }

@@ -1,7 +1,7 @@
 //! What goes out: asked for when the layer below may have room.
 //!
-//! Nothing but commands and a few words waits in a queue. Acknowledgements, chunks and counts are made from the
-//! state at the moment they can be sent, so what they say is never old, and a refusal undoes nothing.
+//! Nothing but commands and a few words waits in a queue. Acknowledgements, chunks and counts are made from
+//! the state at the moment they can be sent, so what they say is never old, and a refusal undoes nothing.
 
 use antiphon_core::Time;
 use bytes::Bytes;

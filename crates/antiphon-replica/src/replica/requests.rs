@@ -1,10 +1,10 @@
 //! Requests of this member until they are answered, and who has applied whose commands.
 //!
 //! A write with [`Ack::All`] waits, from its delivery on, for the members that have the state at that point.
-//! Each of them tells the writer the number of its last command that it has applied: one direct message after a
-//! batch of inputs, not one a command. That word may arrive before the command itself is delivered here. The
-//! writes of a member are complete in their order: a member that a later write does not wait for is gone, or
-//! diverged, and no earlier one waits for it either.
+//! Each of them tells the writer the number of its last command that it has applied: one direct message after
+//! a batch of inputs, not one a command. That word may arrive before the command itself is delivered here.
+//! The writes of a member are complete in their order: a member that a later write does not wait for is gone,
+//! or diverged, and no earlier one waits for it either.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,9 @@
-//! The source's side of transfers: one image for all joiners of a point, written when the first chunk is sent.
+//! The source's side of transfers: one image for all joiners of a point, written when the first chunk is
+//! sent.
 //!
-//! Nothing is queued: a chunk is cut from the image when the layer below has room for it, and no more than the
-//! budget is under way to one joiner. A joiner that reads slowly costs its source the image, and nothing else.
+//! Nothing is queued: a chunk is cut from the image when the layer below has room for it, and no more than
+//! the budget is under way to one joiner. A joiner that reads slowly costs its source the image, and nothing
+//! else.
 
 use std::collections::BTreeMap;
 

@@ -95,9 +95,10 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
+                    Some(Body::Differs { point }) => self.hear_gone(*sender, point),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
-                    Some(Body::Founded) if self.view.first() == Some(sender) => {
-                        self.hear_founded(now, *sender)
+                    Some(Body::Founded { point }) if self.view.first() == Some(sender) => {
+                        self.hear_founded(now, *sender, point)
                     }
                     // What makes no sense is named by those that apply it.
                     _ => {}
@@ -107,32 +108,33 @@ impl<M: Machine> Replica<M> {
     }
 
     fn hear_view(&mut self, view: &ViewItem) {
-        let point = self.point;
-        let heard = match &mut self.phase {
-            Phase::Waiting {
-                held,
-                incoming,
-                heard,
-            } => {
-                // R19: another member's state is another point's, and other bytes.
-                if incoming
-                    .as_ref()
-                    .is_some_and(|incoming| view.gone.contains(&incoming.source))
-                {
-                    *incoming = None;
-                    held.forget(point);
-                }
-                heard
-            }
-            Phase::Diverged(heard) => heard,
-            _ => return,
-        };
-        heard
-            .serving
-            .retain(|member| !view.gone.contains(member) && !view.joined.contains(member));
-        if !view.joined.is_empty() {
+        for member in &view.gone {
+            self.hear_gone(*member, self.point);
+        }
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
+            && !view.joined.is_empty()
+        {
             // The new members have not heard it.
             heard.said = false;
+        }
+    }
+
+    /// This member serves no more. R19: of what it gave nothing is used, for another member's state is
+    /// another point's, and other bytes. But an offer may be ahead of the stream: one of a later point is one
+    /// of a state that was founded anew.
+    ///
+    /// What is held stays. The next source begins at the point where the others gave this one up: that is
+    /// here if it is gone, but earlier if it had diverged before.
+    fn hear_gone(&mut self, member: Member, said: Point) {
+        if let Phase::Waiting { incoming, .. } = &mut self.phase
+            && incoming
+                .as_ref()
+                .is_some_and(|incoming| incoming.source == member && incoming.point <= said)
+        {
+            *incoming = None;
+        }
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.serving.remove(&member);
         }
     }
 
@@ -144,8 +146,8 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing else
-    /// was heard since, and if it was said to this member, not to those of an earlier view.
+    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing
+    /// else was heard since, and if it was said to this member, not to those of an earlier view.
     fn hear_lost(&mut self, said: Point) {
         let point = self.point;
         if let Phase::Waiting {
@@ -166,18 +168,25 @@ impl<M: Machine> Replica<M> {
 
     /// It counts if no member serves; so say the most senior member, which sent it, and members that have the
     /// state of a source that is gone.
-    fn hear_founded(&mut self, now: Time, founder: Member) {
+    fn hear_founded(&mut self, now: Time, founder: Member, said: Point) {
         let none = match &self.phase {
             Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.serving.is_empty(),
             _ => false,
         };
         if founder == self.me && none {
             self.found(now);
-        } else if none {
-            self.wait(Heard {
+            return;
+        }
+        match &mut self.phase {
+            // What came of a state before is void; this word may come after the offer of the new one.
+            Phase::Waiting { incoming, .. } if none => {
+                incoming.take_if(|offer| offer.point < said);
+            }
+            Phase::Diverged(_) if none => self.wait(Heard {
                 news: self.point,
                 ..Heard::default()
-            });
+            }),
+            _ => {}
         }
         if founder != self.me {
             self.hear_synced(founder);
@@ -194,7 +203,7 @@ impl<M: Machine> Replica<M> {
         {
             heard.said = true;
             self.queue.push_back(if self.config.found_anew {
-                Body::Founded
+                Body::Founded { point: self.point }
             } else {
                 Body::Lost { point: self.point }
             });
@@ -293,11 +302,16 @@ impl<M: Machine> Replica<M> {
                 self.agreed.leaving.insert(sender);
             }
             // G28: what this member has is not what all members begin with from here on.
-            Body::Founded if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
+            Body::Founded { .. } if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.
-            Body::Barrier { .. } | Body::Tick | Body::Leaving | Body::Founded | Body::Lost { .. } => {}
+            Body::Barrier { .. }
+            | Body::Differs { .. }
+            | Body::Tick
+            | Body::Leaving
+            | Body::Founded { .. }
+            | Body::Lost { .. } => {}
         }
     }
 
@@ -316,11 +330,14 @@ impl<M: Machine> Replica<M> {
         let mut events = Vec::new();
         let reply = self.machine.apply(at, sender.into(), command, &mut events);
         self.tell_events(at, events);
-        let me = self.me;
-        if sender == me {
-            let others = self.agreed.serving.iter().copied().filter(|member| *member != me);
-            let others: Vec<_> = others.filter(|_| !planted!(self, AnswerBeforeAll)).collect();
-            if let Some(answer) = self.requests.delivered(request, at, reply, others.into_iter()) {
+        if sender == self.me {
+            let none = planted!(self, AnswerBeforeAll);
+            let Self {
+                me, requests, agreed, ..
+            } = self;
+            let others = agreed.serving.iter().copied();
+            let others = others.filter(|member| member != me && !none);
+            if let Some(answer) = requests.delivered(request, at, reply, others) {
                 self.answer(answer);
             }
         } else if all && matches!(self.phase, Phase::Serving) {
@@ -427,6 +444,7 @@ impl<M: Machine> Replica<M> {
                 };
                 let leaving = self.leave_by.is_some();
                 self.reset(Phase::Diverged(heard));
+                self.queue.push_back(Body::Differs { point: self.point });
                 if leaving {
                     self.go("left".to_owned());
                 }

@@ -34,7 +34,8 @@ proptest! {
     fn no_bytes_of_a_peer_do_harm(messages: Vec<(bool, Vec<u8>)>, kinds: Vec<(u8, u64, u64)>) {
         let me = Incarnation(1);
         let broken = Arc::default();
-        let mut replica = Replica::new(me, Config::default(), move || Ledger::new(10, Arc::clone(&broken), "l"));
+        let make = move || Ledger::new(10, Arc::clone(&broken), "l");
+        let mut replica = Replica::new(me, Config::default(), make);
         let peer = Incarnation(2);
         let mut joiner = kinds.len() % 2 == 0;
         let joined = if joiner { vec![me] } else { vec![me, peer] };
@@ -49,8 +50,11 @@ proptest! {
                 3 => (true, encode(&Told::Applied { upto: *a })),
                 4 => (false, ordered(Body::Digest { round: *a, digest: Some(*b) })),
                 5 => (false, ordered(Body::Synced { source: peer.into(), point })),
-                6 => (false, ordered(Body::Founded)),
-                _ => (false, ordered(Body::Command { request: *a, all: true, command: Cow::Borrowed(&[0xff; 9]) })),
+                6 => (false, ordered(Body::Founded { point })),
+                _ => {
+                    let command = Cow::Borrowed(&[0xff; 9][..]);
+                    (false, ordered(Body::Command { request: *a, all: true, command }))
+                }
             }
         });
         for (tell, bytes) in messages.into_iter().chain(drawn) {

@@ -1,6 +1,6 @@
 //! A virtual group: one stream of views and messages, which each member reads at its own pace, and direct
-//! messages in the view that both members are in. It promises what a group in total order promises (G9 to G16,
-//! G21), and nothing more: members lag, sends are refused, what was not ordered dies with its sender.
+//! messages in the view that both members are in. It promises what a group in total order promises (G9 to
+//! G16, G21), and nothing more: members lag, sends are refused, what was not ordered dies with its sender.
 //!
 //! It checks all that members say, as they say it.
 
@@ -122,6 +122,8 @@ pub(super) struct Group {
     pub(super) refusing: usize,
     /// Direct messages to these are not delivered.
     pub(super) deaf: BTreeSet<usize>,
+    /// Chunks of the state are altered on their way.
+    pub(super) damaging: bool,
     log: Vec<Entry>,
     tells: BTreeMap<(usize, usize), VecDeque<(u32, Bytes)>>,
     k: u32,
@@ -145,6 +147,7 @@ impl Group {
             planted: None,
             refusing: 0,
             deaf: BTreeSet::new(),
+            damaging: false,
             log: Vec::new(),
             tells: BTreeMap::new(),
             k: 0,
@@ -278,6 +281,7 @@ impl Group {
         self.nodes[node].replica.handle_resync(me, "removed");
         self.drain(node);
         let broken = self.nodes[node].broken.clone();
+        broken.store(false, Ordering::Relaxed);
         let spare = Replica::new(me, Config::default(), || Ledger::new(0, Arc::default(), "dead"));
         let replica = std::mem::replace(&mut self.nodes[node].replica, spare);
         self.nodes[node].life = Life::Dead;
@@ -351,6 +355,10 @@ impl Group {
     pub(super) fn deliver_tell(&mut self, (from, to): (usize, usize)) {
         if let Some((_, payload)) = self.tells.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
             let (sender, now) = (self.nodes[from].me, self.time(to));
+            let mut payload = Vec::from(payload);
+            if let Some(last) = payload.last_mut().filter(|_| self.damaging) {
+                *last ^= 1;
+            }
             self.nodes[to].replica.handle_told(now, sender, &payload);
             self.after(to);
         }
@@ -587,6 +595,8 @@ impl Group {
                 let counts = self.nodes[node].members.contains(&member.me)
                     && member.life != Life::Dead
                     && !member.tainted
+                    // It may not know yet: where states went wrong, the right ones may be the fewer.
+                    && !self.nodes[node].replica.agreed.diverged.contains(&member.me.into())
                     && member.replica.standing() == Standing::Serving;
                 let reached = Some(member.place());
                 assert!(

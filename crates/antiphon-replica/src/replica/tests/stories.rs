@@ -346,3 +346,127 @@ fn more_requests_than_the_bound_are_refused() {
     group.settle();
     assert!(group.write(0, Ack::Here, None).is_some());
 }
+
+#[test]
+fn a_joiner_applies_what_it_held_in_turns() {
+    let mut group = group_of(2, small());
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    for _ in 0..2_000 {
+        group.write(0, Ack::Here, None).unwrap();
+        group.outputs(0);
+        group.order(0);
+        group.deliver(0);
+    }
+    group.settle();
+    let held = group.most_held;
+    group.deaf.clear();
+    let mut turns = 0;
+    while group.standing(joiner) != Standing::CatchingUp {
+        (0..3).for_each(|node| group.outputs(node));
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    while group.nodes[joiner].replica.held_bytes() > 0 {
+        group.pass(1);
+        turns += 1;
+    }
+    assert!(
+        held > 500_000 && turns > 0,
+        "{held} bytes in {turns} turns after the first"
+    );
+    group.settle();
+    assert_eq!(group.serving(), [0, 1, joiner]);
+}
+
+#[test]
+fn a_state_that_was_altered_on_its_way_is_not_taken() {
+    let mut group = group_of(2, small());
+    let joiner = join(&mut group);
+    while !matches!(group.standing(joiner), Standing::Receiving) {
+        group.deliver(joiner);
+        (0..2).for_each(|node| {
+            group.deliver(node);
+            group.outputs(node);
+        });
+        if let Some(pair) = group.tell_pairs().first() {
+            group.deliver_tell(*pair);
+        }
+    }
+    group.damaging = true;
+    let pair = group.tell_pairs()[0];
+    group.deliver_tell(pair);
+    assert_eq!(group.standing(joiner), Standing::Gone);
+    let said = &group.nodes[joiner].said;
+    assert!(
+        said.iter().any(|said| said.starts_with("RestoreFailed")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_joiner_that_has_all_when_the_last_source_dies_brings_the_state_back() {
+    let mut group = group_of(1, small());
+    let (slow, joiner) = (join(&mut group), join(&mut group));
+    group.deaf.insert(slow);
+    for _ in 0..2 {
+        (0..3).for_each(|node| while group.deliver(node) {});
+    }
+    while group.standing(joiner) != Standing::CatchingUp {
+        (0..3).for_each(|node| group.outputs(node));
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    group.crash(0);
+    group.next_view(false);
+    while group.deliver(slow) {}
+    group.outputs(slow);
+    assert!(
+        group.order(slow),
+        "the most senior member says that the state is lost"
+    );
+    while group.deliver(slow) {}
+    assert_eq!(group.standing(slow), Standing::Lost);
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.serving(), [slow, joiner]);
+}
+
+#[test]
+fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ() {
+    let mut group = group_of(3, small());
+    let joiner = join(&mut group);
+    while group.standing(joiner) != Standing::Receiving {
+        for node in 0..4 {
+            while group.deliver(node) {}
+            group.outputs(node);
+        }
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    group.deaf.insert(joiner);
+    group.break_at_next_command(1);
+    for _ in 0..12 {
+        group.write(0, Ack::Here, None).unwrap();
+        for node in (0..3).chain(0..3) {
+            group.outputs(node);
+            while group.order(node) {}
+            while group.deliver(node) {}
+        }
+    }
+    assert_eq!(group.standing(1), Standing::Diverged);
+    // The joiner learns both at once, and the next source begins before the view that it learns it by.
+    group.crash(1);
+    group.next_view(false);
+    while group.deliver(joiner) {}
+    assert_eq!(group.standing(joiner), Standing::Waiting);
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.serving(), [0, 2, joiner]);
+}
