@@ -175,10 +175,9 @@ mod tests {
             }) if file == "/tmp/x"
         ));
         assert_eq!(from_file.to_json(), text);
-        let text = r#"{"tell":{"group":"g","to":"b","payload":"x"}}"#;
-        let tell = Command::parse(text).unwrap();
+        let tell = Command::parse(r#"{"tell":{"group":"g","to":"b","payload":"x"}}"#).unwrap();
         assert!(matches!(&tell, Command::Tell(Tell { to, .. }) if to == "b"));
-        assert_eq!(tell.to_json(), text);
+        assert_eq!(Command::parse(&tell.to_json()), Ok(tell));
         assert_eq!(
             Command::parse(r#"{"fault":{"block":["a","b"]}}"#).unwrap(),
             Command::Fault(Fault {

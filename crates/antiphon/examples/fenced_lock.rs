@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::replicated::locks::Token;
-use antiphon::{Cluster, Locks};
+use antiphon::{Cluster, Locks, Profile};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -31,9 +31,14 @@ impl Store {
 #[tokio::main]
 async fn main() -> Result<()> {
     let network = MemoryNetwork::new();
-    let node = |name: &str| Cluster::builder("bank").name(name).bind("10.0.0.1:0").memory(&network);
+    let node = |name: &str| {
+        let builder = Cluster::builder("bank").name(name).bind("10.0.0.1:0");
+        builder.memory(&network).profile(Profile::local())
+    };
     let a = node("a").found().join().await?;
     let b = node("b").seeds([a.addr()]).join().await?;
+    // A majority of three goes on without one.
+    let c = node("c").seeds([a.addr()]).join().await?;
     let (of_a, of_b): (Locks, Locks) = (a.locks("locks").join().await?, b.locks("locks").join().await?);
     let store = Store::default();
 
@@ -50,5 +55,6 @@ async fn main() -> Result<()> {
     println!("the ledger says {:?}", store.0.lock().map_err(|error| error.to_string())?.1);
     second.unlock().await?;
     b.leave().await?;
+    c.leave().await?;
     Ok(())
 }

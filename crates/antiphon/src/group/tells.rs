@@ -278,3 +278,117 @@ fn parting(view: &GroupView, member: Incarnation) -> Parting {
         None => Parting::Crashed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::wire::{GroupId, GroupViewId, ViewId};
+    use antiphon_core::{GroupView, Order};
+
+    use super::*;
+
+    const ME: Incarnation = Incarnation(1);
+    const B: Incarnation = Incarnation(2);
+    const C: Incarnation = Incarnation(3);
+
+    fn view(members: &[Incarnation], joined: &[Incarnation]) -> GroupView {
+        let node = ViewId { epoch: 1, counter: 1 };
+        GroupView {
+            id: GroupViewId {
+                node,
+                number: 1,
+                k: 1,
+            },
+            group: GroupId(1),
+            name: "g".to_owned(),
+            order: Order::Fifo,
+            members: members.to_vec(),
+            joined: joined.to_vec(),
+            left: Vec::new(),
+            crashed: Vec::new(),
+            causes: vec![(B, "slow".to_owned())],
+            transitional: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    fn open() -> Tells {
+        let tells = Tells::new();
+        tells.set_standing(Standing::Member);
+        tells.set_view(&view(&[ME, B, C], &[ME]), ME);
+        tells
+    }
+
+    /// What is known by now.
+    fn known(receipt: &mut TellReceipt) -> Option<TellOutcome> {
+        match Pin::new(receipt).poll(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_receiver_without_credit_keeps_its_own_line_full_and_no_other() {
+        let tells = open();
+        let large = [0; MAX_TELL_BYTES];
+        // The core has no credit for b.
+        let core = |to, _: &[u8]| (to != B).then_some(Ticket(1)).ok_or(TellError::Full);
+        for _ in 0..2 {
+            assert!(tells.accept(B, &large).is_ok());
+            tells.hand_over(core);
+        }
+        assert_eq!(tells.accept(B, b"more").err(), Some(TellError::Full));
+        for _ in 0..10 {
+            assert!(tells.accept(C, &large).is_ok());
+            tells.hand_over(core);
+        }
+        // Nothing is asked for b again until the core says that there is credit.
+        tells.hand_over(|_, _| panic!("it was refused"));
+        tells.set_writable(B);
+        let mut taken = Vec::new();
+        tells.hand_over(|to, payload| {
+            taken.push((to, payload.len()));
+            Ok(Ticket(1))
+        });
+        assert_eq!(taken, [(B, MAX_TELL_BYTES); 2]);
+        assert!(tells.accept(B, b"more").is_ok());
+    }
+
+    #[test]
+    fn what_the_core_has_not_taken_is_not_delivered_when_its_receiver_goes_also_if_it_comes_again() {
+        for members in [&[ME, C][..], &[ME, B, C]] {
+            let tells = open();
+            let mut receipts = [0; 3].map(|_| tells.accept(B, b"told").unwrap());
+            let mut tickets = 5;
+            tells.hand_over(|_, _| {
+                tickets += 1;
+                (tickets < 8).then_some(Ticket(tickets)).ok_or(TellError::Full)
+            });
+            tells.set_view(&view(members, &[B]), ME);
+            let slow = Parting::Removed("slow".to_owned());
+            let [first, second, third] = &mut receipts;
+            assert_eq!(known(third), Some(TellOutcome::NotDelivered(slow.clone())));
+            assert_eq!((known(first), known(second)), (None, None));
+            tells.settle(B, Ticket(6), 1, &TellOutcome::Delivered);
+            tells.settle(B, Ticket(7), 1, &TellOutcome::Unknown(slow.clone()));
+            assert_eq!(known(first), Some(TellOutcome::Delivered));
+            assert_eq!(known(second), Some(TellOutcome::Unknown(slow)));
+            assert_eq!(tells.accept(B, b"again").is_ok(), members.contains(&B));
+            assert_eq!(tells.inside().lines.len(), members.len() - 1);
+        }
+    }
+
+    #[test]
+    fn when_this_membership_ends_what_the_core_never_had_is_not_delivered_and_the_rest_unknown() {
+        let tells = open();
+        let mut taken = tells.accept(B, b"taken").unwrap();
+        tells.hand_over(|_, _| Ok(Ticket(1)));
+        let mut waits = tells.accept(B, b"waits").unwrap();
+        tells.set_standing(Standing::Suspended);
+        assert_eq!(tells.accept(B, b"no").err(), Some(TellError::NotPrimary));
+        assert_eq!((known(&mut taken), known(&mut waits)), (None, None));
+        tells.set_standing(Standing::Gone);
+        assert_eq!(known(&mut taken), Some(TellOutcome::Unknown(Parting::Ended)));
+        assert_eq!(known(&mut waits), Some(TellOutcome::NotDelivered(Parting::Ended)));
+        assert_eq!(tells.accept(B, b"no").err(), Some(TellError::NoSuchGroup));
+    }
+}
