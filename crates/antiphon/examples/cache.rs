@@ -26,14 +26,20 @@ async fn pages(cluster: &Cluster) -> Result<Pages> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let network = MemoryNetwork::new();
-    let node = |name: &str| Cluster::builder("shop").name(name).bind("10.0.0.1:0").memory(&network);
+    let node = |name: &str| {
+        Cluster::builder("shop")
+            .name(name)
+            .bind("10.0.0.1:0")
+            .memory(&network)
+    };
     let a = node("a").found().join().await?;
     let b = node("b").seeds([a.addr()]).join().await?;
     let (of_a, of_b) = (pages(&a).await?, pages(&b).await?);
 
     let mut changes = of_b.watch()?;
     let path = "/index".to_owned();
-    of_a.put_for(&path, &"<h1>Hello</h1>".to_owned(), Duration::from_millis(500)).await?;
+    of_a.put_for(&path, &"<h1>Hello</h1>".to_owned(), Duration::from_millis(500))
+        .await?;
     println!("b reads {:?}", of_b.get_latest(&path).await?);
     while let Some(change) = changes.next().await {
         match change? {

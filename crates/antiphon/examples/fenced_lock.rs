@@ -52,7 +52,10 @@ async fn main() -> Result<()> {
     store.append(second.token(), "b was here")?;
     let refused = store.append(on_its_way, "a was here, late");
     println!("refused: {}", refused.expect_err("it is fenced"));
-    println!("the ledger says {:?}", store.0.lock().map_err(|error| error.to_string())?.1);
+    println!(
+        "the ledger says {:?}",
+        store.0.lock().map_err(|error| error.to_string())?.1
+    );
     second.unlock().await?;
     b.leave().await?;
     c.leave().await?;

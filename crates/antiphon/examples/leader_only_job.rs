@@ -32,7 +32,12 @@ async fn main() -> Result<()> {
 
 /// Does the job so many times while it leads, then leaves.
 async fn work(name: String, addr: String, times: u32) -> Result<()> {
-    let cluster = Cluster::builder("jobs").name(&name).bind(addr).seeds(ADDRS).join().await?;
+    let cluster = Cluster::builder("jobs")
+        .name(&name)
+        .bind(addr)
+        .seeds(ADDRS)
+        .join()
+        .await?;
     let locks = cluster.locks("leaders").join().await?;
     let mut done = 0;
     while done < times {

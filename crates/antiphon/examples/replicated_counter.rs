@@ -44,7 +44,10 @@ async fn node(name: String, addr: String) -> Result<Vec<i64>> {
         sums.push(counters.add("visits", 1).await?.value);
     }
     // Stays until the others are done, whose state this is as well.
-    while counters.get("visits")?.is_none_or(|counter| counter.value < 3 * ADDITIONS) {
+    while counters
+        .get("visits")?
+        .is_none_or(|counter| counter.value < 3 * ADDITIONS)
+    {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     cluster.leave().await?;

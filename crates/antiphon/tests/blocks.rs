@@ -9,8 +9,8 @@ use std::time::Duration;
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
-    Condition, Gone, LockError, Loss, MapError, Put, ReadError, Refusal, ReplicaError, ReplicaEvent, Version, WatchEvent,
-    WriteError, map,
+    Condition, Gone, LockError, Loss, MapError, Put, ReadError, Refusal, ReplicaError, ReplicaEvent, Version,
+    WatchEvent, WriteError, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
 use antiphon::{Cluster, Counters, Locks, Map, Replicated};
@@ -80,22 +80,43 @@ fn three_members_write_and_read_what_the_others_wrote() -> Result<(), RunError> 
         for (number, map) in maps.iter().enumerate() {
             let key = format!("key {number}");
             let version = map.put(&key, &(number as u64)).await?;
-            assert_eq!(map.get(&key)?.map(|item| (item.value, item.version)), Some((number as u64, version)));
+            assert_eq!(
+                map.get(&key)?.map(|item| (item.value, item.version)),
+                Some((number as u64, version))
+            );
         }
         for map in &maps {
             let latest = map.get_latest(&text("key 2")).await?.expect("the last write");
             assert_eq!(latest.value, 2);
             let entries = map.entries()?.collect::<Result<BTreeMap<_, _>, _>>()?;
             assert_eq!(entries.len(), 3, "{entries:?}");
-            assert_eq!(map.machine().members().iter().filter(|member| member.synced).count(), 3);
+            assert_eq!(
+                map.machine()
+                    .members()
+                    .iter()
+                    .filter(|member| member.synced)
+                    .count(),
+                3
+            );
         }
         let old = maps[0].remove(&text("key 0")).await?.expect("it was there");
         assert!(!maps[1].remove_if(&text("key 1"), old.version).await?);
-        let batch = maps[0].batch().put(&text("x"), &1)?.put(&text("y"), &2)?.remove(&text("key 1"))?;
+        let batch = maps[0]
+            .batch()
+            .put(&text("x"), &1)?
+            .put(&text("y"), &2)?
+            .remove(&text("key 1"))?;
         assert!(batch.commit().await?.is_some());
-        let batch = maps[0].batch().put(&text("x"), &3)?.when(Condition::Absent).put(&text("y"), &4)?;
+        let batch = maps[0]
+            .batch()
+            .put(&text("x"), &3)?
+            .when(Condition::Absent)
+            .put(&text("y"), &4)?;
         assert_eq!(batch.commit().await?, None);
-        assert_eq!(maps[2].get_latest(&text("y")).await?.map(|item| item.value), Some(2));
+        assert_eq!(
+            maps[2].get_latest(&text("y")).await?.map(|item| item.value),
+            Some(2)
+        );
         Ok(())
     })
 }
@@ -145,13 +166,20 @@ fn a_joiner_gets_the_state_while_writes_go_on() -> Result<(), RunError> {
         let writing = tokio::spawn(async move {
             let mut written = 0_u64;
             while !writes.load(SeqCst) {
-                writer.put(&text("written"), &written).await.expect("no write waits for a transfer");
+                writer
+                    .put(&text("written"), &written)
+                    .await
+                    .expect("no write waits for a transfer");
                 written += 1;
             }
             written
         });
         let joiner = world.node("d")?.join().await?;
-        let map = joiner.map::<String, u64>("map").types("name -> number 1").start().await?;
+        let map = joiner
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .start()
+            .await?;
         let mut events = map.machine().events();
         map.machine().synced().await?;
         assert_eq!(map.len()?, 3_001);
@@ -159,7 +187,10 @@ fn a_joiner_gets_the_state_while_writes_go_on() -> Result<(), RunError> {
         stop.store(true, SeqCst);
         let written = writing.await?;
         assert!(written > 10, "{written}");
-        assert_eq!(map.get_latest(&text("written")).await?.map(|item| item.value), Some(written - 1));
+        assert_eq!(
+            map.get_latest(&text("written")).await?.map(|item| item.value),
+            Some(written - 1)
+        );
         let mut progress = 0;
         while let Ok(Some(event)) = tokio::time::timeout(ms(1), events.next()).await {
             if let ReplicaEvent::Progress { bytes, total } = event {
@@ -270,7 +301,10 @@ fn a_member_that_is_cut_off_refuses_and_comes_back_with_the_state() -> Result<()
             world.sleep_ms(10_000).await;
             let refused = WriteError::Refused(Refusal::NotPrimary);
             assert_eq!(tables[0].write(count("n")).await.err(), Some(refused));
-            assert_eq!(tables[0].read(|_| ()), Err(ReadError::Refused(Refusal::NotPrimary)));
+            assert_eq!(
+                tables[0].read(|_| ()),
+                Err(ReadError::Refused(Refusal::NotPrimary))
+            );
             assert!(!refused.may_have_happened());
             assert!(locks[1].lock("it").await?.token() > guard.token());
             tables[1].write(count("n")).await??;
@@ -279,7 +313,10 @@ fn a_member_that_is_cut_off_refuses_and_comes_back_with_the_state() -> Result<()
             let all: BTreeSet<i64> = tables.iter().map(|table| value(table, "n")).collect();
             assert_eq!(all.len(), 1, "{all:?}");
             let counted = all.into_iter().next().unwrap_or_default();
-            assert!(counted == 2 || counted == 3 && caught.may_have_happened(), "{counted}: {caught}");
+            assert!(
+                counted == 2 || counted == 3 && caught.may_have_happened(),
+                "{counted}: {caught}"
+            );
             drop(guard);
             world.sleep_ms(1_000).await;
             assert!(locks[0].try_lock("it", ms(1_000)).await?.is_some());
@@ -319,7 +356,9 @@ fn of_all_that_put_if_absent_one_wins() -> Result<(), RunError> {
             let mut tries = Vec::new();
             for number in 0..30_u64 {
                 let map = maps[number as usize % 3].clone();
-                tries.push(tokio::spawn(async move { (number, map.put_if_absent(&text("it"), &number).await) }));
+                tries.push(tokio::spawn(async move {
+                    (number, map.put_if_absent(&text("it"), &number).await)
+                }));
             }
             let mut winner = None;
             let mut found = BTreeSet::new();
@@ -335,7 +374,13 @@ fn of_all_that_put_if_absent_one_wins() -> Result<(), RunError> {
             let item = maps[2].get_latest(&text("it")).await?.expect("it is there");
             assert_eq!(item.value, number);
             let put = maps[0].replace_if(&text("it"), &99, item.version).await?;
-            assert!(put.is_done() && !maps[1].replace_if(&text("it"), &98, item.version).await?.is_done());
+            assert!(
+                put.is_done()
+                    && !maps[1]
+                        .replace_if(&text("it"), &98, item.version)
+                        .await?
+                        .is_done()
+            );
             Ok(())
         })?;
     }
@@ -394,7 +439,9 @@ fn a_watch_has_all_that_was_there_and_every_change_after_it() -> Result<(), RunE
             }
         }
         assert!(changes > 100, "{changes}");
-        let entries = maps[1].entries()?.map(|entry| entry.map(|(key, item)| (key, item.value)));
+        let entries = maps[1]
+            .entries()?
+            .map(|entry| entry.map(|(key, item)| (key, item.value)));
         assert_eq!(has, entries.collect::<Result<BTreeMap<_, _>, _>>()?);
         let first = one.next().await.ok_or("it has ended")??;
         assert_eq!(first, WatchEvent::Snapshot(Vec::new()));
@@ -409,7 +456,10 @@ fn a_watch_has_all_that_was_there_and_every_change_after_it() -> Result<(), RunE
             match slow.next().await.ok_or("it has ended")?? {
                 WatchEvent::Snapshot(entries) => {
                     snapshots += 1;
-                    of_only = entries.iter().find(|(key, _)| key == "only").map(|(_, item)| item.value);
+                    of_only = entries
+                        .iter()
+                        .find(|(key, _)| key == "only")
+                        .map(|(_, item)| item.value);
                 }
                 WatchEvent::Put { key, item } if key == "only" => of_only = Some(item.value),
                 _ => {}
@@ -424,21 +474,41 @@ fn a_watch_has_all_that_was_there_and_every_change_after_it() -> Result<(), RunE
 fn a_member_with_another_definition_is_refused_and_told_both() -> Result<(), RunError> {
     World::new(8, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
-        let map = nodes[0].map::<String, u64>("map").types("name -> number 1").join().await?;
-        let other = nodes[1].map::<String, String>("map").types("name -> text 2").join().await;
+        let map = nodes[0]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .join()
+            .await?;
+        let other = nodes[1]
+            .map::<String, String>("map")
+            .types("name -> text 2")
+            .join()
+            .await;
         let Err(ReplicaError::Refused { reason }) = other else {
             return Err(format!("{other:?}").into());
         };
-        assert!(reason.contains("name -> number 1") && reason.contains("name -> text 2"), "{reason}");
+        assert!(
+            reason.contains("name -> number 1") && reason.contains("name -> text 2"),
+            "{reason}"
+        );
         let larger = map::Options {
             max_bytes: 1 << 20,
             ..map::Options::default()
         };
-        let other = nodes[1].map::<String, u64>("map").types("name -> number 1").options(larger).join().await;
+        let other = nodes[1]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .options(larger)
+            .join()
+            .await;
         assert!(matches!(other, Err(ReplicaError::Refused { .. })), "{other:?}");
         world.sleep_ms(1_000).await;
         map.put(&text("it"), &1).await?;
-        let same = nodes[1].map::<String, u64>("map").types("name -> number 1").join().await?;
+        let same = nodes[1]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .join()
+            .await?;
         assert_eq!(same.get(&text("it"))?.map(|item| item.value), Some(1));
         Ok(())
     })
@@ -459,7 +529,10 @@ fn a_leader_that_leaves_hands_over_and_may_choose_to_whom() -> Result<(), RunErr
         assert_eq!(locks[3].leader("job")?, Some(nodes[0].incarnation()));
         // Past b, which has waited longer.
         let refused = first.hand_over(nodes[0].incarnation()).await;
-        assert!(matches!(refused, Err(LockError::Refused(_))) && first.is_held(), "{refused:?}");
+        assert!(
+            matches!(refused, Err(LockError::Refused(_))) && first.is_held(),
+            "{refused:?}"
+        );
         first.hand_over(nodes[2].incarnation()).await?;
         assert_eq!(first.lost().await, Loss::HandedOver);
         let [b, c, d] = candidates.try_into().map_err(|_| "three wait")?;
@@ -496,9 +569,16 @@ fn a_caller_that_gives_up_waiting_holds_up_nobody() -> Result<(), RunError> {
         assert!(next.is_some(), "the place in the queue was given up");
         // Permits and shared holders.
         let one = locks[0].permits("pool", 2, 3).await?;
-        assert!(tokio::time::timeout(ms(500), locks[1].permits("pool", 2, 3)).await.is_err());
+        assert!(
+            tokio::time::timeout(ms(500), locks[1].permits("pool", 2, 3))
+                .await
+                .is_err()
+        );
         let two = locks[2].permits("pool", 1, 3).await?;
-        let readers = (locks[0].lock_shared("doc").await?, locks[1].lock_shared("doc").await?);
+        let readers = (
+            locks[0].lock_shared("doc").await?,
+            locks[1].lock_shared("doc").await?,
+        );
         assert!(locks[2].try_lock("doc", ms(100)).await?.is_none());
         drop((one, two, readers));
         assert!(locks[2].try_lock("doc", ms(1_000)).await?.is_some());
@@ -523,8 +603,18 @@ fn ids_are_given_once_and_counters_are_one_for_all() -> Result<(), RunError> {
         }
         let counter = all[0].get_latest("n").await?.expect("it is there");
         assert_eq!(counter.value, 60);
-        assert!(all[1].set("n", 1, Condition::Version(counter.version)).await.is_ok());
-        assert!(all[2].set("n", 2, Condition::Version(counter.version)).await.is_err());
+        assert!(
+            all[1]
+                .set("n", 1, Condition::Version(counter.version))
+                .await
+                .is_ok()
+        );
+        assert!(
+            all[2]
+                .set("n", 2, Condition::Version(counter.version))
+                .await
+                .is_err()
+        );
         all[0].remove("n").await?;
         assert_eq!(all[0].get("n")?, None);
         Ok(())
@@ -593,7 +683,12 @@ fn what_waits_when_the_node_goes_is_answered_and_handles_say_so() -> Result<(), 
                 Err(other) => return Err(other.into()),
             }
         }
-        assert!(tables[0].write(count("n")).await.is_err_and(|error| !error.may_have_happened()));
+        assert!(
+            tables[0]
+                .write(count("n"))
+                .await
+                .is_err_and(|error| !error.may_have_happened())
+        );
         assert!(tables[0].synced().await.is_err());
         tables[0].leave().await;
         while events.next().await.is_some() {}
@@ -603,7 +698,11 @@ fn what_waits_when_the_node_goes_is_answered_and_handles_say_so() -> Result<(), 
         drop(tables);
         world.sleep_ms(1_000).await;
         let alone = nodes[1].replicated("hits", table).join().await?;
-        assert_eq!(value(&alone, "n"), 0, "the last handle was dropped, and so all had left");
+        assert_eq!(
+            value(&alone, "n"),
+            0,
+            "the last handle was dropped, and so all had left"
+        );
         Ok(())
     })
 }
@@ -646,13 +745,20 @@ fn no_two_hold_a_lock_while_nodes_are_cut_off_stopped_and_killed() -> Result<(),
                 }
             }
             world.heal();
-            let primary = |node: &Cluster| node.view().is_some_and(|view| view.is_primary() && view.members.len() == 3);
+            let primary = |node: &Cluster| {
+                node.view()
+                    .is_some_and(|view| view.is_primary() && view.members.len() == 3)
+            };
             world.until(|| nodes.iter().all(primary)).await;
             world.kill(ABC[seed as usize % 3])?;
             let before = store.0.lock().unwrap().1.len();
             world.sleep_ms(20_000).await;
             let after = store.0.lock().unwrap().1.len();
-            assert!(after > before + 50, "it goes on: {before}, {after}: {:#?}", world.lines());
+            assert!(
+                after > before + 50,
+                "it goes on: {before}, {after}: {:#?}",
+                world.lines()
+            );
             Ok(())
         })?;
     }

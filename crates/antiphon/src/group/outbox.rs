@@ -74,9 +74,7 @@ impl Outbox {
         if inside.epoch != epoch {
             return Err(SendError::NotMember);
         }
-        Ok(inside
-            .outbox
-            .accept(Payload::Borrowed(payload), level, None)?)
+        Ok(inside.outbox.accept(Payload::Borrowed(payload), level, None)?)
     }
 
     #[cfg(feature = "blocks")]

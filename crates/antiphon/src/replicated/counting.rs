@@ -5,7 +5,7 @@ use std::fmt;
 use antiphon_replica::counters::{Changed, Command, Counter, CounterTable, Done, Options, Refused};
 use antiphon_replica::{Condition, Version};
 
-use super::{ReadError, Replicated, ReplicatedBuilder, ReplicaError, ReplicaEvents, WriteError};
+use super::{ReadError, ReplicaError, ReplicaEvents, Replicated, ReplicatedBuilder, WriteError};
 use crate::Cluster;
 
 /// A table of counters to join. From [`Cluster::counters`].
@@ -193,7 +193,11 @@ impl Counters {
     }
 
     async fn write(&self, command: Command) -> Result<Done, CountingError> {
-        self.table.write(command).await.map_err(CountingError::Write)?.map_err(CountingError::Refused)
+        self.table
+            .write(command)
+            .await
+            .map_err(CountingError::Write)?
+            .map_err(CountingError::Refused)
     }
 }
 

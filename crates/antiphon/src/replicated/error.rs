@@ -154,9 +154,9 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Interrupted => {
-                f.write_str("the primary or this membership was lost while the read waited; read again when it is back")
-            }
+            Self::Interrupted => f.write_str(
+                "the primary or this membership was lost while the read waited; read again when it is back",
+            ),
         }
     }
 }

@@ -6,7 +6,7 @@ use antiphon_core::wire::Level;
 use antiphon_replica::{Ack, At, Config, Replica, Standing};
 
 use super::shared::{Happened, Observer, Shared};
-use super::{ReadError, Replicable, ReplicaError, ReplicaEvents, ReplicaMember, WriteError, task};
+use super::{ReadError, ReplicaError, ReplicaEvents, ReplicaMember, Replicable, WriteError, task};
 use crate::{Cluster, Incarnation, Order};
 
 /// The most bytes of what the replica adds to a command.
@@ -129,7 +129,14 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         let host = cluster.handle.shared.hub().host().clone();
         let me = cluster.incarnation();
         let replica = Replica::new(me, config, make);
-        let shared = Arc::new(Shared::new(group.sender(), host.clone(), level, me, replica, observer));
+        let shared = Arc::new(Shared::new(
+            group.sender(),
+            host.clone(),
+            level,
+            me,
+            replica,
+            observer,
+        ));
         host.spawn(task::run(shared.clone(), group));
         Ok(Replicated {
             membership: Arc::new(Membership { shared }),

@@ -22,7 +22,7 @@ use antiphon_replica::locks::{
 use tokio::sync::watch;
 
 use super::shared::Happened;
-use super::{ReadError, Replicated, ReplicatedBuilder, ReplicaError, WriteError};
+use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
 use crate::{Cluster, Incarnation};
 
 /// A table of locks to join. From [`Cluster::locks`].
@@ -123,7 +123,9 @@ impl Locks {
     /// # Cancel safety
     /// If the future is dropped, the wait ends, and the lock is given back if it was granted.
     pub async fn lock(&self, name: &str) -> Result<Guard, LockError> {
-        self.acquire(name, |command| command).await?.ok_or(LockError::Lost(Loss::Interrupted))
+        self.acquire(name, |command| command)
+            .await?
+            .ok_or(LockError::Lost(Loss::Interrupted))
     }
 
     /// Waits for a lock at most so long, in agreed time, which stands still while the group has no leader;
@@ -212,7 +214,11 @@ impl Locks {
             epoch = now;
             self.claims.add(client, sender.take());
         };
-        let answer = self.table.shared().write_entering(command, Ack::Here, entered).await;
+        let answer = self
+            .table
+            .shared()
+            .write_entering(command, Ack::Here, entered)
+            .await;
         let granted = match answer.map(|(_, reply)| reply) {
             Err(error) => {
                 claim.armed = error.may_have_happened();
@@ -283,7 +289,11 @@ impl Guard {
     pub async fn lost(&self) -> Loss {
         let mut state = self.claim.state.clone();
         let held = ClaimState::Held(self.token);
-        match state.wait_for(|state| *state != held && *state != ClaimState::Waits).await.as_deref() {
+        match state
+            .wait_for(|state| *state != held && *state != ClaimState::Waits)
+            .await
+            .as_deref()
+        {
             Ok(ClaimState::Lost(loss)) => *loss,
             _ => Loss::Removed,
         }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::watch::Watching;
-use super::{ReadError, Replicated, ReplicatedBuilder, ReplicaError, WriteError};
+use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
 use crate::{Cluster, Incarnation};
 
 /// A map of bytes, with what its bytes mean in its definition.
@@ -38,7 +38,13 @@ impl Machine for MapMachine {
     type Event = Changed;
     type Snapshot = State;
 
-    fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Changed>) -> Self::Reply {
+    fn apply(
+        &mut self,
+        at: At,
+        from: Incarnation,
+        command: Command,
+        events: &mut Vec<Changed>,
+    ) -> Self::Reply {
         self.map.apply(at, from, command, events)
     }
 
@@ -227,7 +233,10 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// [`MapError::Read`], [`MapError::Codec`].
     pub fn get(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
         let key = encode(key)?;
-        self.machine.read(|machine| machine.map.get(&key).cloned())?.map(item).transpose()
+        self.machine
+            .read(|machine| machine.map.get(&key).cloned())?
+            .map(item)
+            .transpose()
     }
 
     /// The entry of a key, with all that was answered to any member before this call. See
@@ -240,7 +249,10 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// A question: dropping the future changes nothing.
     pub async fn get_latest(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
         let key = encode(key)?;
-        let entry = self.machine.read_latest(|machine| machine.map.get(&key).cloned()).await?;
+        let entry = self
+            .machine
+            .read_latest(|machine| machine.map.get(&key).cloned())
+            .await?;
         entry.map(item).transpose()
     }
 
@@ -276,7 +288,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// # Cancel safety
     /// As [`put`](Self::put).
     pub async fn put_if_absent(&self, key: &K, value: &V) -> Result<Put, MapError> {
-        self.put_if(Write::put(encode(key)?, encode(value)?).if_absent()).await
+        self.put_if(Write::put(encode(key)?, encode(value)?).if_absent())
+            .await
     }
 
     /// Writes a value if the key still has the one of this version.
@@ -311,7 +324,10 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// # Cancel safety
     /// As [`put`](Self::put).
     pub async fn remove_if(&self, key: &K, version: Version) -> Result<bool, MapError> {
-        match self.write_one(Write::remove(encode(key)?).if_version(version)).await {
+        match self
+            .write_one(Write::remove(encode(key)?).if_version(version))
+            .await
+        {
             Ok(_) => Ok(true),
             Err(MapError::Refused(Refused::Condition { .. })) => Ok(false),
             Err(error) => Err(error),
@@ -332,11 +348,18 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     ///
     /// # Errors
     /// [`MapError::Read`].
-    pub fn entries(&self) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
+    pub fn entries(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
         let state = self.machine.read(|machine| machine.map.state().clone())?;
         // Taken with the state, since the iterator of a persistent map borrows it.
-        let entries: Vec<(Bytes, Entry)> = state.iter().map(|(key, entry)| (key.clone(), entry.clone())).collect();
-        Ok(entries.into_iter().map(|(key, entry)| Ok((decode(&key)?, item(entry)?))))
+        let entries: Vec<(Bytes, Entry)> = state
+            .iter()
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            .collect();
+        Ok(entries
+            .into_iter()
+            .map(|(key, entry)| Ok((decode(&key)?, item(entry)?))))
     }
 
     /// How many entries this member's copy has.
@@ -399,9 +422,16 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     }
 
     async fn write_one(&self, write: Write) -> Result<Written, MapError> {
-        let written = self.machine.write(write.into()).await?.map_err(MapError::Refused)?;
+        let written = self
+            .machine
+            .write(write.into())
+            .await?
+            .map_err(MapError::Refused)?;
         // A command of one write has one result.
-        Ok(written.into_iter().next().unwrap_or(Written { old: None, new: None }))
+        Ok(written
+            .into_iter()
+            .next()
+            .unwrap_or(Written { old: None, new: None }))
     }
 }
 
@@ -503,7 +533,10 @@ impl fmt::Display for MapError {
             Self::Read(error) => error.fmt(f),
             Self::Refused(refused) => refused.fmt(f),
             Self::Codec { reason } => {
-                write!(f, "a key or value cannot be encoded or decoded: {reason}; give all members the same types")
+                write!(
+                    f,
+                    "a key or value cannot be encoded or decoded: {reason}; give all members the same types"
+                )
             }
         }
     }

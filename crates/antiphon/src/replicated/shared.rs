@@ -10,14 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_core::{GroupView, TellError, Time};
-use antiphon_replica::{
-    Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing,
-};
+use antiphon_replica::{Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing};
 use bytes::Bytes;
 use tokio::sync::{Notify, broadcast, oneshot, watch};
 
 use super::events::MAX_WAITING;
-use super::{ReadError, Replicable, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, WriteError};
+use super::{ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, Replicable, WriteError};
 use crate::host::Host;
 use crate::{Event, GroupSender, View};
 
@@ -412,18 +410,24 @@ impl<M: Replicable> Inside<M> {
                 }
                 let here: Vec<Incarnation> = incarnations(&view.members);
                 let said: Vec<Incarnation> = self.members.iter().map(|of| of.member.incarnation).collect();
-                self.people.retain(|member, _| here.contains(member) || said.contains(member));
-                let people = view.members.iter().map(|member| (member.incarnation, member.clone()));
+                self.people
+                    .retain(|member, _| here.contains(member) || said.contains(member));
+                let people = view
+                    .members
+                    .iter()
+                    .map(|member| (member.incarnation, member.clone()));
                 self.people.extend(people);
                 self.replica.handle_view(now, &core_view(&view));
             }
             Event::Message(message) => {
                 let payload = self.keep(message.payload);
-                self.replica.handle_message(now, message.sender.incarnation, &payload);
+                self.replica
+                    .handle_message(now, message.sender.incarnation, &payload);
             }
             Event::Told(message) => {
                 let payload = self.keep(message.payload);
-                self.replica.handle_told(now, message.sender.incarnation, &payload);
+                self.replica
+                    .handle_told(now, message.sender.incarnation, &payload);
             }
             Event::Transitional { .. } => self.replica.handle_resumed(),
             Event::Suspended => {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::shared::{Need, Shared};
-use super::{Replicable, ReplicaError};
+use super::{ReplicaError, Replicable};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
 /// Events handled under one lock.
@@ -96,7 +96,9 @@ async fn any(waits: &mut [Pin<Box<Notified<'_>>>]) {
 async fn due<M: Replicable>(shared: &Shared<M>, need: &Need) {
     match need.deadline {
         // A timer counts whole milliseconds.
-        Some(deadline) => tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await,
+        Some(deadline) => {
+            tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await
+        }
         None => std::future::pending().await,
     }
 }

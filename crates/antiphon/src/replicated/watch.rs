@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::mapping::{decode, item};
-use super::{Item, MapError, MapMachine, Replicated, ReplicaEvent, ReplicaEvents};
+use super::{Item, MapError, MapMachine, ReplicaEvent, ReplicaEvents, Replicated};
 
 /// What a watched map has, and how it changes.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,9 @@ pub struct Watching<K, V> {
 
 impl<K, V> std::fmt::Debug for Watching<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watching").field("watch", &self.watch).finish_non_exhaustive()
+        f.debug_struct("Watching")
+            .field("watch", &self.watch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +116,12 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
         match &self.watch {
             Watch::All => state.iter().map(typed).collect(),
             Watch::Prefix(prefix) => state.prefix(prefix).map(typed).collect(),
-            Watch::Key(key) => state.get(key).map(|entry| (key, entry)).into_iter().map(typed).collect(),
+            Watch::Key(key) => state
+                .get(key)
+                .map(|entry| (key, entry))
+                .into_iter()
+                .map(typed)
+                .collect(),
         }
     }
 }
