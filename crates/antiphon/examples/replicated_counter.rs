@@ -2,8 +2,9 @@
 //!
 //! `cargo run --example replicated_counter --features blocks`
 //!
-//! Or one node a terminal: `cargo run --example replicated_counter --features blocks -- a 127.0.0.1:7420` (and
-//! `b …:7421`, `c …:7422`)
+//! Or one node a terminal:
+//! `cargo run --example replicated_counter --features blocks -- a 127.0.0.1:7420` (and `b …:7421`,
+//! `c …:7422`)
 
 use antiphon::Cluster;
 

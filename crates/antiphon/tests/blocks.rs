@@ -707,8 +707,8 @@ fn what_waits_when_the_node_goes_is_answered_and_handles_say_so() -> Result<(), 
     })
 }
 
-/// In a time of partitions, pauses and deaths: whoever finds its guard held may write, and is never refused for
-/// its token; two hold it never.
+/// In a time of partitions, pauses and deaths: a node that finds its guard held may write, and is never
+/// refused for its token.
 #[test]
 fn no_two_hold_a_lock_while_nodes_are_cut_off_stopped_and_killed() -> Result<(), RunError> {
     for seed in 100..130 {

@@ -1,9 +1,10 @@
-//! Who may depend on whom: `wire ← core ← {sim, net}`, `net ← antiphon`, `judge ← {sim, lab}`.
+//! Who may depend on whom: `wire ← core ← {sim, net, replica}`, `{net, replica} ← antiphon`,
+//! `judge ← {sim, lab}`.
 
 use crate::{File, Tree};
 
 /// For each crate, which of ours it may depend on outside its tests.
-const MAY_DEPEND: [(&str, &[&str]); 8] = [
+const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ("antiphon-wire", &[]),
     ("antiphon-core", &["antiphon-wire"]),
     ("antiphon-judge", &[]),
@@ -13,11 +14,18 @@ const MAY_DEPEND: [(&str, &[&str]); 8] = [
         &["antiphon-wire", "antiphon-core", "antiphon-judge"],
     ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
+    ("antiphon-replica", &["antiphon-wire", "antiphon-core"]),
     ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),
-    // How its events look as JSON, for its feature `serde`.
+    // `api`: how its events look as JSON, for its feature `serde`. `replica`: for its feature `blocks`.
     (
         "antiphon",
-        &["antiphon-wire", "antiphon-core", "antiphon-net", "antiphon-api"],
+        &[
+            "antiphon-wire",
+            "antiphon-core",
+            "antiphon-net",
+            "antiphon-api",
+            "antiphon-replica",
+        ],
     ),
 ];
 

@@ -66,8 +66,8 @@ impl Outbox {
         Ok(ticket)
     }
 
-    /// Takes a message if there is room, and this member is still the one that it was in this epoch. Whoever has
-    /// not read yet that it was removed must not speak for the member that it has become.
+    /// Takes a message if there is room, and this member is still the one that it was in this epoch. A sender
+    /// that has not read yet that it was removed must not speak for the member that it has become.
     #[cfg(feature = "blocks")]
     pub(super) fn accept_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let mut inside = self.inside();

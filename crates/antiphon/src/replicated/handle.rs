@@ -68,9 +68,10 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// This member's commands are delivered as soon as their place in the order is known, one message delay
     /// earlier, and a member that hangs holds up no write. Then a write that was answered may still be lost
     /// with its member's component, if a partition happens at the same moment, and what was read there with
-    /// it. Unless this is called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)):
-    /// what any member applied, all that go on apply, at the same place. For a cache, not for what must be
-    /// unique: locks, ids, versions. All members should say the same.
+    /// it. Unless this is called, messages are safe
+    /// ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any member applied, all that go on
+    /// apply, at the same place. For a cache, not for what must be unique: locks, ids, versions. All members
+    /// should say the same.
     pub fn agreed(mut self) -> Self {
         self.level = Level::Agreed;
         self

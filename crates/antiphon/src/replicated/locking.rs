@@ -5,9 +5,9 @@
 //! which ends all its claims as well.
 //!
 //! A guard is held while three things hold: the table says so, this member has not been removed, and this
-//! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a guard
-//! learns of its loss by the clock before anybody else can hold the lock. A loss is for good: when the lease
-//! comes back, the guard stays lost, and gives the lock back when it is dropped.
+//! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a
+//! guard learns of its loss by the clock before anybody else can hold the lock. A loss is for good: when the
+//! lease comes back, the guard stays lost, and gives the lock back when it is dropped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -349,8 +349,8 @@ impl Leadership {
     /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads on.
-    /// [`LockError::Write`]: see there.
+    /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads
+    /// on. [`LockError::Write`]: see there.
     ///
     /// # Cancel safety
     /// If the future is dropped, it may happen or not; [`lost`](Self::lost) tells.

@@ -17,15 +17,15 @@
 //! | [`Counters`] | counters, ids that are unique in the cluster |
 //!
 //! # How it works
-//! The [`Replica`](antiphon_replica::Replica) is a state machine without I/O, behind a lock. A caller enters its
-//! request under the lock and hands what is ready to the group in the same step; the group bundles what
+//! The [`Replica`](antiphon_replica::Replica) is a state machine without I/O, behind a lock. A caller enters
+//! its request under the lock and hands what is ready to the group in the same step; the group bundles what
 //! many callers hand over. One task reads the group: what was delivered goes into the replica, up to 256
 //! events under one lock. What the group has no room for stays in the replica, and the task offers it again
 //! when there is room. No lock is held across an await.
 //!
-//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the others
-//! would not deliver, at the same place. Without this a lock could be granted twice with one token: first by a
-//! sequencer to itself, behind a partition that it has not noticed, then by the others.
+//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the
+//! others would not deliver, at the same place. Without this a lock could be granted twice with one token:
+//! first by a sequencer to itself, behind a partition that it has not noticed, then by the others.
 //!
 //! # Who may act
 //! A member writes and reads while it has the state, is in the group's primary view and believes in it: each

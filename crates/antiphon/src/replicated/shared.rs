@@ -101,7 +101,8 @@ impl<M: Replicable> Shared<M> {
         self.write_entering(command, ack, |_| {}).await
     }
 
-    /// Calls `entered` under the lock with the command, with how many of its removals this member has read of.
+    /// Calls `entered` when the command is taken, under the lock, with how many of its removals this member
+    /// has read of.
     pub(super) async fn write_entering(
         &self,
         command: M::Command,
@@ -453,7 +454,8 @@ impl<M: Replicable> Inside<M> {
         self.replica.handle_resync(me, cause);
     }
 
-    /// While the state is on its way, messages are kept for long: a slice would keep the whole block it came in.
+    /// While the state is on its way, messages are kept for long: a slice would keep the whole block that it
+    /// came in.
     fn keep(&self, payload: Bytes) -> Bytes {
         match self.replica.standing() {
             Standing::Serving => payload,
