@@ -1,5 +1,5 @@
-//! Who may depend on whom: `wire ← core ← {sim, net, replica}`, `net ← antiphon`, `{judge, replica} ← sim`,
-//! `judge ← lab`.
+//! Who may depend on whom: `wire ← core ← {sim, net, replica}`, `{net, replica} ← antiphon`,
+//! `{judge, replica} ← sim`, `judge ← lab`.
 
 use crate::{File, Tree};
 
@@ -16,10 +16,16 @@ const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
     ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),
-    // How its events look as JSON, for its feature `serde`.
+    // `api`: how its events look as JSON, for its feature `serde`. `replica`: for its feature `blocks`.
     (
         "antiphon",
-        &["antiphon-wire", "antiphon-core", "antiphon-net", "antiphon-api"],
+        &[
+            "antiphon-wire",
+            "antiphon-core",
+            "antiphon-net",
+            "antiphon-api",
+            "antiphon-replica",
+        ],
     ),
 ];
 
