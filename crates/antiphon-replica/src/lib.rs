@@ -9,10 +9,14 @@
 //! members of the group and the agreed time, all in the group's total order, and does the same everywhere.
 //! What makes it a replica (commands in order, replies to their callers, the state for joiners, agreed time,
 //! comparison of digests) is the same for all machines.
+//!
+//! [`calls`] are the other way to work with members: requests to one, several or all of them, with answers.
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod counters;
 mod digest;
+mod format;
 pub mod locks;
 mod machine;
 pub mod map;
