@@ -93,6 +93,8 @@ pub(super) struct Unsent<'a> {
 pub(super) struct Leftover {
     /// To all, and not sent.
     pub(super) unsent_to_all: bool,
+    /// To all: a member may be told of the end before it has the request.
+    pub(super) to_all: bool,
     /// Members with a queued request.
     pub(super) queued: Vec<Incarnation>,
     /// Members that may be running it.
@@ -391,6 +393,7 @@ impl Caller {
         let mut open = self.remove(number)?;
         let mut leftover = Leftover {
             unsent_to_all: false,
+            to_all: false,
             queued: Vec::new(),
             running: Vec::new(),
         };
@@ -405,6 +408,7 @@ impl Caller {
                 Asked::Sent { fate: Some(_), .. } | Asked::Parted(_) => {}
             }
         }
+        leftover.to_all = pending.to_all.is_some();
         match pending.to_all {
             Some(ToAll::Unsent) => leftover.unsent_to_all = true,
             Some(ToAll::Sent { .. }) if why != Why::MembershipEnded => {
@@ -531,7 +535,11 @@ impl Pending {
             Some(ToAll::Sent { .. }) if why != Why::NotDelivered => Ran::Maybe,
             _ => ran,
         };
-        let replied = if self.replies.is_empty() { Ran::No } else { Ran::Yes };
+        let replied = if self.replies.is_empty() {
+            Ran::No
+        } else {
+            Ran::Yes
+        };
         CallError {
             why,
             ran: replied.max(of_group).max(of_members.unwrap_or(Ran::No)),

@@ -225,13 +225,19 @@ impl fmt::Display for Failure {
             Failure::Error(bytes) => write!(f, "its handler gave an error of {} bytes", bytes.len()),
             Failure::Busy => f.write_str("it has as many requests as it takes, and did not run this one"),
             Failure::NoSuchVerb => f.write_str("it does not serve this verb"),
-            Failure::TooDeep => f.write_str("handlers called handlers too often, and it did not run this one"),
+            Failure::TooDeep => {
+                f.write_str("handlers called handlers too often, and it did not run this one")
+            }
             Failure::NotSent => f.write_str("the request was not sent to it"),
             Failure::NotDelivered(parting) => {
                 write!(f, "it was gone ({}), and did not run the request", cause(parting))
             }
             Failure::Departed(parting) => {
-                write!(f, "it was gone ({}), and may have run the request", cause(parting))
+                write!(
+                    f,
+                    "it was gone ({}), and may have run the request",
+                    cause(parting)
+                )
             }
             Failure::NoAnswer => f.write_str("it has not answered, and may have run the request"),
             Failure::ReplyLost => f.write_str("it ran the request, and had no room to keep its reply"),

@@ -356,7 +356,9 @@ impl Calls {
         };
         let servers = self.view.iter().copied().filter(serves);
         // By rank where the rest is equal.
-        servers.min_by_key(|member| cost(*member)).ok_or(Refusal::NotServed)
+        servers
+            .min_by_key(|member| cost(*member))
+            .ok_or(Refusal::NotServed)
     }
 
     fn request(&self, from: Incarnation, number: u64) -> RequestId {
@@ -454,7 +456,8 @@ impl Calls {
             if member == self.me {
                 own = Some(self.request(member, number));
             } else if why != Why::MembershipEnded && !planted!(self, CancelInSilence) {
-                self.say(member, Word::Cancel { number, all: false });
+                let all = leftover.to_all;
+                self.say(member, Word::Cancel { number, all });
             }
         }
         own

@@ -63,11 +63,7 @@ impl Line {
         };
         self.replies += 1;
         self.reply_bytes += bytes_of(&result);
-        self.words.push_back(Word::Reply {
-            number,
-            took,
-            result,
-        });
+        self.words.push_back(Word::Reply { number, took, result });
     }
 
     /// The request of this call is not sent.
@@ -108,9 +104,9 @@ impl Calls {
 
     fn send_to_all(&mut self, now: Time, port: &mut impl FnMut(Output) -> bool) {
         while let Some(number) = self.to_all.front().copied() {
-            if let Some(request) = self.request_bytes(now, number, |request| {
-                format::encode(&ToAll::Request(request))
-            }) {
+            if let Some(request) =
+                self.request_bytes(now, number, |request| format::encode(&ToAll::Request(request)))
+            {
                 let output = Output::Send {
                     call: CallId(number),
                     payload: request.into(),
@@ -147,20 +143,15 @@ impl Calls {
             None => return false,
             Some(Word::Request(number)) => {
                 let number = *number;
-                let payload = self.request_bytes(now, number, |request| {
-                    format::encode(&Told::Request(request))
-                });
+                let payload =
+                    self.request_bytes(now, number, |request| format::encode(&Told::Request(request)));
                 (payload, Some(number))
             }
             Some(Word::Cancel { number, all }) => {
                 let (number, all) = (*number, *all);
                 (Some(format::encode(&Told::Cancel { number, all })), None)
             }
-            Some(Word::Reply {
-                number,
-                took,
-                result,
-            }) => {
+            Some(Word::Reply { number, took, result }) => {
                 let reply = Told::Reply {
                     number: *number,
                     load: self.server.load(),

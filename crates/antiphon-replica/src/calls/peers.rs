@@ -49,6 +49,9 @@ impl Peers {
     pub(super) fn cost(&self, member: Incarnation) -> (u32, Duration) {
         let peer = self.0.get(&member);
         let distance = peer.and_then(|peer| peer.nearest);
-        (peer.map_or(0, |peer| peer.load), distance.unwrap_or(Duration::MAX))
+        (
+            peer.map_or(0, |peer| peer.load),
+            distance.unwrap_or(Duration::MAX),
+        )
     }
 }

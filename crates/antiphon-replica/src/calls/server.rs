@@ -253,11 +253,7 @@ impl Server {
             caller.last = 0;
             caller.early_cancels.clear();
         });
-        self.open
-            .keys()
-            .copied()
-            .filter(|id| id.from == caller)
-            .collect()
+        self.open.keys().copied().filter(|id| id.from == caller).collect()
     }
 
     /// All that is open.

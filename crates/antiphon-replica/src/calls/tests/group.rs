@@ -208,8 +208,9 @@ impl Group {
         self.k += 1;
         if !self.members.is_empty() {
             let names = |nodes: &[usize]| nodes.iter().map(|node| self.nodes[*node].me).collect::<Vec<_>>();
-            let (left, crashed): (Vec<usize>, Vec<usize>) =
-                gone.iter().partition(|node| self.nodes[**node].life == Life::Left);
+            let (left, crashed): (Vec<usize>, Vec<usize>) = gone
+                .iter()
+                .partition(|node| self.nodes[**node].life == Life::Left);
             self.log.push(Entry::View(GroupView {
                 left: names(&left),
                 crashed: names(&crashed),
@@ -250,9 +251,15 @@ impl Group {
         self.nodes[node].calls.handle_resync(now, me);
         self.drain(node);
         let open = &self.nodes[node].open;
-        assert!(open.is_empty(), "the membership is over, and these are not: {open:?}");
+        assert!(
+            open.is_empty(),
+            "the membership is over, and these are not: {open:?}"
+        );
         let handlers = &self.nodes[node].handlers;
-        assert!(handlers.is_empty(), "the membership is over, and these run: {handlers:?}");
+        assert!(
+            handlers.is_empty(),
+            "the membership is over, and these run: {handlers:?}"
+        );
         let spare = Calls::new(me, self.config.clone());
         let calls = std::mem::replace(&mut self.nodes[node].calls, spare);
         let ahead = self.nodes[node].ahead;
@@ -308,7 +315,10 @@ impl Group {
         }
         let me = &self.nodes[node];
         for member in me.calls.caller.waiting_for().keys() {
-            assert!(me.members.contains(member), "node {node} waits for a member that is gone");
+            assert!(
+                me.members.contains(member),
+                "node {node} waits for a member that is gone"
+            );
         }
     }
 
@@ -455,7 +465,8 @@ impl Group {
 
     /// A call with a minute of time.
     pub(super) fn ask(&mut self, node: usize, target: Target, verb: &str, rule: Rule) -> CallId {
-        self.call(node, ask(target, verb, rule)).expect("the call is taken")
+        self.call(node, ask(target, verb, rule))
+            .expect("the call is taken")
     }
 
     pub(super) fn cancel(&mut self, node: usize, call: CallId) {
@@ -589,7 +600,10 @@ impl Group {
         let calls = &self.nodes[node].calls;
         let most = self.config.max_running * (usize::from(self.config.max_depth) + 1);
         assert!(self.running(node) <= most, "node {node} runs too much");
-        assert!(calls.load() as usize >= self.running(node), "node {node} has lost a handler");
+        assert!(
+            calls.load() as usize >= self.running(node),
+            "node {node} has lost a handler"
+        );
     }
 
     fn run(&mut self, node: usize, id: RequestId, verb: &str) {
@@ -640,7 +654,11 @@ impl Group {
         for (from, payload) in replies {
             assert!(heard.insert(*from), "{from:?} answered twice");
             let execution = (me, call.0, self.index(*from));
-            assert_eq!(self.answers.get(&execution), Some(payload), "not its answer: {execution:?}");
+            assert_eq!(
+                self.answers.get(&execution),
+                Some(payload),
+                "not its answer: {execution:?}"
+            );
         }
         for (from, failure) in failures {
             assert!(heard.insert(*from), "{from:?} answered twice");

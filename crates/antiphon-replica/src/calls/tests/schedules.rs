@@ -141,7 +141,11 @@ fn end(group: &mut Group) {
     for node in group.members() {
         let open = group.open(node);
         assert!(open.is_empty(), "node {node} waits for ever: {open:?}");
-        assert_eq!(group.nodes[node].calls.load(), 0, "node {node} has handlers that are none");
+        assert_eq!(
+            group.nodes[node].calls.load(),
+            0,
+            "node {node} has handlers that are none"
+        );
     }
 }
 
