@@ -10,8 +10,8 @@ use crate::{Said, Tells};
 /// `N7:abc` a primary node view, `V7:abc` the group's view 7.1, with what changed since the one before,
 /// `V7:abc+c` if it is a first one in which c alone is new; `T:ab` a notice; `a1` message 1 of a in the
 /// current view, `a1#x` another of that number, `a1@7` one of view 7.1; `S` suspended, `R` resync, `I` a
-/// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1, `<a1` what a told it alone,
-/// `-1` a receipt for what it told first. It was told at its beginning what to send.
+/// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1, `<a1` what a told it
+/// alone, `-1` a receipt for what it told first. It was told at its beginning what to send.
 fn run(name: &str, sent: &str, words: &str) -> Run {
     let mut run = Run {
         name: name.into(),

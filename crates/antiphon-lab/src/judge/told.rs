@@ -380,8 +380,8 @@ fn sent_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Ve
     sent.collect()
 }
 
-/// What a process was to tell single members, and did not refuse. Of what was delivered there is no line: where
-/// all is quiet that is what has none.
+/// What a process was to tell single members, and did not refuse. Of what was delivered there is no line:
+/// where all is quiet that is what has none.
 fn told_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Vec<Tell<&'a str, &'a str>> {
     let rests = rules.quiet && run.stays();
     let refused = run.refused();

@@ -17,9 +17,9 @@
 //! member is removed, unless it goes on). Payloads on shelves are copies: a slice would keep its whole block.
 //!
 //! # Views
-//! A view, or any other event that is not a message to all, is for no scope. It is handed out at once, ahead of
-//! messages that wait on their shelves; each message says which view it belongs to. Direct messages
-//! ([`Event::Told`]) count in what is on shelves.
+//! A view, or any other event that is not a message to all, is for no scope. It is handed out at once, ahead
+//! of messages that wait on their shelves; each message says which view it belongs to. A direct message
+//! ([`Event::Told`]) counts in what is on shelves until it is handed out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
