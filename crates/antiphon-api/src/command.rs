@@ -14,6 +14,8 @@ pub const MAX_LINE_BYTES: usize = 4 << 20;
 pub enum Command {
     /// Send a message.
     Send(Send),
+    /// Tell one member of a group something.
+    Tell(Tell),
     /// Cut this node off from others, or heal it (with `--allow-faults`).
     Fault(Fault),
     /// Tell what is known about a node.
@@ -37,6 +39,19 @@ pub struct Send {
     /// In a scoped group, what it is about: its number, or a name of which one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ScopeName>,
+}
+
+/// `{"tell":{"group":G,"to":NAME,"payload":P}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tell {
+    /// The group's name; the first group if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The name of a member of the group's present view.
+    pub to: String,
+    /// What to say.
+    pub payload: Payload,
 }
 
 /// A scope on standard input.
@@ -85,7 +100,7 @@ impl Command {
             error(reason, Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload","safe","scope"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            let known = r#"{"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
                 false => Value::String(shortened(line)),
@@ -160,6 +175,9 @@ mod tests {
             }) if file == "/tmp/x"
         ));
         assert_eq!(from_file.to_json(), text);
+        let tell = Command::parse(r#"{"tell":{"group":"g","to":"b","payload":"x"}}"#).unwrap();
+        assert!(matches!(&tell, Command::Tell(Tell { to, .. }) if to == "b"));
+        assert_eq!(Command::parse(&tell.to_json()), Ok(tell));
         assert_eq!(
             Command::parse(r#"{"fault":{"block":["a","b"]}}"#).unwrap(),
             Command::Fault(Fault {

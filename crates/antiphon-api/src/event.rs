@@ -129,6 +129,8 @@ pub enum Event {
     },
     /// A message, in the group's order.
     Message(Message),
+    /// What a member told this one alone, in the order of its telling.
+    Told(Message),
     /// This component lost the majority: the group delivers nothing and takes no message until its next
     /// event.
     Suspended {
@@ -152,6 +154,19 @@ pub enum Event {
         ticket: u64,
         /// `delivered`, `not_delivered` or `unknown`.
         outcome: String,
+    },
+    /// A direct message of this node was not delivered, or nobody knows whether it was.
+    TellReceipt {
+        /// The group's name.
+        group: String,
+        /// The name of the member that it is for.
+        to: String,
+        /// The how-manieth accepted `tell` of this node to the group it was, from 1.
+        ticket: u64,
+        /// `not_delivered` or `unknown`.
+        outcome: String,
+        /// Why: `left`, `crashed`, as in the view without the receiver, or this member's own end.
+        cause: String,
     },
     /// How far a payload above 1 MiB of this node is on its way; a few times for each.
     Progress {
@@ -288,7 +303,8 @@ pub struct Message {
     pub view: String,
     /// The sender's name.
     pub sender: String,
-    /// The sender's number for it in this group, from 1 for each of its incarnations.
+    /// The sender's number for it in this group, from 1 for each of its incarnations; of one that was told,
+    /// its number for this member.
     pub seq: u64,
     /// What it says.
     pub payload: Payload,
@@ -463,10 +479,12 @@ mod tests {
                     Event::Multicast { .. } => "view",
                     Event::View { .. } => "transitional",
                     Event::Transitional { .. } => "message",
-                    Event::Message { .. } => "suspended",
+                    Event::Message { .. } => "told",
+                    Event::Told { .. } => "suspended",
                     Event::Suspended { .. } => "resync",
                     Event::Resync { .. } => "receipt",
-                    Event::Receipt { .. } => "progress",
+                    Event::Receipt { .. } => "tell_receipt",
+                    Event::TellReceipt { .. } => "progress",
                     Event::Progress { .. } => "expelled",
                     Event::Expelled { .. } => "refused",
                     Event::Refused { .. } => "group_left",

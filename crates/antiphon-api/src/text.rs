@@ -190,18 +190,8 @@ fn describe(event: &Event) -> String {
                 members.join(", ")
             )
         }
-        Event::Message(Message {
-            group,
-            sender,
-            payload,
-            ..
-        }) => match payload {
-            Payload::Text(text) => format!("[{group}] {sender}: {text}"),
-            Payload::Binary { base64 } => format!("[{group}] {sender}: (bytes in base64) {base64}"),
-            Payload::File { file, bytes } => {
-                format!("[{group}] {sender}: {} bytes in {file}", bytes.unwrap_or(0))
-            }
-        },
+        Event::Message(message) => said(message, ""),
+        Event::Told(message) => said(message, " to this node alone"),
         Event::Progress {
             group,
             ticket,
@@ -226,6 +216,18 @@ fn describe(event: &Event) -> String {
         } => {
             format!(
                 "group {group}: message {ticket} of this node, sent before the break: {}",
+                outcome.replace('_', " ")
+            )
+        }
+        Event::TellReceipt {
+            group,
+            to,
+            ticket,
+            outcome,
+            cause,
+        } => {
+            format!(
+                "group {group}: what this node told {to} (tell {ticket}): {} ({cause})",
                 outcome.replace('_', " ")
             )
         }
@@ -271,6 +273,17 @@ fn describe(event: &Event) -> String {
 }
 
 /// "ann (elder), ben, cleo".
+fn said(message: &Message, to: &str) -> String {
+    let Message { group, sender, .. } = message;
+    match &message.payload {
+        Payload::Text(text) => format!("[{group}] {sender}{to}: {text}"),
+        Payload::Binary { base64 } => format!("[{group}] {sender}{to}: (bytes in base64) {base64}"),
+        Payload::File { file, bytes } => {
+            format!("[{group}] {sender}{to}: {} bytes in {file}", bytes.unwrap_or(0))
+        }
+    }
+}
+
 fn seniority(names: &[&str]) -> String {
     match names {
         [] => "nobody".to_owned(),

@@ -444,13 +444,14 @@ pub(crate) const JSON_HELP: &str = "\
 With --json, one object a line; docs/node.md says what each means.
   Commands, on standard input:
     {\"send\":{\"group\":\"chat\",\"payload\":\"hello\"}}   {\"leave\":{}}
+    {\"tell\":{\"group\":\"chat\",\"to\":\"b\",\"payload\":\"hello\"}}
     {\"why\":{\"node\":\"a\"}}   {\"fault\":{\"block\":[\"b\"]}}
     `payload` may be {\"base64\":\"…\"} or {\"file\":\"/path\"}; beside it \"safe\":true, or \"scope\":17
   Events, on standard output, by the field `event`:
     of the node   ready, forming, founded_alone, discovery, refused, node_view, merge, lease,
                   expelled, incarnation, starved, link, path, multicast, left
-    of a group    view, message, transitional, suspended, resync, receipt, progress, refused,
-                  group_left
+    of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt,
+                  progress, refused, group_left
     answers       why, error, refused
 Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
 

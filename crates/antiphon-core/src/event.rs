@@ -439,6 +439,17 @@ pub enum TellOutcome {
     Unknown(Parting),
 }
 
+/// `delivered`, `not delivered (crashed)`, `unknown (left)`.
+impl std::fmt::Display for TellOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TellOutcome::Delivered => f.write_str("delivered"),
+            TellOutcome::NotDelivered(parting) => write!(f, "not delivered ({parting})"),
+            TellOutcome::Unknown(parting) => write!(f, "unknown ({parting})"),
+        }
+    }
+}
+
 /// Why a direct message is not on its way any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -452,6 +463,20 @@ pub enum Parting {
     /// This node's own membership has ended.
     Ended,
 }
+
+/// `left`, `crashed`, the group's own cause, or `this member's own membership ended`.
+impl std::fmt::Display for Parting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Parting::Left => "left",
+            Parting::Crashed => "crashed",
+            Parting::Removed(cause) => cause,
+            Parting::Ended => "this member's own membership ended",
+        })
+    }
+}
+
+crate::wire::written_as_text!(TellOutcome, Parting, TellError);
 
 /// An agreed list of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq)]

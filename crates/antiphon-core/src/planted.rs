@@ -141,6 +141,8 @@ bugs! {
     CountLateDead,
     /// A member counts what another one was answered (R7).
     AnswersAreAnybodys,
+    /// A member takes what another one holds of a third one's messages for what it holds of its own (R17).
+    AcksAreAnybodys,
     /// Three senior members that make ticks are enough, whether these renew anybody or not (R7).
     SeniorsSilenceAll,
     /// In a large view, whoever hears a tick that renews anybody believes from then on (R7).

@@ -35,4 +35,4 @@ pub use ports::free_addrs;
 pub use program::program;
 pub use rustix::process::Signal;
 pub use stage::{Process, Stage};
-pub use trace::{Run, Said, Trace, fingerprint, text_of};
+pub use trace::{Run, Said, Tells, Trace, fingerprint, text_of};

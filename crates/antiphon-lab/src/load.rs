@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use antiphon_api::{Command, Payload, command};
 
-use crate::{Run, Said, Stage, Trace};
+use crate::{Run, Said, Stage, Tells, Trace};
 
 /// What a node that is pressed is told at once, and how often.
 const PRESS: usize = 10;
@@ -119,6 +119,26 @@ impl Run {
                 what,
                 self.scoped.then_some(scope),
             );
+        }
+    }
+
+    /// Has the node tell a member this many numbered messages, and writes them in its books.
+    pub fn tell(&mut self, group: &str, to: &str, count: usize) {
+        for _ in 0..count {
+            let what = format!("{}#{}>{to}:{}", self.name, self.start, self.told.len());
+            let tell = command::Tell {
+                group: Some(group.to_owned()),
+                to: to.to_owned(),
+                payload: Payload::Text(what.clone()),
+            };
+            if self.ask(&Command::Tell(tell)) {
+                self.told.push(Tells {
+                    group: group.to_owned(),
+                    to: to.to_owned(),
+                    what,
+                    heard: self.events.len(),
+                });
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Run {
     pub log: Vec<String>,
     /// What it was told to send, in order.
     pub sent: Vec<Said>,
+    /// What it was to tell single members, in order.
+    pub told: Vec<Tells>,
     /// When it was frozen and thawed.
     pub frozen: Vec<(Duration, Option<Duration>)>,
     /// When its end was noticed.
@@ -69,6 +71,19 @@ pub struct Said {
     pub scope: Option<u32>,
     /// Whether it is so large that messages may pass it.
     pub object: bool,
+    /// How many events the process had told before.
+    pub heard: usize,
+}
+
+/// A message that a process was to tell one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tells {
+    /// In which group.
+    pub group: String,
+    /// The member.
+    pub to: String,
+    /// Its payload. That of one name is never the same twice.
+    pub what: String,
     /// How many events the process had told before.
     pub heard: usize,
 }
@@ -214,7 +229,7 @@ impl Run {
         self.own
     }
 
-    /// The payloads that it was told to send and refused.
+    /// The payloads that it was told to send, to all or to one, and refused.
     pub fn refused(&self) -> BTreeSet<&str> {
         let requests = self.events.iter().filter_map(|(_, event)| match event {
             Event::Error { request, .. } => Some(request),
@@ -222,7 +237,10 @@ impl Run {
             _ => None,
         });
         requests
-            .filter_map(|request| request.pointer("/send/payload")?.as_str())
+            .filter_map(|request| {
+                let to_all = request.pointer("/send/payload");
+                to_all.or_else(|| request.pointer("/tell/payload"))?.as_str()
+            })
             .collect()
     }
 

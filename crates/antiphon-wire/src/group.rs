@@ -483,6 +483,8 @@ wire_enum! {
             group: GroupId,
             /// The view.
             view: GroupViewId,
+            /// The rank of that member; any other drops this.
+            to: u16,
             /// The first number it does not hold.
             held: u64,
             /// The first message its application has not consumed, nulls not counted.

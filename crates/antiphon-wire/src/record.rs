@@ -259,6 +259,7 @@ mod tests {
         let ack = Record::Group(GroupData::Ack {
             group,
             view,
+            to: 1,
             held: 1,
             consumed: 1,
             ordered: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::codec::encode_to_vec;
 use crate::{Incarnation, Lineage, ViewDigest, ViewId, ViewStamp, wire_enum, wire_struct};
@@ -35,6 +36,18 @@ wire_struct! {
         pub metadata: BTreeMap<String, String>,
         /// Votes it has in quorums (1 unless configured; 0 never counts).
         pub weight: u16,
+    }
+}
+
+impl From<&Member> for Incarnation {
+    fn from(member: &Member) -> Self {
+        member.incarnation
+    }
+}
+
+impl From<&Arc<Member>> for Incarnation {
+    fn from(member: &Arc<Member>) -> Self {
+        member.incarnation
     }
 }
 

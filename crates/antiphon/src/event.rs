@@ -154,6 +154,10 @@ pub enum Event {
     View(Arc<View>),
     /// A message, in the group's order.
     Message(Message),
+    /// What a member told this one alone ([`GroupSender::tell`](crate::GroupSender::tell)): in the order of
+    /// telling, in the view that it was sent in; taking it from the stream gives its sender credit for more.
+    /// Its `seq` counts what that sender tells this member, as long as both are members.
+    Told(Message),
     /// What follows until the next view was completed by a flush: these members have it, not all of the
     /// view's.
     Transitional {

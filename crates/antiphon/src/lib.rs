@@ -24,6 +24,7 @@
 //! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every
 //!   member.
 //! - [`Receipt`]: what became of a message.
+//! - [`Group::tell`]: to one member alone; [`TellReceipt`]: what became of that.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
 //! - [`owners`]: which members own a key, for sharding.
@@ -83,9 +84,9 @@ pub use antiphon_core::wire::{
 };
 pub use antiphon_core::{
     Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, GroupOptions,
-    Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, NameError, Order, Outcome, PathTrouble,
-    PeerLinks, PeerPath, Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry,
-    WhyReport,
+    Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, MAX_TELL_BYTES, NameError, Order, Outcome,
+    Parting, PathTrouble, PeerLinks, PeerPath, Policy, Profile, Recovery, RecoveryError, TELL_CREDIT_BYTES,
+    TellError, TellOutcome, TotalEngine, ViewChange, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, Lack, PathStatus, TransportCounters};
@@ -100,7 +101,8 @@ pub use event::rejection;
 pub use event::{ClusterEvent, Event, Message, Messages, Part, Scope, View};
 pub use files::{FILES_OF_A_PROCESS, files_of_a_node};
 pub use group::{
-    Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
+    Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, TellReceipt,
+    Turn,
 };
 pub use locator::{Located, Locator, LocatorBuilder, LocatorEvent};
 pub use owners::{Moved, owners};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::{
-    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Event, Fault, Group, Message, Order, Outcome,
-    Phase, Profile, SendError, Transport, View,
+    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Event, Fault, Group, GroupSender, MAX_TELL_BYTES,
+    Member, Message, Order, Outcome, Parting, Phase, Profile, SendError, TellError, TellOutcome, TellReceipt,
+    Transport, View,
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
@@ -162,6 +163,50 @@ async fn messages(group: &mut Group, count: usize) -> Vec<Message> {
     })
     .await;
     got
+}
+
+/// Reads until it has this many direct messages.
+async fn told(group: &mut Group, count: usize) -> Vec<Message> {
+    let mut got = Vec::new();
+    in_time(&format!("{count} direct messages"), async {
+        while got.len() < count {
+            if let Event::Told(message) = group.next().await.expect("the group goes on") {
+                got.push(message);
+            }
+        }
+    })
+    .await;
+    got
+}
+
+fn member(node: &Cluster, name: &str) -> Member {
+    let view = node.view().expect("a member");
+    let member = view.members.iter().find(|member| member.name == name);
+    member.expect("another member").clone()
+}
+
+/// Tells a member these numbers, as fast as it has room.
+fn tell_numbers(
+    sender: GroupSender,
+    to: Member,
+    count: usize,
+    bytes: usize,
+) -> tokio::task::JoinHandle<Vec<TellReceipt>> {
+    tokio::spawn(async move {
+        let mut receipts = Vec::new();
+        for i in 0..count {
+            receipts.push(sender.tell(&to, format!("{i:0bytes$}")).await.expect("accepted"));
+        }
+        receipts
+    })
+}
+
+fn are_in_order(told: &[Message], from: &str) {
+    for (i, message) in told.iter().enumerate() {
+        let number = std::str::from_utf8(&message.payload).expect("a number");
+        assert_eq!(number.parse(), Ok(i));
+        assert_eq!((message.sender.name.as_str(), message.seq), (from, i as u64 + 1));
+    }
 }
 
 fn texts(messages: &[Message]) -> Vec<String> {
@@ -565,4 +610,141 @@ async fn a_node_of_the_other_engine_is_refused_and_its_groups_are_closed() {
     // No setting of the group is at fault.
     let group = other.group("g").start().await;
     assert!(matches!(group, Err(antiphon::Error::Closed)), "{group:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_members_tell_each_other_ten_thousand_things_in_order_while_all_send_to_all() {
+    for engine in EngineKind::ALL {
+        let nodes = cluster(&Net::memory().on(engine), &["a", "b"]).await;
+        let mut groups = groups(&nodes, Order::Total).await;
+        let telling = [(0, "b"), (1, "a")].map(|(from, to)| {
+            let sender = groups[from].sender();
+            tell_numbers(sender, member(&nodes[from], to), 10_000, 1)
+        });
+        let sending = groups.iter().map(Group::sender).map(|sender| {
+            tokio::spawn(async move {
+                for i in 0..500 {
+                    sender.send(i.to_string()).await.expect("accepted");
+                }
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        for (group, from) in groups.iter_mut().zip(["b", "a"]) {
+            let (mut told, mut messages) = (Vec::new(), 0);
+            in_time("all that was told and sent", async {
+                while told.len() < 10_000 || messages < 1000 {
+                    match group.next().await.expect("the group goes on") {
+                        Event::Told(message) => told.push(message),
+                        Event::Message(_) => messages += 1,
+                        _ => {}
+                    }
+                }
+            })
+            .await;
+            are_in_order(&told, from);
+        }
+        for task in sending {
+            in_time("senders", task).await.expect("no panic");
+        }
+        for task in telling {
+            for receipt in in_time("tellers", task).await.expect("no panic") {
+                assert_eq!(in_time("a receipt", receipt).await, TellOutcome::Delivered);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_does_not_read_delays_only_what_it_is_told_itself() {
+    let nodes = cluster(&Net::memory(), &["a", "b", "c"]).await;
+    let mut groups = groups(&nodes, Order::Total).await;
+    let (b, c) = (member(&nodes[0], "b"), member(&nodes[0], "c"));
+    // 2 MB, of which c has room for 256 KiB.
+    let to_c = tell_numbers(groups[0].sender(), c.clone(), 200, 10_000);
+    let to_b = tell_numbers(groups[0].sender(), b, 1000, 10_000);
+    are_in_order(&told(&mut groups[1], 1000).await, "a");
+    in_time("b's teller", to_b).await.expect("no panic");
+    groups[0].send("to all").await.expect("accepted");
+    assert_eq!(texts(&messages(&mut groups[0], 1).await), ["a:to all"]);
+    let more = tokio::time::timeout(Duration::from_millis(200), groups[0].tell(&c, "more"));
+    assert!(more.await.is_err(), "2 MB were accepted though c reads nothing");
+    assert_eq!(groups[0].try_tell(&c, "more").err(), Some(TellError::Full));
+    assert!(!to_c.is_finished());
+    are_in_order(&told(&mut groups[2], 200).await, "a");
+    for receipt in in_time("c's teller", to_c).await.expect("no panic") {
+        assert_eq!(in_time("a receipt", receipt).await, TellOutcome::Delivered);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dropped_member_was_told_has_an_outcome_with_the_cause() {
+    for net in over_tcp_and_in_memory() {
+        let mut nodes = cluster(&net, &["a", "b", "c"]).await;
+        let mut groups = groups(&nodes, Order::Total).await;
+        let b = member(&nodes[0], "b");
+        let mut receipts = Vec::new();
+        // b reads nothing: its credit and a's line are used up soon.
+        let bound = Duration::from_millis(300);
+        while let Ok(told) = tokio::time::timeout(bound, groups[0].tell(&b, [0; 10_000])).await {
+            receipts.push(told.expect("accepted"));
+        }
+        let sender = groups[0].sender();
+        let to = b.clone();
+        let waits = tokio::spawn(async move { sender.tell(&to, "too late").await });
+        drop((nodes.remove(1), groups.remove(1)));
+        let view = group_view(&mut groups[0], 2).await;
+        assert_eq!(view.crashed[0].name, "b");
+        let mut outcomes = Vec::new();
+        for receipt in receipts {
+            outcomes.push(in_time("a receipt", receipt).await);
+        }
+        let crashed = |outcome: &TellOutcome| {
+            matches!(
+                outcome,
+                TellOutcome::NotDelivered(Parting::Crashed) | TellOutcome::Unknown(Parting::Crashed)
+            )
+        };
+        let first = outcomes
+            .iter()
+            .position(|outcome| *outcome != TellOutcome::Delivered);
+        assert!(outcomes[first.unwrap()..].iter().all(crashed), "{outcomes:?}");
+        let last = outcomes.last().unwrap();
+        assert_eq!(*last, TellOutcome::NotDelivered(Parting::Crashed));
+        // It may have come into the line before the view did.
+        match in_time("the teller", waits).await.expect("no panic") {
+            Ok(receipt) => assert!(crashed(&in_time("a receipt", receipt).await)),
+            Err(error) => assert_eq!(error, TellError::NoSuchMember),
+        }
+        assert_eq!(
+            groups[0].tell(&b, "gone").await.err(),
+            Some(TellError::NoSuchMember)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_told_is_refused_with_the_reason() {
+    let nodes = cluster(&Net::memory(), &["a", "b"]).await;
+    let groups = groups(&nodes, Order::Fifo).await;
+    let (a, b) = (member(&nodes[0], "a"), member(&nodes[0], "b"));
+    let limit = MAX_TELL_BYTES;
+    let large = groups[0].tell(&b, vec![0; limit + 1]).await;
+    assert_eq!(large.err(), Some(TellError::TooLarge { limit }));
+    assert_eq!(
+        groups[0].tell(&a, "myself").await.err(),
+        Some(TellError::NoSuchMember)
+    );
+    let receipt = groups[0]
+        .tell(b.incarnation, vec![0; limit])
+        .await
+        .expect("accepted");
+    assert_eq!(
+        in_time("a receipt", receipt.outcome()).await,
+        TellOutcome::Delivered
+    );
+    in_time("leaving", nodes[0].leave()).await.expect("leaves");
+    assert_eq!(
+        groups[0].tell(&b, "late").await.err(),
+        Some(TellError::NoSuchGroup)
+    );
 }

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use antiphon::testkit::{RunError, SceneError, World};
-use antiphon::{Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Error, Event, Group, Order, Outcome};
+use antiphon::{
+    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Error, Event, Group, Order, Outcome, Parting,
+    TellOutcome,
+};
 
 /// The example is a test, too.
 #[path = "../examples/testkit_counter.rs"]
@@ -518,5 +521,53 @@ fn fifty_seeds_take_seconds() -> Result<(), RunError> {
     }
     println!("fifty runs took {:?}", start.elapsed());
     assert!(start.elapsed() < seconds(60));
+    Ok(())
+}
+
+#[test]
+fn what_a_member_was_told_before_it_was_killed_is_delivered_or_has_the_cause() -> Result<(), RunError> {
+    let mut unheard = 0;
+    for seed in 1..=10 {
+        World::new(seed, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let mut groups = groups(&world, &nodes).await?;
+            let view = nodes[0].view().unwrap();
+            let to = |name| view.members.iter().find(|member| member.name == name).unwrap();
+            let (mut to_b, mut to_c) = (Vec::new(), Vec::new());
+            for number in 0..20 {
+                to_b.push(groups[0].try_tell(to("b"), number.to_string())?);
+                to_c.push(groups[0].try_tell(to("c"), number.to_string())?);
+                if number == 10 {
+                    world.sleep_ms(50).await;
+                }
+            }
+            world.sleep_ms(world.draw() % 2).await;
+            world.kill("b")?;
+            let mut fates = Vec::new();
+            for receipt in to_b {
+                fates.push(receipt.await);
+            }
+            for receipt in to_c {
+                assert_eq!(receipt.await, TellOutcome::Delivered);
+            }
+            let told = std::iter::from_fn(|| groups[2].try_next());
+            let told = told.filter(|event| matches!(event, Event::Told(_))).count();
+            assert_eq!(told, 20);
+            let known = fates
+                .iter()
+                .take_while(|fate| **fate == TellOutcome::Delivered)
+                .count();
+            assert!(known > 10, "{fates:?}");
+            let crashed = [Parting::Crashed]
+                .map(|why| [TellOutcome::Unknown(why.clone()), TellOutcome::NotDelivered(why)]);
+            assert!(
+                fates[known..].iter().all(|fate| crashed[0].contains(fate)),
+                "{fates:?}"
+            );
+            unheard += fates.len() - known;
+            Ok(())
+        })?;
+    }
+    assert!(unheard > 0, "in no world was it killed early enough");
     Ok(())
 }

@@ -93,6 +93,7 @@ fn each_public_type_is_what_its_kind_promises() {
     told::<NodeViewId>();
     told::<Noted>();
     told::<Part>();
+    told::<Parting>();
     told::<PathStatus>();
     told::<PathTrouble>();
     told::<PeerLinks>();
@@ -105,6 +106,8 @@ fn each_public_type_is_what_its_kind_promises() {
     told::<SendError>();
     told::<Settings>();
     told::<SourceError>();
+    told::<TellError>();
+    told::<TellOutcome>();
     told::<inspection::State>();
     told::<Status>();
     told::<TransportCounters>();
@@ -142,6 +145,7 @@ fn each_public_type_is_what_its_kind_promises() {
     stream::<Receipt>();
     stream::<SafeReceipt>();
     stream::<ScopeRun>();
+    stream::<TellReceipt>();
     stream::<Turn>();
 }
 

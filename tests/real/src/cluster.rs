@@ -373,6 +373,11 @@ impl Cluster {
         self.stage.trace().last_mut(name).say(GROUP, count);
     }
 
+    /// Has a node tell a member this many messages.
+    pub fn tell_member(&self, name: &str, to: &str, count: usize) {
+        self.stage.trace().last_mut(name).tell(GROUP, to, count);
+    }
+
     /// Has a node send what is in a file; gives what stands for it in the trace.
     pub fn say_file(&self, name: &str, path: &Path) -> String {
         let what = fingerprint(path).unwrap_or_else(|error| panic!("{error}"));

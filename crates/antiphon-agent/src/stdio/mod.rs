@@ -19,6 +19,7 @@
 //! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views
 //!   and votes go on. After `slow_after` the groups remove this member (`resync`).
 
+mod fates;
 mod roster;
 mod session;
 mod spool;

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::{
     Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, MAX_PAYLOAD_BYTES,
-    Outcome, Progress, Receipt, SafeReceipt, Scope, SendError,
+    MAX_TELL_BYTES, Scope, SendError, TellError, View,
 };
 use antiphon_api::command::{self, ScopeName};
 use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, block_in_place};
 
+use super::fates::{Fate, Pending, resolve};
 use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
@@ -113,6 +114,8 @@ struct Sender {
     large: mpsc::Sender<Large>,
     /// The most bytes of a payload.
     largest: u64,
+    /// The group's present view, from when its line is printed.
+    view: watch::Receiver<Option<Arc<View>>>,
 }
 
 impl Sender {
@@ -125,15 +128,6 @@ impl Sender {
             printer,
         }
     }
-}
-
-/// A message whose fate is not known yet.
-#[derive(Debug)]
-struct Pending {
-    ticket: u64,
-    /// How many breaks the group had before it was accepted.
-    breaks: u64,
-    receipt: Fate,
 }
 
 /// The task that sends a group's large payloads, one after the other.
@@ -196,44 +190,6 @@ impl LargeOnes {
     }
 }
 
-/// Tells a message's fate.
-#[derive(Debug)]
-enum Fate {
-    Delivered(Receipt),
-    Safe(SafeReceipt),
-}
-
-impl Fate {
-    fn is_object(&self) -> bool {
-        match self {
-            Fate::Delivered(receipt) => receipt.progress().is_some(),
-            Fate::Safe(receipt) => receipt.progress().is_some(),
-        }
-    }
-
-    async fn progressed(&mut self) -> Option<Progress> {
-        match self {
-            Fate::Delivered(receipt) => receipt.progressed().await,
-            Fate::Safe(receipt) => receipt.progressed().await,
-        }
-    }
-
-    async fn known(self) -> Outcome {
-        match self {
-            Fate::Delivered(receipt) => receipt.delivered().await,
-            Fate::Safe(receipt) => receipt.safe().await,
-        }
-    }
-}
-
-/// A fate.
-#[derive(Debug)]
-struct Resolved {
-    ticket: u64,
-    breaks: u64,
-    outcome: Outcome,
-}
-
 impl Session {
     /// Joins the groups and starts to print.
     ///
@@ -273,6 +229,7 @@ impl Session {
             let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
             let breaks = Arc::new(AtomicU64::new(0));
             let (large, waiting) = mpsc::channel(MAX_LARGE);
+            let (view_known, view) = watch::channel(None);
             let sender = Sender {
                 group: name.clone(),
                 sender: group.sender(),
@@ -280,12 +237,14 @@ impl Session {
                 breaks: breaks.clone(),
                 large,
                 largest: u64::from(groups.options.max_object_bytes).max(MAX_PAYLOAD_BYTES as u64),
+                view,
             };
             tokio::spawn(sender.large_ones(session.printer.clone()).send_all(waiting));
             session.senders.push(sender);
             session.events.spawn(print_group_events(
                 group,
                 view_shown.clone(),
+                view_known,
                 pending,
                 breaks,
                 session.printer.clone(),
@@ -303,6 +262,7 @@ impl Session {
             names: self.names.clone(),
             senders: std::mem::take(&mut self.senders),
             tickets: BTreeMap::new(),
+            tells: BTreeMap::new(),
         };
         tokio::spawn(async move {
             while let Some(input) = input.recv().await {
@@ -388,6 +348,7 @@ async fn print_node_events(
 async fn print_group_events(
     mut group: Group,
     mut view_shown: watch::Receiver<u32>,
+    view_known: watch::Sender<Option<Arc<View>>>,
     pending: mpsc::Receiver<Pending>,
     breaks: Arc<AtomicU64>,
     printer: Printer,
@@ -412,6 +373,7 @@ async fn print_group_events(
                     // are printed any more, nothing is waited for.
                     if let antiphon::Event::View(view) = &event {
                         let _ = view_shown.wait_for(|shown| *shown >= view.id.number).await;
+                        view_known.send_replace(Some(view.clone()));
                     }
                     let large = matches!(&event, antiphon::Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
                     let translate = || told::group_event(&name, &event, &spool);
@@ -420,72 +382,12 @@ async fn print_group_events(
                 }
             }
             Some(fate) = resolved.recv() => {
-                let told = fate.outcome == Outcome::Delivered && fate.breaks == breaks.load(Ordering::Relaxed);
-                if !told {
-                    let outcome = fate.outcome.to_string();
-                    printer.print(&Event::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
+                if let Some(line) = fate.told(&name, breaks.load(Ordering::Relaxed)) {
+                    printer.print(&line).await;
                 }
             }
         }
     }
-}
-
-/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known,
-/// and how far it is meanwhile.
-fn resolve(
-    mut pending: mpsc::Receiver<Pending>,
-    group: String,
-    printer: Printer,
-) -> mpsc::Receiver<Resolved> {
-    let (fates, resolved) = mpsc::channel(1);
-    tokio::spawn(async move {
-        while let Some(Pending {
-            ticket,
-            breaks,
-            mut receipt,
-        }) = pending.recv().await
-        {
-            if receipt.is_object() {
-                let (fates, group, printer) = (fates.clone(), group.clone(), printer.clone());
-                tokio::spawn(async move {
-                    while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
-                        let group = group.clone();
-                        printer
-                            .print(&Event::Progress {
-                                group,
-                                ticket,
-                                bytes,
-                                length,
-                            })
-                            .await;
-                    }
-                    let outcome = receipt.known().await;
-                    // Fails only when nobody prints fates any more.
-                    let _ = fates
-                        .send(Resolved {
-                            ticket,
-                            breaks,
-                            outcome,
-                        })
-                        .await;
-                });
-                continue;
-            }
-            let outcome = receipt.known().await;
-            if fates
-                .send(Resolved {
-                    ticket,
-                    breaks,
-                    outcome,
-                })
-                .await
-                .is_err()
-            {
-                return;
-            }
-        }
-    });
-    resolved
 }
 
 /// Whether a line of stdin asked to leave.
@@ -510,6 +412,8 @@ struct Obeying {
     senders: Vec<Sender>,
     /// Messages accepted so far, by group.
     tickets: BTreeMap<String, u64>,
+    /// The same of what single members were told.
+    tells: BTreeMap<String, u64>,
 }
 
 impl Obeying {
@@ -591,48 +495,71 @@ impl Obeying {
     async fn carry_out(&mut self, request: Command) -> Option<Event> {
         let echo = request.to_value();
         let result = match request {
-            Command::Send(send) => match self.send(send, &echo).await {
-                Err(NotSent::Refused { group, reason }) => {
-                    return Some(Event::Refused {
-                        group: Some(group),
-                        reason,
-                        fatal: false,
-                        request: Some(echo),
-                    });
-                }
-                Err(NotSent::Senseless(reason)) => Err(reason),
-                Ok(()) => Ok(()),
-            },
+            Command::Send(send) => self.send(send, &echo).await,
+            Command::Tell(tell) => self.tell(tell).await,
             Command::Fault(command::Fault { block }) => {
-                self.cluster.block(block).await.map_err(|error| error.to_string())
+                self.cluster.block(block).await.map_err(NotSent::senseless)
             }
             Command::Why(command::AskWhy { node }) => match self.cluster.why(node).await {
                 Ok(report) => return Some(told::why(&report, &self.names())),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(NotSent::senseless(error)),
             },
             Command::Leave(_) => Ok(()),
         };
-        result.err().map(|reason| Event::Error {
-            reason,
-            request: echo,
-        })
+        match result {
+            Ok(()) => None,
+            Err(NotSent::Refused { group, reason }) => Some(Event::Refused {
+                group: Some(group),
+                reason,
+                fatal: false,
+                request: Some(echo),
+            }),
+            Err(NotSent::Senseless(reason)) => Some(Event::Error {
+                reason,
+                request: echo,
+            }),
+        }
+    }
+
+    async fn tell(&mut self, request: command::Tell) -> Result<(), NotSent> {
+        let sender = find(&self.senders, request.group.as_deref())?;
+        let view = sender.view.borrow().clone();
+        let members = view.iter().flat_map(|view| &view.members);
+        // Where a node was started again, its latest start.
+        let member = members.rev().find(|member| member.name == request.to).cloned();
+        let Some(member) = member else {
+            return Err(NotSent::Refused {
+                group: sender.group.clone(),
+                reason: format!("the group's present view has no member {}", request.to),
+            });
+        };
+        if let Payload::File { file, .. } = &request.payload {
+            check_file(Path::new(file), MAX_TELL_BYTES as u64).map_err(NotSent::Senseless)?;
+        }
+        let payload = block_in_place(|| request.payload.into_bytes()).map_err(NotSent::Senseless)?;
+        let told = sender.sender.tell(&member, payload).await;
+        let receipt = told.map_err(|error| NotSent::Refused {
+            group: sender.group.clone(),
+            reason: match error {
+                TellError::NotPrimary => format!("not primary: {error}"),
+                TellError::NotMember => format!("not a member: {error}"),
+                other => other.to_string(),
+            },
+        })?;
+        let ticket = self.tells.entry(sender.group.clone()).or_default();
+        *ticket += 1;
+        let pending = Pending {
+            ticket: *ticket,
+            breaks: 0,
+            receipt: Fate::Told(request.to, receipt),
+        };
+        // Fails only when the group is over and nobody prints fates any more.
+        let _ = sender.receipts.send(pending).await;
+        Ok(())
     }
 
     async fn send(&mut self, request: command::Send, echo: &serde_json::Value) -> Result<(), NotSent> {
-        let sender = match &request.group {
-            None => self.senders.first(),
-            Some(group) => self.senders.iter().find(|sender| sender.group == *group),
-        };
-        let sender = sender.ok_or_else(|| {
-            let joined: Vec<&str> = self.senders.iter().map(|sender| sender.group.as_str()).collect();
-            NotSent::Senseless(match joined.as_slice() {
-                [] => "this node is in no group; start it with --group".to_owned(),
-                joined => format!(
-                    "this node is not in that group, only in {}; start it with --group",
-                    joined.join(", ")
-                ),
-            })
-        })?;
+        let sender = find(&self.senders, request.group.as_deref())?;
         let ticket = self.tickets.entry(sender.group.clone()).or_default();
         if let Payload::File { file, .. } = &request.payload {
             check_file(Path::new(file), sender.largest).map_err(NotSent::Senseless)?;
@@ -675,6 +602,24 @@ impl Obeying {
     }
 }
 
+/// The group that a request names, or the first one.
+fn find<'a>(senders: &'a [Sender], group: Option<&str>) -> Result<&'a Sender, NotSent> {
+    let sender = match group {
+        None => senders.first(),
+        Some(group) => senders.iter().find(|sender| sender.group == group),
+    };
+    sender.ok_or_else(|| {
+        let joined: Vec<&str> = senders.iter().map(|sender| sender.group.as_str()).collect();
+        NotSent::Senseless(match joined.as_slice() {
+            [] => "this node is in no group; start it with --group".to_owned(),
+            joined => format!(
+                "this node is not in that group, only in {}; start it with --group",
+                joined.join(", ")
+            ),
+        })
+    })
+}
+
 /// Why a message was not sent.
 enum NotSent {
     /// The request makes no sense to this node.
@@ -684,6 +629,10 @@ enum NotSent {
 }
 
 impl NotSent {
+    fn senseless(error: Error) -> Self {
+        NotSent::Senseless(error.to_string())
+    }
+
     fn of(group: &str, error: SendError) -> Self {
         NotSent::Refused {
             group: group.to_owned(),

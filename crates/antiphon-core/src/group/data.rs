@@ -87,6 +87,7 @@ impl Membership {
             }
             GroupData::Ack {
                 view,
+                to,
                 held,
                 consumed,
                 ordered,
@@ -95,6 +96,11 @@ impl Membership {
                 let Some(rank) = self.stream.rank(from) else {
                     return false;
                 };
+                // A frame may come to others than those that it was sent to. Taken for what is held of this
+                // member's own log, it would make messages safe (G24) that nobody else has.
+                if !self.stream.is_mine(to) && !planted!(AcksAreAnybodys) {
+                    return false;
+                }
                 self.stream.ack(now, profile, rank, held, consumed, ordered)
             }
             GroupData::Nak {

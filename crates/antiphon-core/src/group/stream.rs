@@ -169,6 +169,11 @@ impl Stream {
         self.members.iter().position(|member| *member == incarnation)
     }
 
+    /// Whether this is the rank of this member.
+    pub(crate) fn is_mine(&self, rank: u16) -> bool {
+        usize::from(rank) == self.me
+    }
+
     pub(crate) fn others(&self) -> Vec<Incarnation> {
         self.members
             .iter()
@@ -620,6 +625,7 @@ impl Stream {
         let ack = GroupData::Ack {
             group: self.group,
             view: self.id,
+            to: rank as u16,
             held,
             consumed,
             ordered,

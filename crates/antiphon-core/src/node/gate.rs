@@ -221,4 +221,36 @@ mod tests {
         gate.set(true, &mut events);
         assert_eq!(events, [Event::Group(GroupHandle(2), messages(7))]);
     }
+
+    #[test]
+    fn of_direct_messages_that_are_dropped_nobody_says_that_they_were_delivered() {
+        let (mut gate, mut events) = (Gate::default(), VecDeque::new());
+        let to = Incarnation(2);
+        let receipt = |outcome| GroupEvent::TellReceipts {
+            to,
+            first: Ticket(1),
+            count: 3,
+            outcome,
+        };
+        let GroupEvent::Messages(told) = messages(1) else {
+            unreachable!("they are messages")
+        };
+        gate.set(false, &mut events);
+        gate.pass(GROUP, receipt(TellOutcome::Delivered), &mut events);
+        gate.pass(
+            GROUP,
+            receipt(TellOutcome::NotDelivered(Parting::Left)),
+            &mut events,
+        );
+        gate.pass(GROUP, GroupEvent::Told(told), &mut events);
+        assert!(events.is_empty());
+        gate.pass(GROUP, GroupEvent::Left, &mut events);
+        let expected = [
+            receipt(TellOutcome::Unknown(Parting::Ended)),
+            receipt(TellOutcome::NotDelivered(Parting::Left)),
+            GroupEvent::Left,
+        ];
+        assert_eq!(events, expected.map(|event| Event::Group(GROUP, event)));
+        assert_eq!(gate.take_dropped_tells(), [(GROUP, Incarnation(1), 1)]);
+    }
 }

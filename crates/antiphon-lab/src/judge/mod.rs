@@ -222,6 +222,7 @@ fn whose(run: &Run) -> Vec<Option<usize>> {
             }
             Event::View(view) => *groups.entry(&view.group).or_insert(node),
             Event::Message(Message { group, .. })
+            | Event::Told(Message { group, .. })
             | Event::Transitional { group, .. }
             | Event::Suspended { group } => groups.get(group.as_str()).copied().unwrap_or(node),
             Event::Resync { group, .. } => groups.remove(group.as_str()).unwrap_or(node),

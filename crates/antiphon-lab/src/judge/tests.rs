@@ -3,15 +3,15 @@
 use antiphon_api::{Departed, NodeView, Payload, Removed, View, ViewMember, ViewName};
 
 use super::*;
-use crate::Said;
+use crate::{Said, Tells};
 
 /// A process that said these words, one every 100 ms, the first `ready`. Members have one-letter names.
 ///
 /// `N7:abc` a primary node view, `V7:abc` the group's view 7.1, with what changed since the one before,
 /// `V7:abc+c` if it is a first one in which c alone is new; `T:ab` a notice; `a1` message 1 of a in the
 /// current view, `a1#x` another of that number, `a1@7` one of view 7.1; `S` suspended, `R` resync, `I` a
-/// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1. It was told at its
-/// beginning what to send.
+/// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1, `<a1` what a told it
+/// alone, `-1` a receipt for what it told first. It was told at its beginning what to send.
 fn run(name: &str, sent: &str, words: &str) -> Run {
     let mut run = Run {
         name: name.into(),
@@ -93,6 +93,25 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                 group: group(),
                 ticket: id.parse().unwrap(),
                 outcome: "unknown".into(),
+            },
+            "<" => {
+                let current = views.last().map(|view| view.id.clone()).unwrap_or_default();
+                Event::Told(Message {
+                    group: group(),
+                    view: current,
+                    sender: id[..1].into(),
+                    seq: id[1..].parse().unwrap(),
+                    payload: Payload::Text(id.into()),
+                    safe: false,
+                    scope: None,
+                })
+            }
+            "-" => Event::TellReceipt {
+                group: group(),
+                to: "b".into(),
+                ticket: id.parse().unwrap(),
+                outcome: "not_delivered".into(),
+                cause: "crashed".into(),
             },
             sender => {
                 let (what, view) = word.split_once('@').unwrap_or((word, ""));
@@ -489,4 +508,37 @@ fn a_panic_a_line_that_is_no_event_and_words_after_the_end_are_noticed() {
     assert_eq!(accused(runs, &Rules::default()).len(), 2);
     let wrong = accused(vec![run("a", "", "N7:a L N8:a")], &Rules::default());
     assert_eq!(wrong, ["G7 a#0/ia: said something after it left"]);
+}
+
+/// The guarantees that the judge finds broken if a told b two things in view 1, and these were their words.
+fn told_crimes(a: &str, b: Run) -> Vec<&'static str> {
+    let mut a = run("a", "", a);
+    a.told = ["a1", "a2"]
+        .map(|what| Tells {
+            group: "g".into(),
+            to: "b".into(),
+            what: what.into(),
+            heard: 2,
+        })
+        .into();
+    in_total(vec![a, b])
+}
+
+#[test]
+fn what_one_member_told_another_comes_once_in_order_or_has_a_receipt() {
+    let b = |words| run("b", "", words);
+    assert_eq!(told_crimes("V1:ab", b("V1:ab <a1 <a2")), NONE);
+    for words in [
+        "V1:ab <a1",
+        "V1:ab <a2 <a1",
+        "V1:ab <a1 <a2 <a2",
+        "V1:ab <a1 <a2 <a3",
+    ] {
+        assert_eq!(told_crimes("V1:ab", b(words)), ["G44"], "{words}");
+    }
+    // A receipt says that it did not come, and it did, or both were there all the time.
+    assert_eq!(told_crimes("V1:ab -2", b("V1:ab <a1 <a2")), ["G44"]);
+    assert_eq!(told_crimes("V1:ab -2", b("V1:ab <a1")), ["G44"]);
+    assert_eq!(told_crimes("V1:ab V2:a -2", killed(b("V1:ab <a1"))), NONE);
+    assert_eq!(told_crimes("V1:ab V2:a -2 -2", killed(b("V1:ab <a1"))), ["G44"]);
 }

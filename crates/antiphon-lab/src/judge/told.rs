@@ -1,11 +1,11 @@
 //! Lines of nodes as [`antiphon_judge`] reads them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
 use antiphon_api::{Event, Message, View, ViewName};
-use antiphon_judge::group::{Account, Delivered, InView, Notice, SeenBefore, Sent, Stay};
+use antiphon_judge::group::{Account, Delivered, Fate, InView, Notice, SeenBefore, Sent, Stay, Tell, Told};
 use antiphon_judge::nodes::{self, Membership, NodeView};
 use antiphon_judge::{Id, Micros, Report};
 
@@ -159,6 +159,7 @@ pub(super) fn accounts<'a>(
             // A group's last lines of one life may come after the next one has begun.
             marks.sort_by_key(|(index, _)| *index);
             account.sent.extend(sent_by(run, group, rules, &marks));
+            account.tells.extend(told_by(run, group, rules, &marks));
         }
         account
     };
@@ -169,6 +170,7 @@ fn group_of(event: &Event) -> Option<&str> {
     match event {
         Event::View(View { group, .. })
         | Event::Message(Message { group, .. })
+        | Event::Told(Message { group, .. })
         | Event::Transitional { group, .. }
         | Event::Suspended { group }
         | Event::Resync { group, .. }
@@ -209,7 +211,10 @@ impl<'a> Reader<'_, 'a> {
     }
 
     fn hear(&mut self, at: Micros, event: &'a Event) {
-        if !matches!(event, Event::Message(_) | Event::Suspended { .. }) {
+        if !matches!(
+            event,
+            Event::Message(_) | Event::Told(_) | Event::Suspended { .. }
+        ) {
             self.resume();
         }
         let (group, name) = (self.group, self.life.label());
@@ -230,6 +235,7 @@ impl<'a> Reader<'_, 'a> {
                 if let Some(stay) = self.account.stays.last_mut() {
                     stay.views.push(view);
                     stay.rests = self.life.rests(self.rules);
+                    stay.whole = stay.rests;
                 }
             }
             Event::Message(message) => match self.view() {
@@ -240,6 +246,29 @@ impl<'a> Reader<'_, 'a> {
                     self.report.fail("G3", at, text);
                 }
             },
+            Event::Told(message) => {
+                let stay = self.account.stays.last_mut().filter(|_| self.open);
+                let before = stay
+                    .iter()
+                    .flat_map(|stay| &stay.views)
+                    .map(|view| view.told.len());
+                let place = before.sum();
+                match stay.and_then(|stay| stay.views.last_mut()) {
+                    Some(view) => view.told.push(Told {
+                        at,
+                        place,
+                        view: id_of(&message.view),
+                        sender: message.sender.as_str(),
+                        seq: message.seq,
+                        payload: text_of(&message.payload),
+                    }),
+                    None => {
+                        let what = text_of(&message.payload);
+                        let text = format!("{name}: told {what} before the first view of {group}");
+                        self.report.fail("G3", at, text);
+                    }
+                }
+            }
             Event::Transitional { members, .. } => match self.view() {
                 Some(view) if view.notice.is_none() => {
                     view.notice = Some(Notice {
@@ -268,6 +297,7 @@ impl<'a> Reader<'_, 'a> {
     fn unrest(&mut self) {
         if let Some(stay) = self.account.stays.last_mut().filter(|_| self.open) {
             stay.rests = false;
+            stay.whole = false;
         }
     }
 
@@ -348,6 +378,54 @@ fn sent_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Ve
         }
     });
     sent.collect()
+}
+
+/// What a process was to tell single members, and did not refuse. Of what was delivered there is no line:
+/// where all is quiet that is what has none.
+fn told_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Vec<Tell<&'a str, &'a str>> {
+    let rests = rules.quiet && run.stays();
+    let refused = run.refused();
+    let mut fates: BTreeMap<u64, Vec<(Micros, Fate)>> = BTreeMap::new();
+    for (at, event) in &run.events {
+        if let Event::TellReceipt {
+            group: of,
+            ticket,
+            outcome,
+            ..
+        } = event
+            && of == group
+        {
+            let fate = match outcome.as_str() {
+                "not_delivered" => Fate::NotDelivered,
+                _ => Fate::Unknown,
+            };
+            fates.entry(*ticket).or_default().push((micros(*at), fate));
+        }
+    }
+    let of_group = run.told.iter().filter(|tells| tells.group == group);
+    let taken = of_group.filter(|tells| !refused.contains(tells.what.as_str()));
+    let tells = taken.zip(1..).filter_map(|(tells, ticket)| {
+        let before = marks.partition_point(|(index, _)| *index < tells.heard);
+        let seen = marks[..before].last().and_then(|(_, seen)| *seen)?;
+        let (at, _) = run.events[..tells.heard].last()?;
+        let untold = || {
+            rests
+                .then_some((Micros::MAX, Fate::Delivered))
+                .into_iter()
+                .collect()
+        };
+        Some(Tell {
+            sender: run.name.as_str(),
+            to: tells.to.as_str(),
+            payload: tells.what.as_str(),
+            at: micros(*at),
+            stay: seen.stay,
+            view: seen.view,
+            fates: fates.remove(&ticket).unwrap_or_else(untold),
+            owed: false,
+        })
+    });
+    tells.collect()
 }
 
 fn in_view(view: &View, at: Micros, lineage: u128) -> InView<&str, &str> {

@@ -146,6 +146,8 @@ pub struct Stay {
     pub epochs: Vec<Epoch>,
     /// How it ended, and when.
     pub end: StayEnd,
+    /// Whether it ended while the node held back what it had taken: it did not believe in its view.
+    pub held_back: bool,
 }
 
 /// How a membership ended.
@@ -514,6 +516,7 @@ fn hear(
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        held_back: false,
                     });
                     push_epoch(life.stays.last_mut()?, made_in, at, view);
                     return Some((
@@ -528,6 +531,7 @@ fn hear(
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        held_back: false,
                     });
                     life.stays.len() - 1
                 }
@@ -589,6 +593,7 @@ fn hear(
         Heard::Left => {
             if let Some(stay) = open {
                 life.stays[stay].end = StayEnd::Left;
+                life.stays[stay].held_back = life.lost_belief.is_some();
             }
         }
         Heard::Receipts { .. }

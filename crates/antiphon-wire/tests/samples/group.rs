@@ -344,6 +344,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             GroupData::Ack {
                 group,
                 view,
+                to: 2,
                 held: 300,
                 consumed: 299,
                 ordered: 7,

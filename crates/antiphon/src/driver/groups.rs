@@ -95,7 +95,33 @@ impl Driver {
                 }
                 return;
             }
+            GroupEvent::Told(messages) => {
+                if !group.leaving {
+                    let sender = self.people.member(messages.sender);
+                    group.shared.deliver(Run::Told(Messages::new(messages, sender)));
+                } else {
+                    let now = self.clock.now();
+                    self.node
+                        .told_consumed(now, handle, messages.sender, messages.len());
+                }
+                return;
+            }
+            GroupEvent::TellReceipts {
+                to,
+                first,
+                count,
+                outcome,
+            } => {
+                group.shared.settle_tells(to, first, count, &outcome);
+                return;
+            }
+            GroupEvent::TellWritable { to } => {
+                group.shared.set_tellable(to);
+                self.send_waiting(handle);
+                return;
+            }
             GroupEvent::View(view) => {
+                group.shared.set_view(&view, me);
                 view.gone.iter().for_each(|member| self.people.meet(member));
                 let view = Arc::new(named(&self.people, &view, me));
                 tracing::info!(target: "antiphon::group", node = %self.shared.settings.name, %view, "group view");
@@ -188,9 +214,13 @@ impl Driver {
         let Some(group) = self.groups.get(&handle) else {
             return;
         };
-        let consumed = group.shared.take_consumed();
+        let (consumed, told) = group.shared.take_consumed();
+        let now = self.clock.now();
         if consumed > 0 {
-            self.node.consumed(self.clock.now(), handle, consumed);
+            self.node.consumed(now, handle, consumed);
+        }
+        for (sender, consumed) in told {
+            self.node.told_consumed(now, handle, sender, consumed);
         }
     }
 
@@ -201,6 +231,13 @@ impl Driver {
         };
         let now = self.clock.now();
         let node = &mut self.node;
+        group
+            .shared
+            .tell_with(|to, payload| node.tell(now, handle, to, payload));
+        if group.leaving {
+            // It waits for no receiver's credit.
+            group.shared.give_up_tells();
+        }
         let all = group
             .shared
             .send_with(|first, block| node.send_block(now, handle, first, block));

@@ -78,6 +78,7 @@ impl Display for Event {
         match self {
             Event::View(view) => view.fmt(f),
             Event::Message(message) => message.fmt(f),
+            Event::Told(message) => write!(f, "told by {message}"),
             Event::Transitional { members } => {
                 write!(f, "until the next view complete among {}", names(members))
             }

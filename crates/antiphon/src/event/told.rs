@@ -148,6 +148,10 @@ impl Event {
                 let payload = api::Payload::from_bytes(&message.payload);
                 api::Event::Message(message.told(&group, payload))
             }
+            Event::Told(message) => {
+                let payload = api::Payload::from_bytes(&message.payload);
+                api::Event::Told(message.told(&group, payload))
+            }
             Event::Transitional { members } => api::Event::Transitional {
                 group,
                 members: names(members),

@@ -1,7 +1,9 @@
 //! What waits for an application to read it, in order. Messages stay in their blocks until they are taken one
 //! by one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+
+use antiphon_core::wire::Incarnation;
 
 use crate::{Event, Messages};
 
@@ -11,7 +13,9 @@ use crate::{Event, Messages};
 pub enum Run {
     /// Messages; never none.
     Messages(Messages),
-    /// Anything else. Never [`Event::Message`].
+    /// What one member told this one alone; never none.
+    Told(Messages),
+    /// Anything else. Never [`Event::Message`] or [`Event::Told`].
     Event(Event),
 }
 
@@ -20,10 +24,14 @@ pub(super) struct Inbox {
     runs: VecDeque<Run>,
     /// Messages in it.
     messages: u64,
+    /// Direct messages in it.
+    told: u64,
     /// Events among them that are not messages.
     notices: usize,
     /// Messages taken by the application whose credit the driver has not returned yet.
     consumed: u64,
+    /// The same of direct messages, by sender.
+    told_consumed: BTreeMap<Incarnation, u64>,
     /// Nothing more will come.
     pub(super) ended: bool,
 }
@@ -33,6 +41,7 @@ impl Inbox {
     pub(super) fn push(&mut self, run: Run) -> usize {
         match &run {
             Run::Messages(messages) => self.messages += messages.len() as u64,
+            Run::Told(messages) => self.told += messages.len() as u64,
             Run::Event(_) => self.notices += 1,
         }
         self.runs.push_back(run);
@@ -43,24 +52,34 @@ impl Inbox {
         let run = self.runs.pop_front()?;
         match &run {
             Run::Messages(messages) => self.took(messages.len() as u64),
+            Run::Told(messages) => self.took_told(messages.sender().incarnation, messages.len() as u64),
             Run::Event(_) => self.notices -= 1,
         }
         Some(run)
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
-        if let Some(Run::Messages(messages)) = self.runs.front_mut()
-            && let Some(message) = messages.next()
-        {
-            if messages.len() == 0 {
-                self.runs.pop_front();
-            }
+        let front = self.runs.front_mut()?;
+        let to_all = matches!(front, Run::Messages(_));
+        let (Run::Messages(messages) | Run::Told(messages)) = front else {
+            return self.pop_event();
+        };
+        let message = messages.next()?;
+        if messages.len() == 0 {
+            self.runs.pop_front();
+        }
+        if to_all {
             self.took(1);
             return Some(Event::Message(message));
         }
+        self.took_told(message.sender.incarnation, 1);
+        Some(Event::Told(message))
+    }
+
+    fn pop_event(&mut self) -> Option<Event> {
         match self.pop_run()? {
             Run::Event(event) => Some(event),
-            Run::Messages(_) => None,
+            Run::Messages(_) | Run::Told(_) => None,
         }
     }
 
@@ -78,7 +97,7 @@ impl Inbox {
                 self.notices -= 1;
                 Some(event)
             }
-            Run::Messages(_) => None,
+            Run::Messages(_) | Run::Told(_) => None,
         }
     }
 
@@ -86,9 +105,10 @@ impl Inbox {
     /// the messages before them (G14, G23): others delivered those, so an application that never gets them
     /// must not see that view follow the one before.
     pub(super) fn discard_late(&mut self) {
-        self.runs.retain(stops);
-        self.notices = self.runs.len();
-        self.took(self.messages);
+        let (kept, dropped) = self.runs.drain(..).partition(stops);
+        self.runs = dropped;
+        while self.pop_run().is_some() {}
+        self.runs = kept;
     }
 
     fn took(&mut self, messages: u64) {
@@ -96,16 +116,22 @@ impl Inbox {
         self.consumed += messages;
     }
 
-    pub(super) fn take_consumed(&mut self) -> u64 {
-        std::mem::take(&mut self.consumed)
+    fn took_told(&mut self, sender: Incarnation, messages: u64) {
+        self.told -= messages;
+        *self.told_consumed.entry(sender).or_default() += messages;
+    }
+
+    pub(super) fn take_consumed(&mut self) -> (u64, BTreeMap<Incarnation, u64>) {
+        let told = std::mem::take(&mut self.told_consumed);
+        (std::mem::take(&mut self.consumed), told)
     }
 
     pub(super) fn has_consumed(&self) -> bool {
-        self.consumed > 0
+        self.consumed > 0 || !self.told_consumed.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.messages as usize + self.notices
+        (self.messages + self.told) as usize + self.notices
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -116,7 +142,7 @@ impl Inbox {
 /// Whether this tells the application to stop, or that it is over.
 fn stops(run: &Run) -> bool {
     match run {
-        Run::Messages(_) | Run::Event(Event::View(_) | Event::Transitional { .. }) => false,
+        Run::Messages(_) | Run::Told(_) | Run::Event(Event::View(_) | Event::Transitional { .. }) => false,
         Run::Event(_) => true,
     }
 }
@@ -155,6 +181,13 @@ mod tests {
         Run::Messages(Messages::new(messages, sender))
     }
 
+    fn told(first: u64) -> Run {
+        match messages(first) {
+            Run::Messages(messages) => Run::Told(messages),
+            other => other,
+        }
+    }
+
     fn view(k: u32) -> Run {
         Run::Event(Event::View(Arc::new(View {
             id: id(k),
@@ -191,6 +224,7 @@ mod tests {
     fn rest(inbox: &mut Inbox) -> Vec<&'static str> {
         let name = |event: Event| match event {
             Event::Message(_) => "message",
+            Event::Told(_) => "told",
             Event::View(_) => "view",
             Event::Transitional { .. } => "transitional",
             Event::Suspended => "suspended",
@@ -215,10 +249,10 @@ mod tests {
             resync(),
         ]);
         inbox.discard_late();
-        assert_eq!((inbox.len(), inbox.take_consumed()), (2, 3));
+        assert_eq!((inbox.len(), inbox.take_consumed().0), (2, 3));
         inbox.push(view(3));
         assert_eq!(rest(&mut inbox), ["suspended", "resync", "view"]);
-        assert_eq!((inbox.len(), inbox.take_consumed()), (0, 0));
+        assert_eq!((inbox.len(), inbox.take_consumed().0), (0, 0));
     }
 
     /// The bound passes when the end is there already, and is lifted later.
@@ -227,8 +261,19 @@ mod tests {
         let mut inbox = inbox([messages(1), view(2), resync(), view(3), messages(1)]);
         assert!(matches!(inbox.pop_stop(), Some(Event::Resync { .. })));
         assert!(inbox.pop_stop().is_none());
-        assert_eq!(inbox.take_consumed(), 1, "whoever sent it waits for its credit");
+        assert_eq!(inbox.take_consumed().0, 1, "whoever sent it waits for its credit");
         assert_eq!(rest(&mut inbox), ["view", "message"]);
+    }
+
+    #[test]
+    fn what_one_member_told_is_credit_again_read_or_dropped_and_counts_apart() {
+        let mut inbox = inbox([told(1), messages(1), told(2), resync(), told(1)]);
+        assert_eq!(inbox.len(), 5);
+        assert!(matches!(inbox.pop(), Some(Event::Told(message)) if message.seq == 1));
+        assert_eq!(inbox.take_consumed(), (0, BTreeMap::from([(Incarnation(1), 1)])));
+        inbox.discard_late();
+        assert_eq!(inbox.take_consumed(), (1, BTreeMap::from([(Incarnation(1), 2)])));
+        assert_eq!(rest(&mut inbox), ["resync"]);
     }
 
     #[test]

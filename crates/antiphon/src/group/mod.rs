@@ -12,6 +12,8 @@
 //! A payload above 1 MiB (or above the window) is an *object*: it does not go through the open block, and the
 //! messages behind it pass it. One waits in the outbox while the core has as much as it takes.
 //!
+//! What one member alone is told goes by [`tells`] in place of the outbox, and in the same stream.
+//!
 //! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the
 //! group's credit, since the driver returns credit only for what was taken from the stream; other unread
 //! events are bounded by [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group. A member that
@@ -24,14 +26,15 @@ mod inbox;
 mod outbox;
 mod scopes;
 mod shared;
+mod tells;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::outbox::Payload;
-use antiphon_core::wire::Level;
-use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, Ticket, TotalEngine};
+use antiphon_core::wire::{Incarnation, Level};
+use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, TellError, Ticket, TotalEngine};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -40,6 +43,7 @@ use crate::{Cluster, Error, Event, Scope, SendError};
 pub use inbox::Run;
 pub use scopes::{ScopeRun, Scopes, Turn};
 pub(crate) use shared::{GroupShared, Membership};
+pub use tells::TellReceipt;
 
 /// Events other than messages that may wait for the application.
 pub(crate) const MAX_UNREAD_NOTICES: usize = 4096;
@@ -285,7 +289,29 @@ impl Group {
         self.sender.try_send_safe(payload)
     }
 
-    /// Leaves the group in order: what was accepted is delivered first. Unread events are discarded.
+    /// See [`GroupSender::tell`].
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::tell`].
+    pub async fn tell(
+        &self,
+        to: impl Into<Incarnation>,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<TellReceipt, TellError> {
+        self.sender.tell(to, payload).await
+    }
+
+    /// See [`GroupSender::try_tell`].
+    pub fn try_tell(
+        &self,
+        to: impl Into<Incarnation>,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<TellReceipt, TellError> {
+        self.sender.try_tell(to, payload)
+    }
+
+    /// Leaves the group in order: what was accepted is delivered first. Of what was told to single members
+    /// that holds as far as there is credit for it; receipts tell. Unread events are discarded.
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
@@ -394,6 +420,45 @@ impl GroupSender {
     /// [`SendError`]: nothing was sent.
     pub fn try_send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, SendError> {
         self.try_send_at(payload.as_ref(), Level::Safe).map(SafeReceipt)
+    }
+
+    /// Tells one other member of the present view something, waiting while that member has no room: reliably,
+    /// in the order of telling, up to [`MAX_TELL_BYTES`](crate::MAX_TELL_BYTES). The receiver gets it as
+    /// [`Event::Told`], in the view that it is sent in. Between direct messages and messages to all there is
+    /// no order, and scopes mean nothing to them. `Ok` means accepted by this node: the receipt tells what
+    /// became of it.
+    ///
+    /// A member has room for [`TELL_CREDIT_BYTES`](crate::TELL_CREDIT_BYTES) of each sender that its
+    /// application has not taken; some 64 KiB more wait here. A member that does not read delays what it is
+    /// told itself, and nothing else.
+    ///
+    /// # Errors
+    /// [`TellError`], but never `Full`: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, nothing was sent.
+    pub async fn tell(
+        &self,
+        to: impl Into<Incarnation>,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<TellReceipt, TellError> {
+        let wake = &self.handle.shared.wake;
+        self.shared
+            .tell_when_free(to.into(), payload.as_ref(), wake)
+            .await
+    }
+
+    /// [`GroupSender::tell`] if there is room for it at once.
+    ///
+    /// # Errors
+    /// [`TellError`]: nothing was sent.
+    pub fn try_tell(
+        &self,
+        to: impl Into<Incarnation>,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<TellReceipt, TellError> {
+        let wake = &self.handle.shared.wake;
+        self.shared.tell(to.into(), payload.as_ref(), wake)
     }
 
     async fn send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {

@@ -17,8 +17,9 @@
 //! member is removed, unless it goes on). Payloads on shelves are copies: a slice would keep its whole block.
 //!
 //! # Views
-//! A view, or any other event that is not a message, is for no scope. It is handed out at once, ahead of
-//! messages that wait on their shelves; each message says which view it belongs to.
+//! A view, or any other event that is not a message to all, is for no scope. It is handed out at once, ahead
+//! of messages that wait on their shelves; each message says which view it belongs to. A direct message
+//! ([`Event::Told`]) counts in what is on shelves until it is handed out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -154,6 +155,11 @@ impl Scopes {
         self.desk.take_in();
         let mut shelves = self.desk.shelves();
         if let Some(event) = shelves.events.pop_front() {
+            if let Event::Told(message) = &event
+                && shelves.release(cost(message))
+            {
+                self.desk.freed.notify_waiters();
+            }
             return Some(Turn::Event(event));
         }
         let scope = shelves.ready.pop_front()?;
@@ -206,6 +212,7 @@ impl Desk {
             match run {
                 Run::Event(event) => shelves.events.push_back(event),
                 Run::Messages(messages) => messages.for_each(|message| shelves.put(message)),
+                Run::Told(messages) => messages.for_each(|message| shelves.put_told(message)),
             }
         }
     }
@@ -224,7 +231,11 @@ impl Desk {
 
 impl Shelves {
     fn clear(&mut self) {
-        self.events.clear();
+        for event in self.events.drain(..) {
+            if let Event::Told(message) = event {
+                self.bytes -= cost(&message);
+            }
+        }
         self.ready.clear();
         for shelf in self.scopes.values_mut() {
             self.bytes -= shelf
@@ -237,16 +248,32 @@ impl Shelves {
 
     fn put(&mut self, message: Message) {
         let scope = message.scope.unwrap_or_default();
-        self.bytes += cost(&message);
-        let message = Message {
-            payload: Bytes::copy_from_slice(&message.payload),
-            ..message
-        };
+        let message = self.take(message);
         let shelf = self.scopes.entry(scope).or_default();
         if !shelf.taken && shelf.messages.is_empty() {
             self.ready.push_back(scope);
         }
         shelf.messages.push_back(message);
+    }
+
+    fn put_told(&mut self, message: Message) {
+        let message = self.take(message);
+        self.events.push_back(Event::Told(message));
+    }
+
+    fn take(&mut self, message: Message) -> Message {
+        self.bytes += cost(&message);
+        Message {
+            payload: Bytes::copy_from_slice(&message.payload),
+            ..message
+        }
+    }
+
+    /// So many bytes are taken. Whether there is room now that there was not before.
+    fn release(&mut self, bytes: usize) -> bool {
+        let was_full = self.bytes >= self.backlog_bytes;
+        self.bytes -= bytes;
+        was_full && self.bytes < self.backlog_bytes
     }
 
     /// Nobody handles this scope any more; these were not taken.
@@ -282,11 +309,9 @@ impl Iterator for ScopeRun {
     fn next(&mut self) -> Option<Message> {
         let message = self.messages.pop_front()?;
         let mut shelves = self.desk.shelves();
-        let was_full = shelves.bytes >= shelves.backlog_bytes;
-        shelves.bytes -= cost(&message);
-        let has_room = shelves.bytes < shelves.backlog_bytes;
+        let has_room = shelves.release(cost(&message));
         drop(shelves);
-        if was_full && has_room {
+        if has_room {
             self.desk.freed.notify_waiters();
         }
         Some(message)

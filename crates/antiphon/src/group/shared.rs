@@ -1,19 +1,23 @@
 //! What a group's handles and the driver share.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon_core::outbox::{Payload, Settled, Standing};
-use antiphon_core::wire::{Block, Level};
-use antiphon_core::{GroupHandle, GroupOptions, Outcome, SendError as CoreSendError, Ticket};
+use antiphon_core::wire::{Block, Incarnation, Level};
+use antiphon_core::{
+    GroupHandle, GroupOptions, GroupView, Outcome, SendError as CoreSendError, TellError, TellOutcome, Ticket,
+};
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
 use super::outbox::Outbox;
+use super::tells::{TellReceipt, Tells};
 use crate::cluster::Wake;
 use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
@@ -56,6 +60,7 @@ pub(crate) struct GroupShared {
     inbox: Mutex<Inbox>,
     arrived: Notify,
     outbox: Outbox,
+    tells: Tells,
     /// Told when the outbox has room again.
     room: Notify,
     /// Whether the driver already knows that there is something to do.
@@ -188,6 +193,44 @@ impl GroupShared {
         }
     }
 
+    /// Takes a message for one member if there is room.
+    pub(crate) fn tell(
+        &self,
+        to: Incarnation,
+        payload: &[u8],
+        wake: &Wake,
+    ) -> Result<TellReceipt, TellError> {
+        let receipt = self.tells.accept(to, payload)?;
+        self.wake(wake);
+        Ok(receipt)
+    }
+
+    /// Takes a message for one member as soon as there is room.
+    pub(crate) async fn tell_when_free(
+        &self,
+        to: Incarnation,
+        payload: &[u8],
+        wake: &Wake,
+    ) -> Result<TellReceipt, TellError> {
+        loop {
+            match self.tell(to, payload, wake) {
+                Err(TellError::Full) => {}
+                told => return told,
+            }
+            // Without a line the next try says why.
+            let Some(room) = self.tells.room(to) else {
+                continue;
+            };
+            let mut room = pin!(room.notified());
+            // From here on no room is missed.
+            room.as_mut().enable();
+            match self.tell(to, payload, wake) {
+                Err(TellError::Full) => room.await,
+                told => return told,
+            }
+        }
+    }
+
     /// What became of a message.
     pub(crate) async fn fate(&self, ticket: Ticket) -> Outcome {
         let _waiting = Waiting { shared: self, ticket };
@@ -219,6 +262,7 @@ impl GroupShared {
             inbox: Mutex::default(),
             arrived: Notify::new(),
             outbox: Outbox::new(options),
+            tells: Tells::new(),
             room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -241,8 +285,8 @@ impl GroupShared {
         notices <= MAX_UNREAD_NOTICES
     }
 
-    /// How many messages the application has taken since the last call.
-    pub(crate) fn take_consumed(&self) -> u64 {
+    /// How many messages the application has taken since the last call, and how many direct ones of whom.
+    pub(crate) fn take_consumed(&self) -> (u64, BTreeMap<Incarnation, u64>) {
         self.inbox().take_consumed()
     }
 
@@ -268,7 +312,7 @@ impl GroupShared {
 
     /// Whether accepted messages wait for the core.
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() || !self.tells.is_empty()
     }
 
     /// How many accepted messages have no fate yet.
@@ -281,7 +325,32 @@ impl GroupShared {
         if self.outbox.hand_over(send) {
             self.room.notify_waiters();
         }
-        !self.has_unsent()
+        self.outbox.is_empty()
+    }
+
+    /// The same of what single members are told.
+    pub(crate) fn tell_with(&self, tell: impl FnMut(Incarnation, &[u8]) -> Result<Ticket, TellError>) {
+        self.tells.hand_over(tell);
+    }
+
+    /// What single members are told and the core has not taken is not sent any more.
+    pub(crate) fn give_up_tells(&self) {
+        self.tells.give_up();
+    }
+
+    /// This member may be told more again.
+    pub(crate) fn set_tellable(&self, to: Incarnation) {
+        self.tells.set_writable(to);
+    }
+
+    /// Direct messages to this member have this outcome.
+    pub(crate) fn settle_tells(&self, to: Incarnation, first: Ticket, count: u64, outcome: &TellOutcome) {
+        self.tells.settle(to, first, count, outcome);
+    }
+
+    /// The members of this view may be told something.
+    pub(crate) fn set_view(&self, view: &GroupView, me: Incarnation) {
+        self.tells.set_view(view, me);
     }
 
     /// So much of an object is at all other members.
@@ -303,6 +372,7 @@ impl GroupShared {
         let standing = membership.standing();
         // Whoever sees that it is a member may send at once.
         self.outbox.set_standing(standing);
+        self.tells.set_standing(standing);
         self.membership.send_replace(membership);
         self.room.notify_waiters();
         if standing == Standing::Gone {

@@ -1,5 +1,7 @@
 //! kill −9 and SIGSTOP.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::{Cluster, Event, Options};
 
@@ -253,5 +255,45 @@ fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third()
     cluster.until_together(&all(&names), DETECTED);
     names.iter().for_each(|name| cluster.say(name, 20));
     cluster.until_delivered(&all(&names), SOON);
+    cluster.finish();
+}
+
+#[test]
+fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives() {
+    const COUNT: usize = 200;
+    let _turn = Turn::take();
+    let (mut cluster, names) = started(3, told_in(module_path!()));
+    let told = |trace: &crate::Trace, name: &str| {
+        let of_name = trace.last(name).events.iter();
+        of_name
+            .filter(|(_, event)| matches!(event, Event::Told(_)))
+            .count()
+    };
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.until("n2 was told all", SOON, |trace| told(trace, "n2") == COUNT);
+    // It takes nothing any more, and says so to nobody.
+    cluster.freeze("n2");
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.tell_member("n1", "n3", COUNT);
+    cluster.until("n3 was told all", SOON, |trace| told(trace, "n3") == COUNT);
+    cluster.kill("n2");
+    cluster.until_together(&["n1", "n3"], DETECTED);
+    cluster.until("n1 knows what became of all", SOON, |trace| {
+        let events = trace.last("n1").events.iter();
+        let crashed: BTreeSet<u64> = events
+            .filter_map(|(_, event)| match event {
+                Event::TellReceipt {
+                    to, ticket, cause, ..
+                } if to == "n2" && cause == "crashed" => Some(*ticket),
+                _ => None,
+            })
+            .collect();
+        // Of what it took before, it may not have said so in time.
+        (COUNT as u64 + 1..=2 * COUNT as u64).all(|ticket| crashed.contains(&ticket))
+    });
+    cluster.start(&["n2"]);
+    cluster.until_together(&all(&names), SOON);
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.until("n2 was told all again", SOON, |trace| told(trace, "n2") == COUNT);
     cluster.finish();
 }

@@ -282,9 +282,7 @@ impl Group {
                 consumed,
                 ..
             } => {
-                let Some(pair) = membership.direct.outgoing.get_mut(&from) else {
-                    return None;
-                };
+                let pair = membership.direct.outgoing.get_mut(&from)?;
                 match pair.ack(ctx.now, ctx.profile, heard, until, consumed) {
                     Some(receipts) => self.tell_receipts(ctx, receipts.map(|receipts| (from, receipts))),
                     None => ctx.nonsense(),

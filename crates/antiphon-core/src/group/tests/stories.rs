@@ -729,6 +729,7 @@ fn nonsense(engine: TotalEngine) {
                 GroupData::Ack {
                     group,
                     view,
+                    to: rank,
                     held: first,
                     consumed: u64::MAX,
                     ordered: first,

@@ -154,7 +154,7 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
 fn is_whole(life: &Life, stay: &Stay) -> bool {
     match stay.end {
         StayEnd::Open => life.is_open(),
-        StayEnd::Left => life.lost_belief.is_none(),
+        StayEnd::Left => !stay.held_back,
         StayEnd::Resync => false,
     }
 }
