@@ -82,6 +82,16 @@ impl Host {
         let _ = node;
         tokio::spawn(driver);
     }
+
+    /// Runs a task of the library's that belongs to a node's process.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(feature = "testkit")]
+        if let Some(machine) = &self.machine {
+            return machine.start(task);
+        }
+        tokio::spawn(task);
+    }
 }
 
 fn system_micros() -> u64 {

@@ -32,6 +32,9 @@
 //!   it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
 //!   newcomers where the others are.
+//! - `replicated`, with the feature `blocks`: state that all members have a copy of: maps with watches, locks
+//!   and leaders with fencing tokens, counters, machines of your own. It brings some twenty packages, serde
+//!   and imbl among them.
 //! - `config`, with the feature of that name: a node's settings from a TOML file and the environment.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
@@ -73,6 +76,8 @@ mod host;
 mod lacks;
 mod locator;
 mod owners;
+#[cfg(feature = "blocks")]
+pub mod replicated;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod witness;
@@ -104,5 +109,7 @@ pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, TellReceipt,
     Turn,
 };
+#[cfg(feature = "blocks")]
+pub use replicated::{Counters, Locks, Map, Replicated};
 pub use locator::{Located, Locator, LocatorBuilder, LocatorEvent};
 pub use owners::{Moved, owners};

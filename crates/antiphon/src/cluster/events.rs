@@ -60,6 +60,11 @@ impl Hub {
         }
     }
 
+    #[cfg(feature = "blocks")]
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.lock().incarnation.unwrap_or(Incarnation(0))
     }

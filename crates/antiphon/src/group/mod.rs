@@ -119,6 +119,12 @@ impl GroupBuilder {
         self
     }
 
+    /// The most bytes of a payload that is no object.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn largest_message(&self) -> usize {
+        crate::MAX_PAYLOAD_BYTES.min(self.options.window_bytes as usize)
+    }
+
     /// All of them at once, as the core knows them.
     #[doc(hidden)]
     pub fn options(mut self, options: GroupOptions) -> Self {
@@ -488,6 +494,36 @@ impl GroupSender {
             ticket,
             progress: self.shared.watch(ticket),
         }
+    }
+}
+
+/// For what the library builds on groups.
+#[cfg(feature = "blocks")]
+impl GroupSender {
+    /// See [`GroupShared::accept_in`].
+    pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<(), SendError> {
+        let wake = &self.handle.shared.wake;
+        self.shared.accept_in(epoch, payload, level, wake)
+    }
+
+    /// See [`GroupShared::is_good`].
+    pub(crate) fn is_good(&self, epoch: u64) -> bool {
+        self.shared.is_good(epoch)
+    }
+
+    /// Told when the group may have room again.
+    pub(crate) fn room(&self) -> &tokio::sync::Notify {
+        self.shared.room()
+    }
+
+    /// Told when this member may have room again; `None` if it is in no view.
+    pub(crate) fn tell_room(&self, to: Incarnation) -> Option<Arc<tokio::sync::Notify>> {
+        self.shared.tell_room(to)
+    }
+
+    /// The node's events from now on, with its present state.
+    pub(crate) fn node_events(&self) -> crate::ClusterEvents {
+        self.handle.shared.hub().subscribe()
     }
 }
 

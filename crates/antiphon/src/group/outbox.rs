@@ -20,6 +20,9 @@ pub(super) struct Outbox(Mutex<Inside>);
 #[derive(Debug)]
 struct Inside {
     outbox: outbox::Outbox,
+    /// How often this member had to join anew.
+    #[cfg(feature = "blocks")]
+    epoch: u64,
     /// By ticket.
     waiting: BTreeMap<u64, Waker>,
     progress: BTreeMap<u64, watch::Sender<Progress>>,
@@ -29,6 +32,8 @@ impl Outbox {
     pub(super) fn new(options: &GroupOptions) -> Self {
         Self(Mutex::new(Inside {
             outbox: outbox::Outbox::new(options),
+            #[cfg(feature = "blocks")]
+            epoch: 0,
             waiting: BTreeMap::new(),
             progress: BTreeMap::new(),
         }))
@@ -61,6 +66,24 @@ impl Outbox {
         Ok(ticket)
     }
 
+    /// Takes a message if there is room, and this member is still the one that it was in this epoch. Whoever has
+    /// not read yet that it was removed must not speak for the member that it has become.
+    #[cfg(feature = "blocks")]
+    pub(super) fn accept_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
+        let mut inside = self.inside();
+        if inside.epoch != epoch {
+            return Err(SendError::NotMember);
+        }
+        Ok(inside
+            .outbox
+            .accept(Payload::Borrowed(payload), level, None)?)
+    }
+
+    #[cfg(feature = "blocks")]
+    pub(super) fn epoch(&self) -> u64 {
+        self.inside().epoch
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.inside().outbox.is_empty()
     }
@@ -79,6 +102,10 @@ impl Outbox {
     /// Changes what senders are told.
     pub(super) fn set_standing(&self, standing: Standing) {
         let mut inside = self.inside();
+        #[cfg(feature = "blocks")]
+        if standing == Standing::Joining {
+            inside.epoch += 1;
+        }
         let settled = inside.outbox.set_standing(standing);
         wake(inside, &settled);
     }

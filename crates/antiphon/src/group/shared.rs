@@ -193,6 +193,36 @@ impl GroupShared {
         }
     }
 
+    /// Takes a message of a member that has read of so many of its removals.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn accept_in(
+        &self,
+        epoch: u64,
+        payload: &[u8],
+        level: Level,
+        wake: &Wake,
+    ) -> Result<(), SendError> {
+        self.outbox.accept_in(epoch, payload, level)?;
+        self.wake(wake);
+        Ok(())
+    }
+
+    /// Whether a member that has read of so many of its removals may act as one: it is in the group's primary
+    /// view, and the others have not gone on without it (R7). Asks the clock, not the driver, which may have
+    /// been stopped as well.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn is_good(&self, epoch: u64) -> bool {
+        *self.membership.borrow() == Membership::Member
+            && !self.bound.is_over()
+            && self.outbox.epoch() == epoch
+    }
+
+    /// Told when messages were taken, and when that may have become possible.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn room(&self) -> &Notify {
+        &self.room
+    }
+
     /// Takes a message for one member if there is room.
     pub(crate) fn tell(
         &self,
@@ -229,6 +259,12 @@ impl GroupShared {
                 told => return told,
             }
         }
+    }
+
+    /// The same for one member; `None` if it is in no view.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn tell_room(&self, to: Incarnation) -> Option<Arc<Notify>> {
+        self.tells.room(to)
     }
 
     /// What became of a message.

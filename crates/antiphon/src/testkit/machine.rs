@@ -103,7 +103,7 @@ impl Machine {
         tokio::spawn(async move { done.await.ok() })
     }
 
-    fn start(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn start(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
         let task = Arc::new(Task {
             future: Mutex::new(Some(Box::pin(future))),
             waker: Mutex::default(),

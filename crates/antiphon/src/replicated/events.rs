@@ -1,0 +1,96 @@
+//! What readers of a replica are told: bounded, and a reader that lags is told so.
+
+use std::sync::Arc;
+
+use antiphon_core::wire::Member;
+use antiphon_replica::At;
+use tokio::sync::broadcast;
+
+/// Events that wait for a reader; the oldest go first.
+pub(super) const MAX_WAITING: usize = 1024;
+
+/// What happened to a replica. `E` is the machine's event.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ReplicaEvent<E> {
+    /// The machine says this: at every member that serves, at the same point of the order.
+    Machine {
+        /// Where.
+        at: At,
+        /// What.
+        event: E,
+    },
+    /// Members of the group, and whether each has the state.
+    Members(Vec<ReplicaMember>),
+    /// So much of the state is here.
+    Progress {
+        /// Bytes that are here.
+        bytes: u64,
+        /// Bytes of the state.
+        total: u64,
+    },
+    /// This member has the state, and serves.
+    Synced,
+    /// This node's lease is lost, or is back; without it writes and reads are refused.
+    Lease {
+        /// Whether it is held.
+        held: bool,
+    },
+    /// A member's state differs from the others': it serves no more.
+    Diverged {
+        /// Its name.
+        member: String,
+        /// Whether it is this one.
+        here: bool,
+        /// After so many commands.
+        commands: u64,
+    },
+    /// No member has the state.
+    StateLost,
+    /// This member was removed, and its state is void; [`ReplicaEvent::Synced`] follows when it has it again.
+    Void {
+        /// Why.
+        cause: String,
+    },
+    /// A member sent something that makes no sense, and it was ignored.
+    Malformed {
+        /// Its name.
+        member: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// This reader was too slow: so many events were skipped. Read the state.
+    Lagged {
+        /// Events skipped.
+        missed: u64,
+    },
+}
+
+/// A member of a group that replicates something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplicaMember {
+    /// The member.
+    pub member: Arc<Member>,
+    /// Whether it has the state.
+    pub synced: bool,
+}
+
+/// A reader of a replica's events, from [`Replicated::events`](super::Replicated::events). It keeps neither
+/// the node nor the membership alive. 1024 events wait for it.
+#[derive(Debug)]
+pub struct ReplicaEvents<E>(pub(super) broadcast::Receiver<ReplicaEvent<E>>);
+
+impl<E: Clone> ReplicaEvents<E> {
+    /// The next event; `None` once this member has left, for whatever reason.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<ReplicaEvent<E>> {
+        match self.0.recv().await {
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Some(ReplicaEvent::Lagged { missed }),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}

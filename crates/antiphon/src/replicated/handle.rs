@@ -1,0 +1,316 @@
+//! The handle of a replicated machine, and how a group is joined for it.
+
+use std::sync::Arc;
+
+use antiphon_core::wire::Level;
+use antiphon_replica::{Ack, At, Config, Replica, Standing};
+
+use super::shared::{Happened, Observer, Shared};
+use super::{ReadError, Replicable, ReplicaError, ReplicaEvents, ReplicaMember, WriteError, task};
+use crate::{Cluster, Incarnation, Order};
+
+/// The most bytes of what the replica adds to a command.
+const COMMAND_OVERHEAD: usize = 256;
+
+/// A machine to replicate. From [`Cluster::replicated`].
+#[must_use = "nothing happens until `join` or `start`"]
+pub struct ReplicatedBuilder<M: Replicable> {
+    cluster: Cluster,
+    name: String,
+    make: Box<dyn Fn() -> M + Send>,
+    config: Config,
+    window_bytes: Option<u32>,
+    level: Level,
+    observer: Observer<M::Event>,
+}
+
+impl<M: Replicable> ReplicatedBuilder<M> {
+    pub(crate) fn new(cluster: Cluster, name: String, make: impl Fn() -> M + Send + 'static) -> Self {
+        Self {
+            cluster,
+            name,
+            make: Box::new(make),
+            config: Config::default(),
+            window_bytes: None,
+            level: Level::Safe,
+            observer: Box::new(|_| {}),
+        }
+    }
+
+    /// How many bytes of messages this member holds while it waits for the state, before it gives up
+    /// ([`ReplicaError::Overrun`]); 64 MiB unless given.
+    pub fn held_bytes(mut self, held_bytes: usize) -> Self {
+        self.config.held_bytes = held_bytes;
+        self
+    }
+
+    /// Members compare digests of their states after each so many commands; 0: never; 1024 unless given. All
+    /// members must say the same.
+    pub fn digest_every(mut self, commands: u64) -> Self {
+        self.config.digest_every = commands;
+        self
+    }
+
+    /// If all members with the state are gone, the most senior member founds it anew, as the machine was
+    /// made, and goes on. Otherwise, and unless given, the members report [`ReplicaError::StateLost`] and
+    /// refuse writes. All members should say the same.
+    pub fn found_anew(mut self, found_anew: bool) -> Self {
+        self.config.found_anew = found_anew;
+        self
+    }
+
+    /// See [`GroupBuilder::window_bytes`](crate::GroupBuilder::window_bytes). A command has to fit it.
+    pub fn window_bytes(mut self, window_bytes: u32) -> Self {
+        self.window_bytes = Some(window_bytes);
+        self
+    }
+
+    /// This member's commands are delivered as soon as their place in the order is known, one message delay
+    /// earlier, and a member that hangs holds up no write. Then a write that was answered may still be lost
+    /// with its member's component, if a partition happens at the same moment, and what was read there with
+    /// it. Unless this is called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)):
+    /// what any member applied, all that go on apply, at the same place. For a cache, not for what must be
+    /// unique: locks, ids, versions. All members should say the same.
+    pub fn agreed(mut self) -> Self {
+        self.level = Level::Agreed;
+        self
+    }
+
+    /// All limits at once, with those that have no method of their own here.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    pub(super) fn observer(mut self, observer: impl FnMut(Happened<'_, M::Event>) + Send + 'static) -> Self {
+        self.observer = Box::new(observer);
+        self
+    }
+
+    /// Joins the group of this name, or founds it, and waits until this member has the state.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]; then this node is not in the group any more.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node does not become a member, or leaves again in order.
+    pub async fn join(self) -> Result<Replicated<M>, ReplicaError> {
+        let replicated = self.start().await?;
+        replicated.synced().await?;
+        Ok(replicated)
+    }
+
+    /// Starts to join and returns at once, also while the cluster is still forming.
+    /// [`Replicated::events`] tells how far the state is, [`Replicated::synced`] when it is here.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Cluster`].
+    ///
+    /// # Cancel safety
+    /// As [`join`](Self::join).
+    pub async fn start(self) -> Result<Replicated<M>, ReplicaError> {
+        let Self {
+            cluster,
+            name,
+            make,
+            mut config,
+            window_bytes,
+            level,
+            observer,
+        } = self;
+        let mut group = cluster.group(name).order(Order::Total);
+        if let Some(window_bytes) = window_bytes {
+            group = group.window_bytes(window_bytes);
+        }
+        // A larger payload is an object, which messages behind it pass: a member's commands keep their order.
+        let message = group.largest_message().saturating_sub(COMMAND_OVERHEAD);
+        config.max_command_bytes = config.max_command_bytes.min(message);
+        let group = group.start().await?;
+        let host = cluster.handle.shared.hub().host().clone();
+        let me = cluster.incarnation();
+        let replica = Replica::new(me, config, make);
+        let shared = Arc::new(Shared::new(group.sender(), host.clone(), level, me, replica, observer));
+        host.spawn(task::run(shared.clone(), group));
+        Ok(Replicated {
+            membership: Arc::new(Membership { shared }),
+        })
+    }
+}
+
+/// A machine that all members of a group have a copy of. A cheap handle: clones speak of the same copy.
+///
+/// Dropping the last one leaves the group in order, in the background.
+///
+/// ```no_run
+/// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+/// # use antiphon::replicated::counters::{Command, CounterTable, Options};
+/// let counters = cluster.replicated("hits", || CounterTable::new(Options::default())).join().await?;
+/// counters.write(Command::Add { name: "front page".into(), by: 1 }).await?; // applied here, in one order
+/// let hits = counters.read(|table| table.state().get("front page"))?;       // of this copy: no message
+/// let latest = counters.read_latest(|table| table.state().get("front page")).await?; // of all before this call
+/// # let (_, _) = (hits, latest);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Replicated<M: Replicable> {
+    membership: Arc<Membership<M>>,
+}
+
+impl<M: Replicable> Clone for Replicated<M> {
+    fn clone(&self) -> Self {
+        Self {
+            membership: self.membership.clone(),
+        }
+    }
+}
+
+impl<M: Replicable> std::fmt::Debug for Replicated<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replicated")
+            .field("standing", &self.standing())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The last handle to go leaves.
+struct Membership<M: Replicable> {
+    shared: Arc<Shared<M>>,
+}
+
+impl<M: Replicable> Drop for Membership<M> {
+    fn drop(&mut self) {
+        self.shared.ask_to_leave();
+    }
+}
+
+impl<M: Replicable> Replicated<M> {
+    /// Gives a command to the machine of all members, waiting while too many requests wait, and returns what
+    /// it gave at its place in the order. This member has applied it, all members hold it, and all that go on
+    /// apply it ([`agreed`](ReplicatedBuilder::agreed) gives that up).
+    ///
+    /// # Errors
+    /// [`WriteError`], which says whether the command may have happened.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, the command may happen all the same.
+    pub async fn write(&self, command: M::Command) -> Result<M::Reply, WriteError> {
+        Ok(self.write_at(command).await?.1)
+    }
+
+    /// The same, and at which place of the order.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    /// As [`write`](Self::write).
+    pub async fn write_at(&self, command: M::Command) -> Result<(At, M::Reply), WriteError> {
+        self.shared().write(command, Ack::Here).await
+    }
+
+    /// [`write`](Self::write) that returns when all members have applied the command that had the state when
+    /// it was delivered and still have it: a [`read`](Self::read) at any of them sees it. It takes one more
+    /// message delay, and as long as the slowest member.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    /// As [`write`](Self::write).
+    pub async fn write_acked(&self, command: M::Command) -> Result<M::Reply, WriteError> {
+        Ok(self.shared().write(command, Ack::All).await?.1)
+    }
+
+    /// Reads this member's copy: it has all writes of this member that were answered, and of others what was
+    /// delivered. Costs a lock and no message. The closure runs under the lock of the copy: it must be short,
+    /// and must not use this handle.
+    ///
+    /// # Errors
+    /// [`ReadError::Refused`]: this member does not serve.
+    pub fn read<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, ReadError> {
+        self.shared().read(read)
+    }
+
+    /// Reads what has all that was answered to any member before this call (linearizable). Costs an ordered
+    /// message, which reads that wait at the same time share. The closure as in [`read`](Self::read).
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn read_latest<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, ReadError> {
+        self.shared().read_latest(read).await
+    }
+
+    /// What happens from now on.
+    pub fn events(&self) -> ReplicaEvents<M::Event> {
+        self.shared().events()
+    }
+
+    /// Reads this member's copy and subscribes to what happens after it, without a gap. The closure as in
+    /// [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_and_follow<T>(
+        &self,
+        read: impl FnOnce(&M) -> T,
+    ) -> Result<(T, ReplicaEvents<M::Event>), ReadError> {
+        self.shared().read_on(read)
+    }
+
+    /// The members by seniority, and whether each has the state, as far as this member knows.
+    pub fn members(&self) -> Vec<ReplicaMember> {
+        self.shared().members()
+    }
+
+    /// What this member is to the state.
+    pub fn standing(&self) -> Standing {
+        self.shared().standing()
+    }
+
+    /// This member's incarnation in the group.
+    pub fn incarnation(&self) -> Incarnation {
+        self.shared().me()
+    }
+
+    /// Waits until this member has the state: after [`start`](ReplicatedBuilder::start), or after
+    /// [`Void`](super::ReplicaEvent::Void).
+    ///
+    /// # Errors
+    /// [`ReplicaError`]: why it does not.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn synced(&self) -> Result<(), ReplicaError> {
+        self.shared().synced().await
+    }
+
+    /// Leaves in order: writes are refused from here on, those that were taken happen. The last member with
+    /// the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
+    ///
+    /// # Cancel safety
+    /// Leaving goes on if the future is dropped.
+    pub async fn leave(&self) {
+        self.shared().ask_to_leave();
+        self.shared().ended().await;
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared<M>> {
+        &self.membership.shared
+    }
+}
+
+impl Cluster {
+    /// Replicates a machine among the members of the group of this name, which is used for nothing else.
+    /// `make` makes the machine in its first state, each time and at each member the same. Nothing happens
+    /// until [`ReplicatedBuilder::join`].
+    pub fn replicated<M: Replicable>(
+        &self,
+        name: impl Into<String>,
+        make: impl Fn() -> M + Send + 'static,
+    ) -> ReplicatedBuilder<M> {
+        ReplicatedBuilder::new(self.clone(), name.into(), make)
+    }
+}

@@ -1,0 +1,541 @@
+//! Locks, semaphores and leaders, as handles over the [table of locks](antiphon_replica::locks).
+//!
+//! Each guard is a client of its own in the table. A claim that its caller has given up, and a guard that is
+//! dropped, are forgotten by a command that is given until it is applied, or until this member is removed,
+//! which ends all its claims as well.
+//!
+//! A guard is held while three things hold: the table says so, this member has not been removed, and this
+//! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a guard
+//! learns of its loss by the clock before anybody else can hold the lock. A loss is for good: when the lease
+//! comes back, the guard stays lost, and gives the lock back when it is dropped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use antiphon_replica::Ack;
+use antiphon_replica::locks::{
+    Cause, Command, Done, LockTable, Mode, Options, Refused, Token, What, leadership,
+};
+use tokio::sync::watch;
+
+use super::shared::Happened;
+use super::{ReadError, Replicated, ReplicatedBuilder, ReplicaError, WriteError};
+use crate::{Cluster, Incarnation};
+
+/// A table of locks to join. From [`Cluster::locks`].
+#[must_use = "nothing happens until `join` or `start`"]
+pub struct LocksBuilder {
+    cluster: Cluster,
+    name: String,
+    options: Options,
+    change: Box<dyn FnOnce(ReplicatedBuilder<LockTable>) -> ReplicatedBuilder<LockTable> + Send>,
+}
+
+impl LocksBuilder {
+    /// The bounds of the table; the same at all members.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes how the table is replicated.
+    pub fn replicated(
+        mut self,
+        change: impl FnOnce(ReplicatedBuilder<LockTable>) -> ReplicatedBuilder<LockTable> + Send + 'static,
+    ) -> Self {
+        self.change = Box::new(change);
+        self
+    }
+
+    /// See [`ReplicatedBuilder::join`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn join(self) -> Result<Locks, ReplicaError> {
+        let locks = self.start().await?;
+        locks.table.synced().await?;
+        Ok(locks)
+    }
+
+    /// See [`ReplicatedBuilder::start`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn start(self) -> Result<Locks, ReplicaError> {
+        let claims = Arc::new(Claims::default());
+        let options = self.options;
+        let builder = self
+            .cluster
+            .replicated(self.name, move || LockTable::new(options.clone()));
+        let told = claims.clone();
+        let builder = (self.change)(builder).observer(move |happened| told.hear(&happened));
+        let table = builder.start().await?;
+        Ok(Locks { table, claims })
+    }
+}
+
+impl Cluster {
+    /// Locks, semaphores and leaders of the members of the group of this name. Nothing happens until
+    /// [`LocksBuilder::join`].
+    pub fn locks(&self, name: impl Into<String>) -> LocksBuilder {
+        LocksBuilder {
+            cluster: self.clone(),
+            name: name.into(),
+            options: Options::default(),
+            change: Box::new(|builder| builder),
+        }
+    }
+}
+
+/// Locks that all members of a group share. A cheap handle.
+///
+/// ```no_run
+/// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = cluster.locks("locks").join().await?;
+/// let guard = locks.lock("report").await?;
+/// // Give the token to what the lock protects, and let that refuse a lower one than it has seen.
+/// println!("held with token {}", guard.token());
+/// guard.unlock().await?; // or drop it
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Locks {
+    table: Replicated<LockTable>,
+    claims: Arc<Claims>,
+}
+
+impl Locks {
+    /// Waits for a lock, without end, and holds it alone. First come, first served in the group.
+    ///
+    /// # Errors
+    /// [`LockError`]: it is not held.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the wait ends, and the lock is given back if it was granted.
+    pub async fn lock(&self, name: &str) -> Result<Guard, LockError> {
+        self.acquire(name, |command| command).await?.ok_or(LockError::Lost(Loss::Interrupted))
+    }
+
+    /// Waits for a lock at most so long, in agreed time, which stands still while the group has no leader;
+    /// not at all if that is zero. `None`: it was not free in time.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self, name: &str, within: Duration) -> Result<Option<Guard>, LockError> {
+        self.acquire(name, |command| command.within(within)).await
+    }
+
+    /// Waits for a lock that is held beside other shared holders, and beside no exclusive one.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn lock_shared(&self, name: &str) -> Result<Guard, LockError> {
+        self.acquire(name, |command| command.mode(Mode::Shared))
+            .await?
+            .ok_or(LockError::Lost(Loss::Interrupted))
+    }
+
+    /// Waits for some permits of a semaphore that has so many. All that use the name must say the same.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn permits(&self, name: &str, take: u32, of: u32) -> Result<Guard, LockError> {
+        self.acquire(name, |command| command.mode(Mode::Permits { take, of }))
+            .await?
+            .ok_or(LockError::Lost(Loss::Interrupted))
+    }
+
+    /// Waits until this member leads the job of this name. When the leader leaves or fails, the candidate
+    /// that has waited longest leads.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn leadership(&self, job: &str) -> Result<Leadership, LockError> {
+        Ok(Leadership(self.lock(&leadership(job)).await?))
+    }
+
+    /// The incarnation of the member that leads this job, as far as this member knows.
+    ///
+    /// # Errors
+    /// [`ReadError::Refused`]: this member does not serve.
+    pub fn leader(&self, job: &str) -> Result<Option<Incarnation>, ReadError> {
+        let name = leadership(job);
+        self.table
+            .read(|table| table.state().holder(&name).map(|(owner, _)| owner.member))
+    }
+
+    /// The table itself: who holds and waits, events, members, leaving.
+    pub fn table(&self) -> &Replicated<LockTable> {
+        &self.table
+    }
+
+    async fn acquire(
+        &self,
+        name: &str,
+        change: impl FnOnce(Command) -> Command,
+    ) -> Result<Option<Guard>, LockError> {
+        let client = self.claims.new_client();
+        let (sender, state) = watch::channel(ClaimState::Waits);
+        let mut claim = Claim {
+            locks: self.clone(),
+            client,
+            state,
+            // Dropped before the answer, it may be in the table.
+            armed: true,
+        };
+        let command = change(Command::acquire(name, client));
+        let (mut epoch, mut sender) = (0, Some(sender));
+        // With the command, so that a removal before it does not count.
+        let entered = |now: u64| {
+            epoch = now;
+            self.claims.add(client, sender.take());
+        };
+        let answer = self.table.shared().write_entering(command, Ack::Here, entered).await;
+        let granted = match answer.map(|(_, reply)| reply) {
+            Err(error) => {
+                claim.armed = error.may_have_happened();
+                return Err(LockError::Write(error));
+            }
+            Ok(Err(refused)) => {
+                claim.armed = false;
+                return match refused {
+                    Refused::Busy => Ok(None),
+                    refused => Err(LockError::Refused(refused)),
+                };
+            }
+            Ok(Ok(Done::Granted(token))) => ClaimState::Held(token),
+            Ok(Ok(_)) => {
+                let waits = |state: &ClaimState| *state == ClaimState::Waits;
+                let known = claim.state.wait_for(|state| !waits(state)).await;
+                known.map_or(ClaimState::Lost(Loss::Removed), |state| *state)
+            }
+        };
+        match granted {
+            ClaimState::Held(token) => Ok(Some(Guard { claim, token, epoch })),
+            ClaimState::TimedOut => {
+                claim.armed = false;
+                Ok(None)
+            }
+            ClaimState::Lost(loss) => Err(LockError::Lost(loss)),
+            ClaimState::Waits => Err(LockError::Lost(Loss::Interrupted)),
+        }
+    }
+}
+
+/// A lock that is held, with the token of its grant. Dropped, it is given back, in the background.
+#[derive(Debug)]
+#[must_use = "dropped, it gives the lock back"]
+pub struct Guard {
+    claim: Claim,
+    token: Token,
+    epoch: u64,
+}
+
+impl Guard {
+    /// The fencing token: greater than all tokens that were given before. What the lock protects has to
+    /// refuse a token lower than the greatest that it has seen: only that stops a write that was on its way
+    /// when the guard was lost.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Whether the lock is still held. Asks the clock as well: after the process was stopped for so long that
+    /// its node's lease is over, this is false at once. True means until the lease ends, so check close to
+    /// what you do, and use the token.
+    pub fn is_held(&self) -> bool {
+        if *self.claim.state.borrow() != ClaimState::Held(self.token) {
+            return false;
+        }
+        let Locks { table, claims } = &self.claim.locks;
+        let good = table.shared().sender.is_good(self.epoch);
+        if !good {
+            claims.lose(self.claim.client, Loss::Interrupted);
+        }
+        good
+    }
+
+    /// Returns when the lock is not held any more, and why. For ever pending while it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> Loss {
+        let mut state = self.claim.state.clone();
+        let held = ClaimState::Held(self.token);
+        match state.wait_for(|state| *state != held && *state != ClaimState::Waits).await.as_deref() {
+            Ok(ClaimState::Lost(loss)) => *loss,
+            _ => Loss::Removed,
+        }
+    }
+
+    /// Gives the lock back, and waits until that has happened.
+    ///
+    /// # Errors
+    /// [`LockError`]; the lock is given back in the background if it is still held.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is given back in the background.
+    pub async fn unlock(mut self) -> Result<(), LockError> {
+        let released = self.claim.locks.table.write(Command::release(self.token)).await;
+        match released.map_err(LockError::Write)? {
+            Ok(_) => {
+                self.claim.armed = false;
+                Ok(())
+            }
+            Err(Refused::NotHeld { .. }) => {
+                self.claim.armed = false;
+                Err(LockError::Lost(self.lost().await))
+            }
+            Err(refused) => Err(LockError::Refused(refused)),
+        }
+    }
+}
+
+/// This member leads a job. Dropped, it steps down, in the background.
+#[derive(Debug)]
+#[must_use = "dropped, it steps down"]
+pub struct Leadership(Guard);
+
+impl Leadership {
+    /// See [`Guard::token`].
+    pub fn token(&self) -> Token {
+        self.0.token()
+    }
+
+    /// See [`Guard::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// See [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn lost(&self) -> Loss {
+        self.0.lost().await
+    }
+
+    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads on.
+    /// [`LockError::Write`]: see there.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it may happen or not; [`lost`](Self::lost) tells.
+    pub async fn hand_over(&self, to: impl Into<Incarnation>) -> Result<(), LockError> {
+        let command = Command::transfer(self.0.token, to.into());
+        let table = &self.0.claim.locks.table;
+        match table.write(command).await.map_err(LockError::Write)? {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(LockError::Refused(refused)),
+        }
+    }
+
+    /// Steps down, and waits until that has happened. See [`Guard::unlock`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn step_down(self) -> Result<(), LockError> {
+        self.0.unlock().await
+    }
+}
+
+/// Why a lock is held no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// This node lost its lease or the primary: others may have gone on without it, and hold the lock. It is
+    /// taken as lost also if they have not.
+    Interrupted,
+    /// This member was removed from the group, has left, or its node has stopped.
+    Removed,
+    /// It was handed over.
+    HandedOver,
+    /// It was given back.
+    Released,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Interrupted => "this node lost its lease or the primary",
+            Loss::Removed => "this member was removed from the group, or left it",
+            Loss::HandedOver => "it was handed over",
+            Loss::Released => "it was given back",
+        })
+    }
+}
+
+/// Why a lock is not held, or not given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The command was not answered. If it may have happened, the claim is ended in the background.
+    Write(WriteError),
+    /// The table refused. Nothing changed.
+    Refused(Refused),
+    /// The lock, or the place in its queue, was lost. Ask for it again.
+    Lost(Loss),
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(error) => error.fmt(f),
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Lost(loss) => write!(f, "the lock was lost: {loss}"),
+        }
+    }
+}
+
+impl std::error::Error for LockError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Write(error) => Some(error),
+            Self::Refused(refused) => Some(refused),
+            Self::Lost(_) => None,
+        }
+    }
+}
+
+/// A client of the table. Dropped, the table forgets it.
+#[derive(Debug)]
+struct Claim {
+    locks: Locks,
+    client: u64,
+    state: watch::Receiver<ClaimState>,
+    /// The table may know it.
+    armed: bool,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let known = match *self.state.borrow() {
+            ClaimState::Waits | ClaimState::Held(_) => true,
+            ClaimState::Lost(loss) => loss == Loss::Interrupted,
+            ClaimState::TimedOut => false,
+        };
+        self.locks.claims.remove(self.client);
+        if self.armed && known {
+            let client = self.client;
+            self.locks.table.shared().insist(Command::Forget { client });
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClaimState {
+    Waits,
+    Held(Token),
+    TimedOut,
+    Lost(Loss),
+}
+
+/// The claims of this member, as the table speaks of them.
+#[derive(Debug, Default)]
+struct Claims {
+    last: AtomicU64,
+    claims: Mutex<BTreeMap<u64, watch::Sender<ClaimState>>>,
+}
+
+impl Claims {
+    fn new_client(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn add(&self, client: u64, sender: Option<watch::Sender<ClaimState>>) {
+        self.claims().extend(sender.map(|sender| (client, sender)));
+    }
+
+    fn remove(&self, client: u64) {
+        self.claims().remove(&client);
+    }
+
+    fn lose(&self, client: u64, loss: Loss) {
+        if let Some(claim) = self.claims().get(&client) {
+            claim.send_if_modified(|state| state.lose(loss));
+        }
+    }
+
+    /// What the table, or the member, says.
+    fn hear(&self, happened: &Happened<'_, antiphon_replica::locks::Event>) {
+        let claims = self.claims();
+        match happened {
+            Happened::Machine { me, event } => {
+                // Other members have clients of the same numbers.
+                let claim = claims.get(&event.owner.client);
+                let Some(claim) = claim.filter(|_| event.owner.member == *me) else {
+                    return;
+                };
+                claim.send_if_modified(|state| match event.what {
+                    What::Granted(token) => {
+                        *state = ClaimState::Held(token);
+                        true
+                    }
+                    What::TimedOut => {
+                        *state = ClaimState::TimedOut;
+                        true
+                    }
+                    What::Released(_) => state.lose(Loss::Released),
+                    What::Lost(_, Cause::Departed) => state.lose(Loss::Removed),
+                    What::Lost(_, Cause::Forgotten) => state.lose(Loss::Released),
+                    What::Lost(_, Cause::HandedOver(_)) => state.lose(Loss::HandedOver),
+                });
+            }
+            Happened::Unsure => {
+                for claim in claims.values() {
+                    claim.send_if_modified(|state| {
+                        matches!(state, ClaimState::Held(_)) && state.lose(Loss::Interrupted)
+                    });
+                }
+            }
+            Happened::Void => {
+                for claim in claims.values() {
+                    claim.send_if_modified(|state| state.lose(Loss::Removed));
+                }
+            }
+        }
+    }
+
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<u64, watch::Sender<ClaimState>>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClaimState {
+    /// Whether this is news.
+    fn lose(&mut self, loss: Loss) -> bool {
+        let news = matches!(self, Self::Waits | Self::Held(_))
+            // The lease was lost first, and the membership then.
+            || *self == Self::Lost(Loss::Interrupted) && loss != Loss::Interrupted;
+        if news {
+            *self = Self::Lost(loss);
+        }
+        news
+    }
+}

@@ -1,0 +1,555 @@
+//! Typed maps over the [map of bytes](antiphon_replica::map).
+//!
+//! Keys and values are written by postcard. Keys are ordered by those bytes, which is not always the order of
+//! the type: integers and strings begin with a length or are of variable length. What the bytes mean is part
+//! of the definition: a type's name and version, which all members must give the same.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use antiphon_replica::map::{Changed, Command, Entry, Options, Refused, State, Watch, Write, Written};
+use antiphon_replica::{AgreedTime, At, Change, Condition, Machine, RestoreError, Version, map};
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::watch::Watching;
+use super::{ReadError, Replicated, ReplicatedBuilder, ReplicaError, WriteError};
+use crate::{Cluster, Incarnation};
+
+/// A map of bytes, with what its bytes mean in its definition.
+#[derive(Clone)]
+pub struct MapMachine {
+    meaning: String,
+    map: map::MapMachine,
+}
+
+impl MapMachine {
+    /// The map.
+    pub fn map(&self) -> &map::MapMachine {
+        &self.map
+    }
+}
+
+impl Machine for MapMachine {
+    type Command = Command;
+    type Reply = Result<Vec<Written>, Refused>;
+    type Event = Changed;
+    type Snapshot = State;
+
+    fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Changed>) -> Self::Reply {
+        self.map.apply(at, from, command, events)
+    }
+
+    fn members(&mut self, at: At, change: &Change, events: &mut Vec<Changed>) {
+        self.map.members(at, change, events);
+    }
+
+    fn deadline(&self) -> Option<AgreedTime> {
+        self.map.deadline()
+    }
+
+    fn timeout(&mut self, at: At, events: &mut Vec<Changed>) {
+        self.map.timeout(at, events);
+    }
+
+    fn snapshot(&self) -> State {
+        Machine::snapshot(&self.map)
+    }
+
+    fn write(snapshot: &State) -> Bytes {
+        map::MapMachine::write(snapshot)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+        self.map.restore(state)
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Machine::digest(&self.map)
+    }
+
+    fn definition(&self) -> String {
+        format!("{}, {}", self.meaning, self.map.definition())
+    }
+}
+
+/// A map to join. From [`Cluster::map`].
+#[must_use = "nothing happens until `join` or `start`"]
+pub struct MapBuilder<K, V> {
+    cluster: Cluster,
+    name: String,
+    types: String,
+    options: Options,
+    change: Box<dyn FnOnce(ReplicatedBuilder<MapMachine>) -> ReplicatedBuilder<MapMachine> + Send>,
+    of: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> MapBuilder<K, V> {
+    /// What keys and values are, with a version: `user id -> session 2`. Change it with every change of the
+    /// types that changes their bytes: a member that says something else is refused, and told both.
+    pub fn types(mut self, types: impl Into<String>) -> Self {
+        self.types = types.into();
+        self
+    }
+
+    /// The bounds of the map; the same at all members.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes how the map is replicated.
+    pub fn replicated(
+        mut self,
+        change: impl FnOnce(ReplicatedBuilder<MapMachine>) -> ReplicatedBuilder<MapMachine> + Send + 'static,
+    ) -> Self {
+        self.change = Box::new(change);
+        self
+    }
+
+    /// See [`ReplicatedBuilder::join`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn join(self) -> Result<Map<K, V>, ReplicaError> {
+        let map = self.start().await?;
+        map.machine.synced().await?;
+        Ok(map)
+    }
+
+    /// See [`ReplicatedBuilder::start`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn start(self) -> Result<Map<K, V>, ReplicaError> {
+        let (types, options) = (self.types, self.options);
+        let make = move || MapMachine {
+            meaning: format!("postcard 1 of {types:?}"),
+            map: map::MapMachine::new(options.clone()),
+        };
+        let builder = (self.change)(self.cluster.replicated(self.name, make));
+        Ok(Map {
+            machine: builder.start().await?,
+            of: PhantomData,
+        })
+    }
+}
+
+impl Cluster {
+    /// A map of the members of the group of this name. Nothing happens until [`MapBuilder::join`].
+    pub fn map<K, V>(&self, name: impl Into<String>) -> MapBuilder<K, V> {
+        MapBuilder {
+            cluster: self.clone(),
+            name: name.into(),
+            types: String::new(),
+            options: Options::default(),
+            change: Box::new(|builder| builder),
+            of: PhantomData,
+        }
+    }
+}
+
+/// An entry that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item<V> {
+    /// The value.
+    pub value: V,
+    /// Its version: greater than those of all changes of the map before it.
+    pub version: Version,
+}
+
+/// What a conditional write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It is written, with this version.
+    Done(Version),
+    /// The condition did not hold, and nothing was written: the entry has this version, or is not there.
+    Found(Option<Version>),
+}
+
+impl Put {
+    /// Whether it is written.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Put::Done(_))
+    }
+}
+
+/// A map that all members of a group have a copy of. A cheap handle.
+///
+/// All methods that write are ordered among all members; those that wait for an answer come back when this
+/// member has applied the write. [`get`](Self::get) and [`entries`](Self::entries) read this member's copy.
+///
+/// ```no_run
+/// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// let sessions = cluster.map::<u64, String>("sessions").types("user id -> token 1").join().await?;
+/// sessions.put_for(&7, &"secret".to_owned(), Duration::from_secs(600)).await?;
+/// if let Some(item) = sessions.get(&7)? {
+///     let put = sessions.replace_if(&7, &"other".to_owned(), item.version).await?;
+///     assert!(put.is_done(), "somebody was faster");
+/// }
+/// sessions.batch().put(&8, &"a".to_owned())?.remove(&7)?.commit().await?; // both or none
+/// # Ok(())
+/// # }
+/// ```
+pub struct Map<K, V> {
+    machine: Replicated<MapMachine>,
+    of: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> Clone for Map<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            machine: self.machine.clone(),
+            of: PhantomData,
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Map").field(&self.machine).finish()
+    }
+}
+
+impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V> {
+    /// The entry of a key in this member's copy: no message. See [`Replicated::read`].
+    ///
+    /// # Errors
+    /// [`MapError::Read`], [`MapError::Codec`].
+    pub fn get(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
+        let key = encode(key)?;
+        self.machine.read(|machine| machine.map.get(&key).cloned())?.map(item).transpose()
+    }
+
+    /// The entry of a key, with all that was answered to any member before this call. See
+    /// [`Replicated::read_latest`].
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn get_latest(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
+        let key = encode(key)?;
+        let entry = self.machine.read_latest(|machine| machine.map.get(&key).cloned()).await?;
+        entry.map(item).transpose()
+    }
+
+    /// Writes a value, and returns its version.
+    ///
+    /// # Errors
+    /// [`MapError`]; [`MapError::may_have_happened`] says whether it may have been written.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, it may be written all the same.
+    pub async fn put(&self, key: &K, value: &V) -> Result<Version, MapError> {
+        self.put_when(Write::put(encode(key)?, encode(value)?)).await
+    }
+
+    /// Writes a value that is there for so much agreed time (in milliseconds, rounded down) and then goes at
+    /// all members at the same place of the order. Agreed time stands still while the group has no leader.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put).
+    pub async fn put_for(&self, key: &K, value: &V, time_to_live: Duration) -> Result<Version, MapError> {
+        self.put_when(Write::put(encode(key)?, encode(value)?).expiring(time_to_live))
+            .await
+    }
+
+    /// Writes a value if the key has none. Of all members that try, one is [`Put::Done`].
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put).
+    pub async fn put_if_absent(&self, key: &K, value: &V) -> Result<Put, MapError> {
+        self.put_if(Write::put(encode(key)?, encode(value)?).if_absent()).await
+    }
+
+    /// Writes a value if the key still has the one of this version.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put).
+    pub async fn replace_if(&self, key: &K, value: &V, version: Version) -> Result<Put, MapError> {
+        self.put_if(Write::put(encode(key)?, encode(value)?).if_version(version))
+            .await
+    }
+
+    /// Removes a key, and returns what it had.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put).
+    pub async fn remove(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
+        let written = self.write_one(Write::remove(encode(key)?)).await?;
+        written.old.map(item).transpose()
+    }
+
+    /// Removes a key if it still has the value of this version; whether it did.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put).
+    pub async fn remove_if(&self, key: &K, version: Version) -> Result<bool, MapError> {
+        match self.write_one(Write::remove(encode(key)?).if_version(version)).await {
+            Ok(_) => Ok(true),
+            Err(MapError::Refused(Refused::Condition { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Several writes that are made all or none, in one message: at most
+    /// [`MAX_WRITES`](super::map::MAX_WRITES), each of another key.
+    pub fn batch(&self) -> Batch<'_, K, V> {
+        Batch {
+            map: self,
+            writes: Vec::new(),
+        }
+    }
+
+    /// All entries of this member's copy at one point, in the order of their keys' bytes. The copy is not
+    /// locked while they are read, and does not change.
+    ///
+    /// # Errors
+    /// [`MapError::Read`].
+    pub fn entries(&self) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
+        let state = self.machine.read(|machine| machine.map.state().clone())?;
+        // Taken with the state, since the iterator of a persistent map borrows it.
+        let entries: Vec<(Bytes, Entry)> = state.iter().map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        Ok(entries.into_iter().map(|(key, entry)| Ok((decode(&key)?, item(entry)?))))
+    }
+
+    /// How many entries this member's copy has.
+    ///
+    /// # Errors
+    /// [`MapError::Read`].
+    pub fn len(&self) -> Result<usize, MapError> {
+        Ok(self.machine.read(|machine| machine.map.state().len())?)
+    }
+
+    /// Whether this member's copy has no entry.
+    ///
+    /// # Errors
+    /// [`MapError::Read`].
+    pub fn is_empty(&self) -> Result<bool, MapError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// All entries as they are, then all changes, with none lost in between.
+    ///
+    /// # Errors
+    /// [`MapError::Read`].
+    pub fn watch(&self) -> Result<Watching<K, V>, MapError> {
+        Watching::new(&self.machine, Watch::All)
+    }
+
+    /// The same of one key.
+    ///
+    /// # Errors
+    /// [`MapError::Read`], [`MapError::Codec`].
+    pub fn watch_key(&self, key: &K) -> Result<Watching<K, V>, MapError> {
+        Watching::new(&self.machine, Watch::Key(encode(key)?))
+    }
+
+    /// The same of all keys whose bytes begin with those of this: of keys that are tuples or structs, the
+    /// first fields. A string is no prefix of a longer one: its bytes begin with its length.
+    ///
+    /// # Errors
+    /// [`MapError::Read`], [`MapError::Codec`].
+    pub fn watch_prefix(&self, prefix: &impl Serialize) -> Result<Watching<K, V>, MapError> {
+        Watching::new(&self.machine, Watch::Prefix(encode(prefix)?))
+    }
+
+    /// The map of bytes: events, members, leaving.
+    pub fn machine(&self) -> &Replicated<MapMachine> {
+        &self.machine
+    }
+
+    async fn put_when(&self, write: Write) -> Result<Version, MapError> {
+        let written = self.write_one(write).await?;
+        Ok(written.new.map(|entry| entry.version).unwrap_or_default())
+    }
+
+    async fn put_if(&self, write: Write) -> Result<Put, MapError> {
+        match self.put_when(write).await {
+            Ok(version) => Ok(Put::Done(version)),
+            Err(MapError::Refused(Refused::Condition { found, .. })) => Ok(Put::Found(found)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_one(&self, write: Write) -> Result<Written, MapError> {
+        let written = self.machine.write(write.into()).await?.map_err(MapError::Refused)?;
+        // A command of one write has one result.
+        Ok(written.into_iter().next().unwrap_or(Written { old: None, new: None }))
+    }
+}
+
+/// Writes that are made all or none. From [`Map::batch`].
+#[must_use = "nothing is written until `commit`"]
+pub struct Batch<'a, K, V> {
+    map: &'a Map<K, V>,
+    writes: Vec<Write>,
+}
+
+impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_, K, V> {
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// [`MapError::Codec`].
+    pub fn put(self, key: &K, value: &V) -> Result<Self, MapError> {
+        Ok(self.and(Write::put(encode(key)?, encode(value)?)))
+    }
+
+    /// Removes a key, if it is there.
+    ///
+    /// # Errors
+    /// [`MapError::Codec`].
+    pub fn remove(self, key: &K) -> Result<Self, MapError> {
+        Ok(self.and(Write::remove(encode(key)?)))
+    }
+
+    /// All of it only if this holds for a key that is not written by it.
+    ///
+    /// # Errors
+    /// [`MapError::Codec`].
+    pub fn check(self, key: &K, condition: Condition) -> Result<Self, MapError> {
+        Ok(self.and(Write::check(encode(key)?, condition)))
+    }
+
+    /// All of it only if this holds for the key of the write before it.
+    pub fn when(mut self, condition: Condition) -> Self {
+        if let Some(write) = self.writes.pop() {
+            self.writes.push(write.when(condition));
+        }
+        self
+    }
+
+    /// Writes them. The version of each that put something, in their order; `None`: the condition of one did
+    /// not hold, and nothing was written.
+    ///
+    /// # Errors
+    /// As [`Map::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Map::put`].
+    pub async fn commit(self) -> Result<Option<Vec<Option<Version>>>, MapError> {
+        let written = self.map.machine.write(Command { writes: self.writes }).await?;
+        match written {
+            Ok(written) => {
+                let versions = written.into_iter().map(|one| one.new.map(|entry| entry.version));
+                Ok(Some(versions.collect()))
+            }
+            Err(Refused::Condition { .. }) => Ok(None),
+            Err(refused) => Err(MapError::Refused(refused)),
+        }
+    }
+
+    fn and(mut self, write: Write) -> Self {
+        self.writes.push(write);
+        self
+    }
+}
+
+/// Why a map did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MapError {
+    /// See there.
+    Write(WriteError),
+    /// See there.
+    Read(ReadError),
+    /// The map refused the command: a bound, or a key twice. Nothing was written.
+    Refused(Refused),
+    /// A key or value could not be encoded, or one that another member wrote cannot be decoded: then all
+    /// members must give the same types, with [`MapBuilder::types`] to tell them apart.
+    Codec {
+        /// What serde says.
+        reason: String,
+    },
+}
+
+impl MapError {
+    /// Whether the write may have happened, or may still.
+    pub fn may_have_happened(&self) -> bool {
+        matches!(self, Self::Write(error) if error.may_have_happened())
+    }
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Codec { reason } => {
+                write!(f, "a key or value cannot be encoded or decoded: {reason}; give all members the same types")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Write(error) => Some(error),
+            Self::Read(error) => Some(error),
+            Self::Refused(refused) => Some(refused),
+            Self::Codec { .. } => None,
+        }
+    }
+}
+
+impl From<WriteError> for MapError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<ReadError> for MapError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<postcard::Error> for MapError {
+    fn from(error: postcard::Error) -> Self {
+        let reason = error.to_string();
+        Self::Codec { reason }
+    }
+}
+
+fn encode(value: &impl Serialize) -> Result<Bytes, MapError> {
+    Ok(postcard::to_stdvec(value)?.into())
+}
+
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MapError> {
+    Ok(postcard::from_bytes(bytes)?)
+}
+
+pub(super) fn item<V: DeserializeOwned>(entry: Entry) -> Result<Item<V>, MapError> {
+    Ok(Item {
+        value: decode(&entry.value)?,
+        version: entry.version,
+    })
+}

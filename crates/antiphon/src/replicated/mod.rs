@@ -1,0 +1,102 @@
+//! Replicated state: a machine of your own, or one of those here, that all members of a group have a copy of
+//! (feature `blocks`).
+//!
+//! ```text
+//!   write, read, lock …                                            events, watch, guards
+//!         │                                                                  ▲
+//!         ▼                    one lock                                      │
+//!   handle ──► Shared { Replica<M>, requests that wait } ◄── task ── Group::next_batch, timers, lease
+//!                     │                                                      ▲
+//!                     └── try_send, try_tell ──► group ──── in one order ────┘
+//! ```
+//! | what | for |
+//! |---|---|
+//! | [`Replicated`] | a machine of your own: [`Machine`] |
+//! | [`Map`] | keys to values, with versions, conditions, time to live, watches |
+//! | [`Locks`] | locks, semaphores, leaders, with fencing tokens |
+//! | [`Counters`] | counters, ids that are unique in the cluster |
+//!
+//! # How it works
+//! The [`Replica`](antiphon_replica::Replica) is a state machine without I/O, behind a lock. A caller enters its
+//! request under the lock and hands what is ready to the group in the same step; the group bundles what
+//! many callers hand over. One task reads the group: what was delivered goes into the replica, up to 256
+//! events under one lock. What the group has no room for stays in the replica, and the task offers it again
+//! when there is room. No lock is held across an await.
+//!
+//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the others
+//! would not deliver, at the same place. Without this a lock could be granted twice with one token: first by a
+//! sequencer to itself, behind a partition that it has not noticed, then by the others.
+//!
+//! # Who may act
+//! A member writes and reads while it has the state, is in the group's primary view and believes in it: each
+//! call asks the clock whether the node's lease is over, so a process that was stopped refuses its first read
+//! already. A message is handed to the group only by the member that the caller has read of: if this node was
+//! removed and has come back, and the task has not read that yet, nothing of its former self is sent.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | the caller's future | before its first poll | nothing happened |
+//! | the caller's future | later | the command happens all the same; a lock that is granted is given back |
+//! | the task, with its node | any time | all that wait are told [`WriteError::Unknown`] or the like; guards are lost |
+//! | this node's lease | any time | requests are refused, guards are lost; what waits is answered when it is back, or at the removal |
+//! | this membership | any time | the state is void; it comes back by itself, guards do not |
+//! | the last handle | any time | the group is left in order |
+
+/// Replicated counters, as a machine.
+pub mod counters {
+    pub use antiphon_replica::counters::*;
+}
+/// Replicated locks, as a machine.
+pub mod locks {
+    pub use antiphon_replica::locks::*;
+}
+/// A replicated map of bytes, as a machine.
+pub mod map {
+    pub use antiphon_replica::map::*;
+}
+
+mod counting;
+mod error;
+mod events;
+mod handle;
+mod locking;
+mod mapping;
+mod shared;
+mod task;
+mod watch;
+
+pub use antiphon_replica::{
+    AgreedTime, At, Change, Condition, Config, Machine, Refusal, RestoreError, Standing, Version,
+};
+
+pub use counting::{Counters, CountersBuilder, CountingError, Ids};
+pub use error::{ReadError, ReplicaError, WriteError};
+pub use events::{ReplicaEvent, ReplicaEvents, ReplicaMember};
+pub use handle::{Replicated, ReplicatedBuilder};
+pub use locking::{Guard, Leadership, LockError, Locks, LocksBuilder, Loss};
+pub use mapping::{Batch, Item, Map, MapBuilder, MapError, MapMachine, Put};
+pub use watch::{Gone, WatchEvent, Watching};
+
+/// A machine that a handle can be made of: what [`Machine`] says, with types that may go from task to task.
+/// Implemented by itself.
+pub trait Replicable:
+    Machine<
+        Command: Send + 'static,
+        Reply: Send + 'static,
+        Event: Clone + Send + 'static,
+        Snapshot: Send + 'static,
+    > + Send
+    + 'static
+{
+}
+
+impl<M> Replicable for M
+where
+    M: Machine + Send + 'static,
+    M::Command: Send + 'static,
+    M::Reply: Send + 'static,
+    M::Event: Clone + Send + 'static,
+    M::Snapshot: Send + 'static,
+{
+}

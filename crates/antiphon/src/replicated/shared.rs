@@ -1,0 +1,587 @@
+//! The replica behind a lock, and the requests that wait for it.
+//!
+//! Each caller enters its request under the lock and hands what is ready to the group in the same step; only
+//! what the group has no room for waits for the task. The lock is never held across an await, and no other
+//! code is run under it than the machine's, a reader's closure and an observer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use antiphon_core::wire::{Incarnation, Level, Member};
+use antiphon_core::{GroupView, TellError, Time};
+use antiphon_replica::{
+    Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing,
+};
+use bytes::Bytes;
+use tokio::sync::{Notify, broadcast, oneshot, watch};
+
+use super::events::MAX_WAITING;
+use super::{ReadError, Replicable, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, WriteError};
+use crate::host::Host;
+use crate::{Event, GroupSender, View};
+
+/// What handles and the task share.
+pub(super) struct Shared<M: Replicable> {
+    pub(super) sender: GroupSender,
+    host: Host,
+    /// Of all ordered messages.
+    level: Level,
+    inside: Mutex<Inside<M>>,
+    /// The task is to come round.
+    pub(super) wake: Notify,
+    /// A request was answered, so that there is room for others.
+    room: Notify,
+    state: watch::Sender<State>,
+}
+
+/// What waits for a change of the replica as a whole.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    synced: bool,
+    /// No member has the state, or this one's differs.
+    trouble: Option<ReplicaError>,
+    end: Option<ReplicaError>,
+}
+
+/// What a typed handle is told under the lock.
+pub(super) enum Happened<'a, E> {
+    /// The machine says this, to this member.
+    Machine { me: Incarnation, event: &'a E },
+    /// This member may not act for now: its lease, the primary or its state is lost.
+    Unsure,
+    /// This member is no member any more, or a fresh one.
+    Void,
+}
+
+pub(super) type Observer<E> = Box<dyn FnMut(Happened<'_, E>) + Send>;
+
+type Answer<T> = oneshot::Sender<T>;
+type Written<M> = Result<(At, <M as antiphon_replica::Machine>::Reply), WriteError>;
+
+struct Inside<M: Replicable> {
+    replica: Replica<M>,
+    me: Incarnation,
+    /// How many of its removals this member has read of.
+    epoch: u64,
+    lease: bool,
+    writes: BTreeMap<RequestId, Answer<Written<M>>>,
+    reads: BTreeMap<RequestId, Answer<Result<(), ReadError>>>,
+    /// Commands without a caller, that are given until they are applied or this member is removed.
+    insisting: VecDeque<M::Command>,
+    insisted: BTreeMap<RequestId, M::Command>,
+    observer: Observer<M::Event>,
+    news: Option<broadcast::Sender<ReplicaEvent<M::Event>>>,
+    people: BTreeMap<Incarnation, Arc<Member>>,
+    members: Vec<ReplicaMember>,
+    /// It was told that this member has no state.
+    void: bool,
+    /// The replica said that it leaves.
+    leaves: Option<String>,
+    /// Why, if it said more.
+    cause: Option<ReplicaError>,
+}
+
+/// What the group had no room for.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    pub(super) group: bool,
+    pub(super) members: Vec<Incarnation>,
+}
+
+/// What the task has to wait for.
+pub(super) struct Need {
+    pub(super) deadline: Option<Time>,
+    pub(super) blocked: Blocked,
+    /// The group is to be left, and why.
+    pub(super) leaves: Option<String>,
+}
+
+/// The handles' side.
+impl<M: Replicable> Shared<M> {
+    pub(super) async fn write(&self, command: M::Command, ack: Ack) -> Written<M> {
+        self.write_entering(command, ack, |_| {}).await
+    }
+
+    /// Calls `entered` under the lock with the command, with how many of its removals this member has read of.
+    pub(super) async fn write_entering(
+        &self,
+        command: M::Command,
+        ack: Ack,
+        mut entered: impl FnMut(u64),
+    ) -> Written<M> {
+        let answer = loop {
+            let mut room = pin!(self.room.notified());
+            // From here on no room is missed.
+            room.as_mut().enable();
+            match self.ask_write(&command, ack, &mut entered) {
+                Ok(answer) => break answer,
+                Err(Refusal::Full) => room.await,
+                Err(refusal) => return Err(refusal.into()),
+            }
+        };
+        // Without an answer the task has died, with the node.
+        answer.await.unwrap_or(Err(WriteError::Unknown))
+    }
+
+    fn ask_write(
+        &self,
+        command: &M::Command,
+        ack: Ack,
+        entered: &mut impl FnMut(u64),
+    ) -> Result<oneshot::Receiver<Written<M>>, Refusal> {
+        let mut inside = self.current();
+        let request = inside.replica.write(command, ack)?;
+        let (answer, answered) = oneshot::channel();
+        inside.writes.insert(request, answer);
+        entered(inside.epoch);
+        self.settle_and_wake(inside);
+        Ok(answered)
+    }
+
+    /// Gives a command until it is applied or this member is removed; the caller does not wait.
+    pub(super) fn insist(&self, command: M::Command) {
+        let mut inside = self.current();
+        inside.insisting.push_back(command);
+        self.settle_and_wake(inside);
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, ReadError> {
+        Ok(self.current().replica.read(read)?)
+    }
+
+    pub(super) async fn read_latest<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, ReadError> {
+        let answer = loop {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            match self.ask_read() {
+                Ok(answer) => break answer,
+                Err(Refusal::Full) => room.await,
+                Err(refusal) => return Err(refusal.into()),
+            }
+        };
+        answer.await.unwrap_or(Err(ReadError::Interrupted))?;
+        self.read(read)
+    }
+
+    fn ask_read(&self) -> Result<oneshot::Receiver<Result<(), ReadError>>, Refusal> {
+        let mut inside = self.current();
+        let request = inside.replica.read_latest()?;
+        let (answer, answered) = oneshot::channel();
+        inside.reads.insert(request, answer);
+        self.settle_and_wake(inside);
+        Ok(answered)
+    }
+
+    pub(super) fn events(&self) -> ReplicaEvents<M::Event> {
+        ReplicaEvents(self.inside().subscribe())
+    }
+
+    /// Reads the state and subscribes to what follows it, without a gap.
+    pub(super) fn read_on<T>(
+        &self,
+        read: impl FnOnce(&M) -> T,
+    ) -> Result<(T, ReplicaEvents<M::Event>), ReadError> {
+        let inside = self.current();
+        let read = inside.replica.read(read)?;
+        Ok((read, ReplicaEvents(inside.subscribe())))
+    }
+
+    pub(super) fn members(&self) -> Vec<ReplicaMember> {
+        self.inside().members.clone()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.inside().replica.standing()
+    }
+
+    pub(super) fn me(&self) -> Incarnation {
+        self.inside().me
+    }
+
+    /// Waits until this member serves.
+    pub(super) async fn synced(&self) -> Result<(), ReplicaError> {
+        let mut state = self.state.subscribe();
+        let settled = |state: &State| state.synced || state.trouble.is_some() || state.end.is_some();
+        let Ok(state) = state.wait_for(settled).await else {
+            return Err(ReplicaError::Left);
+        };
+        let trouble = state.end.clone().or_else(|| state.trouble.clone());
+        trouble.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn ask_to_leave(&self) {
+        let mut inside = self.current();
+        inside.replica.leave(self.now());
+        self.settle_and_wake(inside);
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn ended(&self) {
+        // The sender is part of `self`, so waiting cannot fail.
+        let _ = self.state.subscribe().wait_for(|state| state.end.is_some()).await;
+    }
+
+    /// Sends what is ready. What the group has no room for is the task's.
+    fn settle_and_wake(&self, mut inside: MutexGuard<'_, Inside<M>>) {
+        let before = inside.replica.poll_timeout();
+        let blocked = self.settle(&mut inside);
+        let after = inside.replica.poll_timeout();
+        if blocked.group || !blocked.members.is_empty() || after != before {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// The task's side.
+impl<M: Replicable> Shared<M> {
+    pub(super) fn new(
+        sender: GroupSender,
+        host: Host,
+        level: Level,
+        me: Incarnation,
+        replica: Replica<M>,
+        observer: Observer<M::Event>,
+    ) -> Self {
+        Self {
+            sender,
+            host,
+            level,
+            inside: Mutex::new(Inside {
+                replica,
+                me,
+                epoch: 0,
+                lease: false,
+                writes: BTreeMap::new(),
+                reads: BTreeMap::new(),
+                insisting: VecDeque::new(),
+                insisted: BTreeMap::new(),
+                observer,
+                news: Some(broadcast::Sender::new(MAX_WAITING)),
+                people: BTreeMap::new(),
+                members: Vec::new(),
+                void: true,
+                leaves: None,
+                cause: None,
+            }),
+            wake: Notify::new(),
+            room: Notify::new(),
+            state: watch::Sender::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        Time::from_micros(self.host.micros())
+    }
+
+    /// Takes what the group delivered, and does what follows from it.
+    /// What is to be waited for.
+    pub(super) fn take(&self, events: &mut Vec<Event>) -> Need {
+        let mut inside = self.current();
+        let now = self.now();
+        for event in events.drain(..) {
+            inside.handle(now, event);
+        }
+        if inside.replica.poll_timeout().is_some_and(|at| at <= now) {
+            inside.replica.handle_timeout(now);
+        }
+        let blocked = self.settle(&mut inside);
+        Need {
+            deadline: inside.replica.poll_timeout(),
+            blocked,
+            leaves: inside.leaves.clone(),
+        }
+    }
+
+    pub(super) fn set_lease(&self, held: bool) {
+        let mut inside = self.inside();
+        if inside.lease == held {
+            return;
+        }
+        inside.lease = held;
+        inside.tell(ReplicaEvent::Lease { held });
+        if !held {
+            (inside.observer)(Happened::Unsure);
+        }
+    }
+
+    /// Nothing more happens: the group was left, or the task was dropped with its node.
+    pub(super) fn finish(&self, why: ReplicaError) {
+        let mut inside = self.inside();
+        (inside.observer)(Happened::Void);
+        inside.replica.handle_suspended();
+        inside.replica.leave(Time::ZERO);
+        self.settle(&mut inside);
+        let why = inside.cause.take().unwrap_or(why);
+        inside.writes.clear();
+        inside.reads.clear();
+        inside.insisting.clear();
+        inside.insisted.clear();
+        inside.news = None;
+        drop(inside);
+        self.state.send_modify(|state| {
+            state.synced = false;
+            state.end.get_or_insert(why);
+        });
+        self.room.notify_waiters();
+    }
+
+    /// The replica, told whether it may act.
+    fn current(&self) -> MutexGuard<'_, Inside<M>> {
+        let mut inside = self.inside();
+        let may = inside.lease && self.sender.is_good(inside.epoch);
+        inside.replica.lease(may);
+        inside
+    }
+
+    fn settle(&self, inside: &mut Inside<M>) -> Blocked {
+        let mut blocked = Blocked::default();
+        self.tell_events(inside);
+        inside.insist();
+        let (now, epoch, sender, level) = (self.now(), inside.epoch, &self.sender, self.level);
+        let leaves = &mut inside.leaves;
+        inside.replica.outputs(now, |output| match output {
+            Output::Send(payload) => {
+                let sent = sender.try_send_in(epoch, &payload, level);
+                blocked.group |= sent.is_err();
+                sent.is_ok()
+            }
+            Output::Tell { to, payload } => {
+                // What is refused for another reason waits for a view.
+                let told = sender.try_tell(to, payload);
+                if matches!(told, Err(TellError::Full)) {
+                    blocked.members.push(to);
+                }
+                told.is_ok()
+            }
+            Output::Leave { reason } => {
+                *leaves = Some(reason);
+                true
+            }
+        });
+        self.tell_events(inside);
+        blocked
+    }
+
+    fn tell_events(&self, inside: &mut Inside<M>) {
+        let mut answered = false;
+        while let Some(event) = inside.replica.poll_event() {
+            answered |= matches!(event, CoreEvent::Written { .. } | CoreEvent::Readable { .. });
+            self.note(&event, inside.me);
+            inside.tell_event(event);
+        }
+        if answered {
+            self.room.notify_waiters();
+        }
+    }
+
+    fn note(&self, event: &CoreEvent<M::Reply, M::Event>, me: Incarnation) {
+        let change = |change: &dyn Fn(&mut State)| self.state.send_modify(|state| change(state));
+        match event {
+            CoreEvent::Synced => change(&|state| {
+                state.synced = true;
+                state.trouble = None;
+            }),
+            CoreEvent::Void { .. } => change(&|state| {
+                state.synced = false;
+                state.trouble = None;
+            }),
+            CoreEvent::StateLost => change(&|state| {
+                state.synced = false;
+                state.trouble = Some(ReplicaError::StateLost);
+            }),
+            CoreEvent::Diverged { member, .. } if *member == me => change(&|state| {
+                state.synced = false;
+                state.trouble = Some(ReplicaError::Diverged);
+            }),
+            _ => {}
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside<M>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: Replicable> Inside<M> {
+    fn handle(&mut self, now: Time, event: Event) {
+        match event {
+            Event::View(view) => {
+                if view.me != self.me {
+                    self.start_over(view.me, "a fresh incarnation");
+                }
+                let here: Vec<Incarnation> = incarnations(&view.members);
+                let said: Vec<Incarnation> = self.members.iter().map(|of| of.member.incarnation).collect();
+                self.people.retain(|member, _| here.contains(member) || said.contains(member));
+                let people = view.members.iter().map(|member| (member.incarnation, member.clone()));
+                self.people.extend(people);
+                self.replica.handle_view(now, &core_view(&view));
+            }
+            Event::Message(message) => {
+                let payload = self.keep(message.payload);
+                self.replica.handle_message(now, message.sender.incarnation, &payload);
+            }
+            Event::Told(message) => {
+                let payload = self.keep(message.payload);
+                self.replica.handle_told(now, message.sender.incarnation, &payload);
+            }
+            Event::Transitional { .. } => self.replica.handle_resumed(),
+            Event::Suspended => {
+                self.replica.handle_suspended();
+                (self.observer)(Happened::Unsure);
+            }
+            Event::Resync { cause } => {
+                self.epoch += 1;
+                let me = self.me;
+                self.start_over(me, &cause);
+            }
+            Event::Refused { reason } => {
+                self.cause = Some(ReplicaError::Cluster(crate::Error::GroupRefused { reason }));
+            }
+            Event::Left => {}
+        }
+    }
+
+    fn start_over(&mut self, me: Incarnation, cause: &str) {
+        self.me = me;
+        self.insisting.clear();
+        self.insisted.clear();
+        self.replica.handle_resync(me, cause);
+    }
+
+    /// While the state is on its way, messages are kept for long: a slice would keep the whole block it came in.
+    fn keep(&self, payload: Bytes) -> Bytes {
+        match self.replica.standing() {
+            Standing::Serving => payload,
+            _ => Bytes::copy_from_slice(&payload),
+        }
+    }
+
+    /// Gives the commands that nobody waits for.
+    fn insist(&mut self) {
+        while let Some(command) = self.insisting.pop_front() {
+            match self.replica.write(&command, Ack::Here) {
+                Ok(request) => {
+                    self.insisted.insert(request, command);
+                }
+                Err(_) => {
+                    self.insisting.push_front(command);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell_event(&mut self, event: CoreEvent<M::Reply, M::Event>) {
+        match event {
+            CoreEvent::Written { request, outcome } => {
+                if let Some(command) = self.insisted.remove(&request) {
+                    if matches!(outcome, Err(Failure::NotSent | Failure::Unknown)) {
+                        self.insisting.push_back(command);
+                    }
+                } else if let Some(answer) = self.writes.remove(&request) {
+                    // Fails only when nobody waits for it any more.
+                    let _ = answer.send(outcome.map_err(|failure| match failure {
+                        Failure::NotSent => WriteError::NotSent,
+                        Failure::Unknown => WriteError::Unknown,
+                        Failure::NotApplied => WriteError::NotApplied,
+                    }));
+                }
+            }
+            CoreEvent::Readable { request, outcome } => {
+                if let Some(answer) = self.reads.remove(&request) {
+                    let _ = answer.send(outcome.map_err(|_| ReadError::Interrupted));
+                }
+            }
+            CoreEvent::Machine { at, event } => {
+                (self.observer)(Happened::Machine {
+                    me: self.me,
+                    event: &event,
+                });
+                self.tell(ReplicaEvent::Machine { at, event });
+            }
+            CoreEvent::Members { members } => {
+                let named = members.into_iter().filter_map(|(member, synced)| {
+                    let member = self.people.get(&member)?.clone();
+                    Some(ReplicaMember { member, synced })
+                });
+                self.members = named.collect();
+                self.tell(ReplicaEvent::Members(self.members.clone()));
+            }
+            CoreEvent::Synced => {
+                self.void = false;
+                self.tell(ReplicaEvent::Synced);
+            }
+            CoreEvent::Progress { bytes, total, .. } => self.tell(ReplicaEvent::Progress { bytes, total }),
+            CoreEvent::Diverged { member, commands } => {
+                let here = member == self.me;
+                if here {
+                    (self.observer)(Happened::Unsure);
+                }
+                self.tell(ReplicaEvent::Diverged {
+                    member: self.name(member),
+                    here,
+                    commands,
+                });
+            }
+            CoreEvent::Overrun { held, limit } => self.cause = Some(ReplicaError::Overrun { held, limit }),
+            CoreEvent::StateLost => self.tell(ReplicaEvent::StateLost),
+            CoreEvent::RestoreFailed { reason } => self.cause = Some(ReplicaError::RestoreFailed { reason }),
+            CoreEvent::Refused { reason } => self.cause = Some(ReplicaError::Refused { reason }),
+            CoreEvent::Void { cause } => {
+                (self.observer)(Happened::Void);
+                // A removal may be followed by a fresh incarnation.
+                if !std::mem::replace(&mut self.void, true) {
+                    self.tell(ReplicaEvent::Void { cause });
+                }
+            }
+            CoreEvent::Malformed { from, what } => {
+                let member = self.name(from);
+                tracing::warn!(target: "antiphon::replicated", %member, expected = what, "a message makes no sense");
+                self.tell(ReplicaEvent::Malformed {
+                    member,
+                    expected: what,
+                });
+            }
+        }
+    }
+
+    fn tell(&self, event: ReplicaEvent<M::Event>) {
+        // Fails only when nobody listens.
+        let _ = self.news.as_ref().map(|news| news.send(event));
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<ReplicaEvent<M::Event>> {
+        match &self.news {
+            Some(news) => news.subscribe(),
+            // It has ended, and so has the stream.
+            None => broadcast::channel(1).1,
+        }
+    }
+
+    fn name(&self, member: Incarnation) -> String {
+        let known = self.people.get(&member);
+        known.map_or_else(|| member.short().to_string(), |member| member.name.clone())
+    }
+}
+
+fn incarnations(members: &[Arc<Member>]) -> Vec<Incarnation> {
+    members.iter().map(|member| member.incarnation).collect()
+}
+
+/// The view as the replica knows it, without names.
+fn core_view(view: &View) -> GroupView {
+    GroupView {
+        id: view.id,
+        group: antiphon_core::wire::GroupId(0),
+        name: view.group.to_string(),
+        order: view.order,
+        members: incarnations(&view.members),
+        joined: incarnations(&view.joined),
+        left: incarnations(&view.left),
+        crashed: incarnations(&view.crashed),
+        causes: Vec::new(),
+        transitional: incarnations(&view.transitional),
+        gone: Vec::new(),
+    }
+}

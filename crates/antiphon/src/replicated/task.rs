@@ -1,0 +1,115 @@
+//! The task that reads the group for a replica, and comes round when the replica wants to.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::shared::{Need, Shared};
+use super::{Replicable, ReplicaError};
+use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
+
+/// Events handled under one lock.
+const EVENTS_PER_TURN: usize = 256;
+
+/// Says the end to all that wait, also if it is dropped with its process.
+struct Finish<M: Replicable>(Arc<Shared<M>>);
+
+impl<M: Replicable> Drop for Finish<M> {
+    fn drop(&mut self) {
+        self.0.finish(ReplicaError::Cluster(Error::Closed));
+    }
+}
+
+/// Runs until the group was left.
+pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group) {
+    let finish = Finish(shared.clone());
+    let mut leases = shared.sender.node_events();
+    let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+    let left = loop {
+        let mut need = shared.take(&mut events);
+        // Whoever has room is asked again after it is known that its next room is noticed.
+        let rooms: Vec<Arc<Notify>> = need
+            .blocked
+            .members
+            .iter()
+            .filter_map(|member| shared.sender.tell_room(*member))
+            .collect();
+        let mut waits: Vec<Pin<Box<Notified<'_>>>> = rooms.iter().map(|room| watch(room)).collect();
+        if need.blocked.group {
+            waits.push(watch(shared.sender.room()));
+        }
+        if !waits.is_empty() {
+            need = shared.take(&mut events);
+        }
+        if let Some(reason) = need.leaves.take() {
+            break Some(reason);
+        }
+        tokio::select! {
+            biased;
+            held = lease(&mut leases, &shared.sender) => match held {
+                Some(held) => shared.set_lease(held),
+                None => break None,
+            },
+            taken = group.next_batch(&mut events, EVENTS_PER_TURN) => {
+                if taken == 0 {
+                    break None;
+                }
+            }
+            () = shared.wake.notified() => {}
+            () = any(&mut waits) => {}
+            () = due(&shared, &need) => {}
+        }
+    };
+    match left {
+        None => {}
+        Some(reason) => {
+            // The answer is that it has left, whatever it is.
+            let _ = group.leave().await;
+            shared.finish(match reason.as_str() {
+                "left" => ReplicaError::Left,
+                _ => ReplicaError::Superseded { reason },
+            });
+        }
+    }
+    drop(finish);
+}
+
+fn watch(room: &Notify) -> Pin<Box<Notified<'_>>> {
+    let mut wait = Box::pin(room.notified());
+    wait.as_mut().enable();
+    wait
+}
+
+/// Returns when one of them has room; never if there are none.
+async fn any(waits: &mut [Pin<Box<Notified<'_>>>]) {
+    std::future::poll_fn(|cx: &mut Context<'_>| {
+        let ready = waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready());
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+async fn due<M: Replicable>(shared: &Shared<M>, need: &Need) {
+    match need.deadline {
+        // A timer counts whole milliseconds.
+        Some(deadline) => tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for what the node says of its lease. `None` when it has stopped.
+async fn lease(cluster: &mut ClusterEvents, sender: &GroupSender) -> Option<bool> {
+    loop {
+        match cluster.next().await? {
+            ClusterEvent::Lease { held } => return Some(held),
+            // Each incarnation begins without.
+            ClusterEvent::Incarnation(_) => return Some(false),
+            ClusterEvent::Overrun => *cluster = sender.node_events(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a map has and how it changes, without a gap: the entries are read and the stream is begun under one
+//! lock, and a reader that lags, or whose member was removed meanwhile, gets the entries anew.
+
+use std::marker::PhantomData;
+
+use antiphon_replica::Version;
+use antiphon_replica::map::{Changed, Entry, Now, State, Watch};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::mapping::{decode, item};
+use super::{Item, MapError, MapMachine, Replicated, ReplicaEvent, ReplicaEvents};
+
+/// What a watched map has, and how it changes.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum WatchEvent<K, V> {
+    /// All watched entries as they are now, in the order of their keys' bytes. It comes first, and again when
+    /// this reader was too slow, or when this member was removed and has the state again: then it takes the
+    /// place of all that was told before.
+    Snapshot(Vec<(K, Item<V>)>),
+    /// A key has this value now.
+    Put {
+        /// The key.
+        key: K,
+        /// What it has.
+        item: Item<V>,
+    },
+    /// A key has no value any more.
+    Gone {
+        /// The key.
+        key: K,
+        /// The version of the change.
+        version: Version,
+        /// Why.
+        why: Gone,
+    },
+}
+
+/// Why a key has no value any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It was removed.
+    Removed,
+    /// Its time was over.
+    Expired,
+    /// It made room for others.
+    Evicted,
+}
+
+/// A reader of a map's changes. From [`Map::watch`](super::Map::watch). It keeps the membership alive.
+pub struct Watching<K, V> {
+    machine: Replicated<MapMachine>,
+    watch: Watch,
+    snapshot: Option<State>,
+    events: ReplicaEvents<Changed>,
+    of: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> std::fmt::Debug for Watching<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watching").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
+
+impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
+    pub(super) fn new(machine: &Replicated<MapMachine>, watch: Watch) -> Result<Self, MapError> {
+        let (state, events) = machine.read_and_follow(|machine| machine.map().state().clone())?;
+        Ok(Self {
+            machine: machine.clone(),
+            watch,
+            snapshot: Some(state),
+            events,
+            of: PhantomData,
+        })
+    }
+
+    /// The next event, first the snapshot; `None` once this member has left, for whatever reason. Versions
+    /// rise from change to change.
+    ///
+    /// # Errors
+    /// [`MapError::Codec`]: this event cannot be decoded; the next ones come all the same.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Result<WatchEvent<K, V>, MapError>> {
+        loop {
+            if let Some(state) = self.snapshot.take() {
+                return Some(self.entries(&state).map(WatchEvent::Snapshot));
+            }
+            match self.events.next().await? {
+                ReplicaEvent::Machine { event, .. } if self.watch.matches(&event.key) => {
+                    return Some(change(event));
+                }
+                ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
+                    self.begin_again();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Fails while this member does not serve: then it is told when it does.
+    fn begin_again(&mut self) {
+        let read = |machine: &MapMachine| machine.map().state().clone();
+        if let Ok((state, events)) = self.machine.read_and_follow(read) {
+            self.snapshot = Some(state);
+            self.events = events;
+        }
+    }
+
+    fn entries(&self, state: &State) -> Result<Vec<(K, Item<V>)>, MapError> {
+        let typed = |(key, entry): (&Bytes, &Entry)| Ok((decode(key)?, item(entry.clone())?));
+        match &self.watch {
+            Watch::All => state.iter().map(typed).collect(),
+            Watch::Prefix(prefix) => state.prefix(prefix).map(typed).collect(),
+            Watch::Key(key) => state.get(key).map(|entry| (key, entry)).into_iter().map(typed).collect(),
+        }
+    }
+}
+
+fn change<K: DeserializeOwned, V: DeserializeOwned>(changed: Changed) -> Result<WatchEvent<K, V>, MapError> {
+    let key = decode(&changed.key)?;
+    let version = changed.version;
+    let why = match changed.now {
+        Now::Written(entry) => {
+            return Ok(WatchEvent::Put {
+                key,
+                item: item(entry)?,
+            });
+        }
+        Now::Removed => Gone::Removed,
+        Now::Expired => Gone::Expired,
+        Now::Evicted => Gone::Evicted,
+    };
+    Ok(WatchEvent::Gone { key, version, why })
+}
