@@ -7,11 +7,13 @@
 use std::time::Duration;
 
 use antiphon::Cluster;
-use antiphon::calls::{Calls, Rule, Target};
+use antiphon::calls::{Calls, Rule, Target, Verb};
 use antiphon::memory::MemoryNetwork;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const ADDRS: [&str; 3] = ["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"];
+const NAME: Verb<(), String, ()> = Verb::new("name");
+const DIVIDE: Verb<(u32, u32), u32, String> = Verb::new("divide");
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::main]
@@ -30,27 +32,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for (calls, node) in members.iter().zip(&nodes) {
         let name = node.name().to_owned();
-        calls.serve("name", move |_, ()| {
+        calls.serve(NAME, move |_, ()| {
             let name = name.clone();
-            async move { Ok::<_, String>(name) }
+            async move { Ok(name) }
         })?;
-        calls.serve("divide", async |_, (a, b): (u32, u32)| {
+        calls.serve(DIVIDE, async |_, (a, b)| {
             a.checked_div(b).ok_or_else(|| format!("{a} by {b}"))
         })?;
     }
 
     // Each answers; a member that is gone is not waited for.
-    let names = members[0].ask_all::<_, String>("name", &(), Rule::All, SECOND).await?;
+    let names = members[0].ask_all(NAME, &(), Rule::All, SECOND).await;
+    let names = names.map_err(|error| format!("{error:?}"))?;
     for (member, name) in names {
         println!("{member}: {name}");
     }
 
     // Any one, the least loaded.
-    let half = members[1].ask::<_, u32, String>(Target::Any, "divide", &(84, 2), SECOND).await?;
+    let half = members[1].ask(Target::Any, DIVIDE, &(84, 2), SECOND).await?;
     println!("84 / 2 = {half}");
 
     // An application's error comes back as it is; any other says whether the handler ran.
-    if let Err(error) = members[2].ask::<_, u32, String>(Target::Any, "divide", &(1, 0), SECOND).await {
+    if let Err(error) = members[2].ask(Target::Any, DIVIDE, &(1, 0), SECOND).await {
         println!("{error}");
     }
     Ok(())

@@ -112,7 +112,7 @@ pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, TellReceipt,
     Turn,
 };
-#[cfg(feature = "blocks")]
-pub use replicated::{Counters, Locks, Map, Replicated};
 pub use locator::{Located, Locator, LocatorBuilder, LocatorEvent};
 pub use owners::{Moved, owners};
+#[cfg(feature = "blocks")]
+pub use replicated::{Counters, Locks, Map, Replicated};

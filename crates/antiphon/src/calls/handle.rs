@@ -1,6 +1,7 @@
 //! The handle of a member's calls, and what a handler is given.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +21,14 @@ use crate::{Group, Incarnation};
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use antiphon::calls::{Calls, Rule, Target};
+/// # use antiphon::calls::{Calls, Rule, Target, Verb};
+/// const ADD: Verb<(u32, u32), u32, String> = Verb::new("add");
+///
 /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
 /// let calls = Calls::new(cluster.group("sums").join().await?);
-/// calls.serve("add", async |_, (a, b): (u32, u32)| Ok::<u32, String>(a + b))?;
-/// let sum: u32 = calls.ask::<_, _, String>(Target::Any, "add", &(1, 2), Duration::from_secs(1)).await?;
-/// let sums: Vec<_> = calls.ask_all::<_, u32>("add", &(1, 2), Rule::All, Duration::from_secs(1)).await?;
+/// calls.serve(ADD, async |_, (a, b)| a.checked_add(b).ok_or("too much".to_owned()))?;
+/// let sum = calls.ask(Target::Any, ADD, &(1, 2), Duration::from_secs(1)).await?;
+/// let sums = calls.ask_all(ADD, &(1, 2), Rule::All, Duration::from_secs(1)).await?;
 /// # let (_, _) = (sum, sums);
 /// # Ok(())
 /// # }
@@ -84,16 +87,16 @@ impl Calls {
     /// [`Refusal::VerbTooLong`], [`Refusal::TooManyVerbs`].
     pub fn serve<Q, R, E, F>(
         &self,
-        verb: &str,
+        verb: Verb<Q, R, E>,
         handler: impl Fn(Request, Q) -> F + Send + Sync + 'static,
     ) -> Result<(), Refusal>
     where
-        Q: DeserializeOwned + Send + 'static,
+        Q: DeserializeOwned,
         R: Serialize,
         E: Serialize,
         F: Future<Output = Result<R, E>> + Send + 'static,
     {
-        self.serve_bytes(verb, move |request: Request| {
+        self.serve_bytes(verb.name, move |request: Request| {
             let asked = postcard::from_bytes(&request.payload);
             let answering = asked.map(|asked| handler(request, asked));
             async move {
@@ -186,13 +189,13 @@ impl Calls {
     pub async fn ask<Q: Serialize, R: DeserializeOwned, E: DeserializeOwned>(
         &self,
         target: Target,
-        verb: &str,
+        verb: Verb<Q, R, E>,
         asked: &Q,
         deadline: Duration,
     ) -> Result<R, AskError<E>> {
         let call = Call {
             target,
-            verb: verb.to_owned(),
+            verb: verb.name.to_owned(),
             payload: encoded(asked).map_err(|_| AskError::Unencodable)?,
             rule: Rule::First,
             deadline,
@@ -221,15 +224,15 @@ impl Calls {
     ///
     /// # Cancel safety
     /// As [`call`](Self::call).
-    pub async fn ask_all<Q: Serialize, R: DeserializeOwned>(
+    pub async fn ask_all<Q: Serialize, R: DeserializeOwned, E>(
         &self,
-        verb: &str,
+        verb: Verb<Q, R, E>,
         asked: &Q,
         rule: Rule,
         deadline: Duration,
-    ) -> Result<Vec<(Incarnation, R)>, AskError<std::convert::Infallible>> {
+    ) -> Result<Vec<(Incarnation, R)>, AskError<E>> {
         let payload = encoded(asked).map_err(|_| AskError::Unencodable)?;
-        let replies = self.call_all(verb, payload, rule, deadline).await;
+        let replies = self.call_all(verb.name, payload, rule, deadline).await;
         let replies = replies.map_err(AskError::Failed)?.replies.into_iter();
         let decoded = replies.map(|(from, reply)| Ok((from, postcard::from_bytes(&reply)?)));
         decoded
@@ -259,6 +262,43 @@ impl Calls {
 
 fn encoded<T: Serialize>(value: &T) -> Result<Bytes, postcard::Error> {
     Ok(postcard::to_stdvec(value)?.into())
+}
+
+/// A verb with the types of what is asked, of the reply, and of the application's error: declared once, for
+/// callers and servers. Members do not compare types, and the bytes of one may be read as another: a verb
+/// whose types change takes another name.
+pub struct Verb<Q, R, E> {
+    name: &'static str,
+    types: PhantomData<fn(Q) -> Result<R, E>>,
+}
+
+impl<Q, R, E> Verb<Q, R, E> {
+    /// The verb of this name; at most [`MAX_VERB_BYTES`](super::MAX_VERB_BYTES).
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            types: PhantomData,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<Q, R, E> Clone for Verb<Q, R, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q, R, E> Copy for Verb<Q, R, E> {}
+
+impl<Q, R, E> fmt::Debug for Verb<Q, R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Verb").field(&self.name).finish()
+    }
 }
 
 /// A request that a handler answers.

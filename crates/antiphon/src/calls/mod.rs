@@ -20,4 +20,4 @@ pub use antiphon_replica::calls::{
     Replies, RequestId, Rule, Target, Why,
 };
 
-pub use handle::{AskError, Calls, CallsError, Request};
+pub use handle::{AskError, Calls, CallsError, Request, Verb};

@@ -65,10 +65,7 @@ pub(super) struct Need {
 
 /// The handles' side.
 impl Shared {
-    pub(super) fn call(
-        self: &Arc<Self>,
-        call: Call,
-    ) -> Result<(CallId, oneshot::Receiver<Answer>), Refusal> {
+    pub(super) fn call(self: &Arc<Self>, call: Call) -> Result<(CallId, oneshot::Receiver<Answer>), Refusal> {
         let mut inside = self.inside();
         let call = inside.machine.call(self.now(), call)?;
         let (answer, answered) = oneshot::channel();
@@ -247,11 +244,7 @@ impl Shared {
                 blocked.group |= sent.is_err();
                 sent.is_ok()
             }
-            Output::Tell {
-                to,
-                payload,
-                receipt,
-            } => {
+            Output::Tell { to, payload, receipt } => {
                 match sender.try_tell(to, payload) {
                     Ok(fate) => {
                         if let Some(call) = receipt {

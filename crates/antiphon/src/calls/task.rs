@@ -79,7 +79,9 @@ async fn any(waits: &mut [Pin<Box<Notified<'_>>>]) {
 async fn due(shared: &Shared, need: &Need) {
     match need.deadline {
         // A timer counts whole milliseconds.
-        Some(deadline) => tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await,
+        Some(deadline) => {
+            tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await
+        }
         None => std::future::pending().await,
     }
 }
