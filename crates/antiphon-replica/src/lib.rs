@@ -9,6 +9,8 @@
 //! the members of the group and the agreed time, all in the group's total order, and does the same
 //! everywhere. What makes it a replica (commands in order, replies to their callers, the state for joiners,
 //! agreed time, comparison of digests) is the same for all machines.
+//!
+//! [`calls`] are the other way to work with members: requests to one, several or all of them, with answers.
 #![forbid(unsafe_code)]
 
 /// Whether a planted mistake is to be made here. Always false in a product.
@@ -25,8 +27,10 @@ macro_rules! planted {
     };
 }
 
+pub mod calls;
 pub mod counters;
 mod digest;
+mod format;
 pub mod locks;
 mod machine;
 pub mod map;

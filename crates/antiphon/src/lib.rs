@@ -32,6 +32,7 @@
 //!   it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
 //!   newcomers where the others are.
+//! - `calls`, with the feature `blocks`: requests to one, several or all members of a group, with answers.
 //! - `replicated`, with the feature `blocks`: state that all members have a copy of: maps with watches, locks
 //!   and leaders with fencing tokens, counters, machines of your own. It brings some twenty packages, serde
 //!   and imbl among them.
@@ -63,6 +64,8 @@
 //! after joining.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "blocks")]
+pub mod calls;
 mod cluster;
 #[cfg(feature = "config")]
 pub mod config;

@@ -8,10 +8,12 @@ use std::borrow::Cow;
 
 use antiphon_core::GroupView;
 use antiphon_core::wire::Incarnation;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::agreed::Agreed;
 use crate::AgreedTime;
+use crate::format::as_bytes;
+pub(super) use crate::format::{decode, encode};
 
 /// A member as it stands in messages and in the agreed state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,22 +130,4 @@ pub(super) struct Image<'a> {
     /// The machine's state.
     #[serde(borrow, serialize_with = "as_bytes")]
     pub(super) machine: &'a [u8],
-}
-
-/// At once: serde would write each byte by itself. The encoding is the same.
-fn as_bytes<S: Serializer, B: AsRef<[u8]>>(bytes: &B, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(bytes.as_ref())
-}
-
-/// The bytes of one of the types above.
-pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("our own formats have no unsized sequences, and a Vec has room")
-}
-
-/// Reads all of `bytes` as a `T`.
-pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((value, [])) => Some(value),
-        _ => None,
-    }
 }

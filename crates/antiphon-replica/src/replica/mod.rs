@@ -96,7 +96,7 @@ mod requests;
 mod source;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 
 use std::borrow::Cow;

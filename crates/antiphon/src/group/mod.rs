@@ -521,6 +521,16 @@ impl GroupSender {
         self.shared.tell_room(to)
     }
 
+    /// What the node runs on.
+    pub(crate) fn host(&self) -> crate::host::Host {
+        self.handle.shared.hub().host().clone()
+    }
+
+    /// The node's present incarnation.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.handle.shared.hub().incarnation()
+    }
+
     /// The node's events from now on, with its present state.
     pub(crate) fn node_events(&self) -> crate::ClusterEvents {
         self.handle.shared.hub().subscribe()

@@ -278,6 +278,7 @@ impl<M: Replicable> Shared<M> {
     pub(super) fn take(&self, events: &mut Vec<Event>) -> Need {
         let mut inside = self.current();
         let now = self.now();
+        inside.replica.set_time_of_day(self.host.unix_time_ms());
         for event in events.drain(..) {
             inside.handle(now, event);
         }

@@ -18,10 +18,10 @@ use super::ledger::{Command, Happened, Ledger, What};
 use crate::{AgreedTime, At};
 
 /// SplitMix64.
-pub(super) struct Chance(pub(super) u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Chance {
         ((z ^ (z >> 31)) % bound as u64) as usize
     }
 
-    pub(super) fn percent(&mut self, percent: usize) -> bool {
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 }
@@ -91,7 +91,7 @@ struct Asked {
 }
 
 /// A view that nobody left.
-pub(super) fn view_of(k: u32, members: &[Incarnation], joined: &[Incarnation]) -> GroupView {
+pub(crate) fn view_of(k: u32, members: &[Incarnation], joined: &[Incarnation]) -> GroupView {
     let node = ViewId { epoch: 1, counter: k };
     GroupView {
         id: GroupViewId { node, number: k, k },

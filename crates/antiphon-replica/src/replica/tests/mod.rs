@@ -1,14 +1,14 @@
 //! Whole groups of replicas on a virtual group: stories, drawn schedules, planted mistakes.
 
 mod formats;
-mod group;
+pub(crate) mod group;
 mod ledger;
 mod schedules;
 mod stories;
 
 /// A mistake that the checks have to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Planted {
+pub(crate) enum Planted {
     /// A joiner holds whatever comes.
     HoldWithoutBound,
     /// A leader counts from nothing, and members take its stamps as they are.

@@ -122,6 +122,7 @@ impl World {
         let now = process.clock.local(self.now);
         let mut any = false;
         let leased = process.leased;
+        it.replica.set_time_of_day(UNIX_TIME_S * 1_000 + self.now / 1_000);
         while let Some(given) = it.next_given(leased) {
             any = true;
             it.take(now, given);

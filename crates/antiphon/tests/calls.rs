@@ -1,0 +1,232 @@
+//! Calls on real nodes in virtual time: what handles promise while members answer, wait, fail and leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use antiphon::calls::{
+    AskError, Call, Calls, CallsError, Config, Failure, MAX_CALL_BYTES, Ran, Refusal, Rule, Target, Verb, Why,
+};
+use antiphon::testkit::{RunError, SceneError, World};
+use antiphon::{Cluster, Order, Parting};
+
+const ABC: [&str; 3] = ["a", "b", "c"];
+const ADD: Verb<(u32, u32), u32, String> = Verb::new("add");
+const DEPTH: Verb<(), u32, String> = Verb::new("depth");
+const HANG: Verb<(), (), ()> = Verb::new("hang");
+/// What a member of another version takes it for.
+const ADD_OTHERWISE: Verb<(), u32, String> = Verb::new("add");
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Starts them, each with its calls, and waits until all are members.
+async fn calls(world: &World, order: Order) -> Result<(Vec<Cluster>, Vec<Calls>), SceneError> {
+    let mut nodes = Vec::new();
+    for name in ABC {
+        nodes.push(world.node(name)?.start().await?);
+    }
+    let mut all = Vec::new();
+    for node in &nodes {
+        let group = node.group("calls").order(order).start().await?;
+        let config = Config {
+            max_running: 2,
+            ..Config::default()
+        };
+        all.push(Calls::with_config(group, config));
+    }
+    let together = |calls: &Calls| calls.members().len() == ABC.len();
+    world.until(|| all.iter().all(together)).await;
+    Ok((nodes, all))
+}
+
+fn member(of: &Cluster) -> Target {
+    Target::Member(of.incarnation())
+}
+
+fn serve_add(calls: &Calls) -> Result<(), Refusal> {
+    calls.serve(ADD, async |_, (a, b)| {
+        a.checked_add(b).ok_or_else(|| "too much".to_owned())
+    })
+}
+
+/// Counts the handlers that are alive.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn one(alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, SeqCst);
+        Self(alive.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+fn serve_hang(calls: &Calls) -> Result<Arc<AtomicUsize>, Refusal> {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let inside = alive.clone();
+    calls.serve(HANG, move |_, ()| {
+        let alive = Alive::one(&inside);
+        async move {
+            std::future::pending::<()>().await;
+            drop(alive);
+            Ok(())
+        }
+    })?;
+    Ok(alive)
+}
+
+#[test]
+fn one_any_and_all_members_answer_in_groups_of_each_order() -> Result<(), RunError> {
+    for order in [Order::Total, Order::Fifo, Order::Unordered] {
+        World::new(1, ABC).run(async |world| {
+            let (nodes, calls) = calls(&world, order).await?;
+            for calls in &calls {
+                serve_add(calls)?;
+            }
+            for node in &nodes {
+                let sum = calls[0].ask(member(node), ADD, &(1, 2), MINUTE).await?;
+                assert_eq!(sum, 3);
+            }
+            let sum = calls[1].ask(Target::Any, ADD, &(2, 2), MINUTE).await?;
+            assert_eq!(sum, 4);
+            let sums = calls[2].ask_all(ADD, &(3, 4), Rule::All, MINUTE).await?;
+            assert_eq!(sums.iter().map(|(_, sum)| *sum).collect::<Vec<_>>(), [7, 7, 7]);
+            let error = calls[2].ask(Target::Any, ADD, &(1, u32::MAX), MINUTE).await;
+            assert_eq!(error, Err(AskError::Application("too much".to_owned())));
+            let wrong = calls[2].ask(member(&nodes[0]), ADD_OTHERWISE, &(), MINUTE).await;
+            assert_eq!(wrong, Err(AskError::Undecodable));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_killed_server_ends_its_calls_with_the_cause_long_before_their_deadline() -> Result<(), RunError> {
+    World::new(2, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        let alive = serve_hang(&calls[2])?;
+        let (from, to) = (calls[0].clone(), member(&nodes[2]));
+        let asked = world.spawn(
+            "a",
+            async move { from.ask::<_, (), ()>(to, HANG, &(), MINUTE).await },
+        )?;
+        world.until(|| alive.load(SeqCst) == 1).await;
+        let before = world.now();
+        world.kill("c")?;
+        let error = asked.await?.ok_or("killed")?;
+        assert!(
+            world.now() - before < Duration::from_secs(20),
+            "{:?}",
+            world.now() - before
+        );
+        let Err(AskError::Failed(CallsError::Failed(error))) = error else {
+            return Err(format!("{error:?}").into());
+        };
+        assert_eq!((error.why, error.ran), (Why::Failed, Ran::Maybe));
+        assert_eq!(error.failures[0].1, Failure::Departed(Parting::Crashed));
+        Ok(())
+    })
+}
+
+#[test]
+fn deadlines_and_dropped_calls_drop_their_handlers() -> Result<(), RunError> {
+    World::new(3, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        let alive = serve_hang(&calls[1])?;
+        let short = Duration::from_millis(300);
+        let error = calls[0]
+            .ask::<_, (), ()>(member(&nodes[1]), HANG, &(), short)
+            .await;
+        let Err(AskError::Failed(error)) = error else {
+            return Err(format!("{error:?}").into());
+        };
+        assert_eq!(error.ran(), Ran::Maybe);
+        world.until(|| alive.load(SeqCst) == 0).await;
+        let call = calls[0].ask::<_, (), ()>(member(&nodes[1]), HANG, &(), MINUTE);
+        let dropped = tokio::time::timeout(short, call).await;
+        assert!(dropped.is_err());
+        world.until(|| alive.load(SeqCst) == 0).await;
+        assert!(world.now() < MINUTE);
+        Ok(())
+    })
+}
+
+#[test]
+fn handlers_that_call_each_other_in_a_circle_all_end() -> Result<(), RunError> {
+    World::new(4, ABC).run(async |world| {
+        let (_, calls) = calls(&world, Order::Total).await?;
+        for calls in &calls {
+            // Each asks the member after it, until handlers may not call any more.
+            calls.serve(DEPTH, async |request, ()| {
+                let within = request.calls();
+                let members = within.members();
+                let here = members.iter().map(|member| member.incarnation);
+                let next = here.cycle().skip(1).nth(request.id.number as usize % 3);
+                let next = Target::Member(next.ok_or("nobody")?);
+                match within.ask(next, DEPTH, &(), MINUTE).await {
+                    Ok(depth) => Ok(depth + 1),
+                    Err(AskError::Failed(error)) if error == CallsError::Refused(Refusal::TooDeep) => Ok(0),
+                    Err(error) => Err(format!("{error}")),
+                }
+            })?;
+        }
+        let mut asked = Vec::new();
+        for number in 0..12 {
+            let calls = calls[number % 3].clone();
+            let target = Target::Member(calls.members()[(number + 1) % 3].incarnation);
+            asked.push(world.spawn(ABC[number % 3], async move {
+                calls.ask(target, DEPTH, &(), MINUTE).await
+            })?);
+        }
+        for asked in asked {
+            assert_eq!(asked.await?, Some(Ok(u32::from(Config::default().max_depth))));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_too_large_is_refused_with_the_limit_and_leaving_ends_calls() -> Result<(), RunError> {
+    World::new(5, ABC).run(async |world| {
+        let (nodes, mut calls) = calls(&world, Order::Total).await?;
+        calls[1].serve_bytes("double", async |request| {
+            Ok([&request.payload[..], &request.payload[..]].concat().into())
+        })?;
+        let call = |bytes: usize| Call {
+            target: member(&nodes[1]),
+            verb: "double".to_owned(),
+            payload: vec![7; bytes].into(),
+            rule: Rule::All,
+            deadline: MINUTE,
+            within: None,
+        };
+        let limit = MAX_CALL_BYTES;
+        let refused = calls[0].call(call(limit + 1)).await;
+        assert_eq!(refused, Err(CallsError::Refused(Refusal::TooLarge { limit })));
+        let replies = calls[0].call(call(limit / 2)).await?;
+        assert_eq!(replies.replies[0].1.len(), limit / 2 * 2);
+        let Err(CallsError::Failed(error)) = calls[0].call(call(limit)).await else {
+            return Err("the reply is too large".into());
+        };
+        let text = format!("the reply is larger than {limit} bytes");
+        assert_eq!(error.failures[0].1, Failure::Error(text.into()));
+        let alive = serve_hang(&calls[1])?;
+        let (from, to) = (calls[0].clone(), member(&nodes[1]));
+        let asked = world.spawn(
+            "a",
+            async move { from.ask::<_, (), ()>(to, HANG, &(), MINUTE).await },
+        )?;
+        world.until(|| alive.load(SeqCst) == 1).await;
+        calls.remove(1).leave().await;
+        assert_eq!(alive.load(SeqCst), 0);
+        let Err(AskError::Failed(CallsError::Failed(error))) = asked.await?.ok_or("killed")? else {
+            return Err("the server has left".into());
+        };
+        assert_eq!(error.failures[0].1, Failure::Departed(Parting::Left));
+        Ok(())
+    })
+}
