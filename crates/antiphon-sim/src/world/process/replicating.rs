@@ -312,6 +312,7 @@ impl World {
                 self.note(id, Seen::Replica(group, deed));
             }
         }
+        self.note_standing(id, group, it);
     }
 
     fn note_standing(&mut self, id: ProcessId, group: GroupIndex, it: &mut Replicating) {
