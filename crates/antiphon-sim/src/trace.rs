@@ -408,6 +408,8 @@ pub enum Heard {
 /// What a replica did, or its clients. Each request has a number that no other one of the run has.
 #[derive(Debug, Clone)]
 pub enum Deed {
+    /// The replica goes by this incarnation from here on. Its node may have another one already.
+    Is(Incarnation),
     /// A client gave a command, and the replica took it.
     Writes {
         /// The request.

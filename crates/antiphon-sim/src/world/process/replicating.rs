@@ -76,8 +76,9 @@ impl World {
             ..ReplicaConfig::default()
         };
         let names = self.states.clone();
+        let me = self.processes[id].node.incarnation();
+        self.note(id, Seen::Replica(group, Deed::Is(me)));
         let process = &mut self.processes[id];
-        let me = process.node.incarnation();
         let mut replica = Replica::new(me, config, move || Store::new(&names));
         replica.lease(process.leased);
         process.replica = Some(Replicating {
@@ -124,8 +125,12 @@ impl World {
         let leased = process.leased;
         while let Some(given) = it.next_given(leased) {
             any = true;
+            let was = it.me;
             it.take(now, given);
             self.note_deeds(id, group, &mut it);
+            if it.me != was {
+                self.note(id, Seen::Replica(group, Deed::Is(it.me)));
+            }
         }
         self.note_deeds(id, group, &mut it);
         let (held, limit) = (

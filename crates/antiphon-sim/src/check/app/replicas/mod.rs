@@ -172,11 +172,6 @@ impl<'a> Reading<'a> {
             } => {
                 self.members.entry(process).or_default().slot = *slot;
             }
-            Seen::Incarnation(incarnation) => {
-                if let Some(member) = self.members.get_mut(&process) {
-                    member.incarnation = Some(*incarnation);
-                }
-            }
             Seen::Ended(_) => {
                 if let Some(member) = self.members.get_mut(&process) {
                     member.ended = true;
@@ -212,6 +207,7 @@ impl<'a> Reading<'a> {
             return;
         };
         match deed {
+            Deed::Is(incarnation) => member.incarnation = Some(*incarnation),
             Deed::Writes { op, ack, .. } => {
                 self.requests
                     .insert(*op, Request::new(number, at, process, Some(*ack), member));
