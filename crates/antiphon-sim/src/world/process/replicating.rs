@@ -6,8 +6,8 @@
 //!   └── outbox ◄── send ───────────  application is          ├─► timer, on the process's clock
 //!   └── tell   ◄─────────────────────  stalled               └─► leaves: joins again a while later
 //! ```
-//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers of
-//! the group below want it.
+//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers
+//! of the group below want it.
 
 mod clients;
 
