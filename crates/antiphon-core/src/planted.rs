@@ -362,8 +362,6 @@ bugs! {
     LeaveWithTheState,
     /// A member that was leaving and is removed from the group joins it again (G5).
     ForgetToLeave,
-    /// What was answered as not sent is sent (G48).
-    KeepFailedCommands,
     /// A read of the latest is answered without a place in the order (G45).
     ReadAtOnce,
     /// A new leader counts agreed time from nothing (G46).

@@ -326,7 +326,6 @@ const LIKELY: &[(&str, &str)] = &[
     ("HoldWithout", "r19-source-dies"),
     ("WithTheState", "r19-nobody-has-the-state"),
     ("ToLeave", "r19-source-dies"),
-    ("FailedCommands", "g45-writers-are-cut-off"),
     ("ReadAtOnce", "g45-writers-are-cut-off"),
     ("TimeGoesBack", "g45-writers-are-cut-off"),
     ("BeforeAll", "g45-writers-are-cut-off"),

@@ -153,10 +153,10 @@ fn goes_on_anyhow(world: &World) -> bool {
     world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot) && has_vote(slot))
 }
 
-/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and
-/// so is everyone else of its last view. It keeps asking them at their addresses, so an operator must start
-/// one; who is in the primary view may have joined later and never have met it. Who is told of others at run
-/// time is told of all by now.
+/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead,
+/// and so is everyone else of its last view. It keeps asking them at their addresses, so an operator must
+/// start one; who is in the primary view may have joined later and never have met it. Who is told of others
+/// at run time is told of all by now.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
     if world.plan().hinted.is_some() || (0..seeds).any(|slot| world.process_at(slot).is_some()) {
@@ -183,8 +183,8 @@ fn is_lost(world: &World) -> bool {
     })
 }
 
-/// Whether the live members of the latest primary view have the majority of its votes, or half with the elder
-/// of those that have any.
+/// Whether the live members of the latest primary view have the majority of its votes, or half with the
+/// elder of those that have any.
 fn can_decide(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return can_found(world);
@@ -322,8 +322,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     if let Some(stuck) = stuck.or_else(|| settle_replicas(world)) {
         return stuck;
     }
-    // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host that
-    // was away it waits for the kernel's next try.
+    // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host
+    // that was away it waits for the kernel's next try.
     let deadline = world.now() + 10 * SECONDS;
     loop {
         let before = world.trace().lines.len();
@@ -335,7 +335,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     Settling::AtRest
 }
 
-/// Waits until all replicas serve and every request is answered, twice: what is asked at rest is answered too.
+/// Waits until all replicas serve and every request is answered, twice: what is asked at rest is answered
+/// too.
 fn settle_replicas(world: &mut World) -> Option<Settling> {
     // A member that left since its state did not count comes back, and one that leaves waits for joiners.
     const WITHIN: Micros = 15 * SECONDS;
@@ -352,7 +353,8 @@ fn settle_replicas(world: &mut World) -> Option<Settling> {
     })
 }
 
-/// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of it.
+/// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of
+/// it.
 pub fn at_rest(world: &World) -> bool {
     let live = world.live_slots();
     let Some(first) = live.first() else { return true };

@@ -2,7 +2,8 @@
 //!
 //! The checkers read this and nothing else. It has three kinds of facts:
 //! - what the applications saw and did, and the events of their nodes ([`Seen`], [`Heard`]);
-//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of [`Trace`]
+//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of
+//!   [`Trace`]
 //!   that say what may not happen under this plan, such as [`Trace::never_apart`]);
 //! - six things from the *inside* of the nodes, since no application can tell them ([`Inside`], [`Hop`],
 //!   [`Pass`]): who voted for which view, since what applications see does not tell a rightful decision from
@@ -50,8 +51,8 @@ pub struct Trace {
     pub never_apart: bool,
     /// If faults hit some hosts alone: which.
     pub faulty: Option<Faulty>,
-    /// Whether, between any two hosts at any time, the direct paths work or those over one host between them,
-    /// and nothing else happens.
+    /// Whether, between any two hosts at any time, the direct paths work or those over one host between
+    /// them, and nothing else happens.
     pub bridged: bool,
     /// In views of more members than this, if there is such a bound, nothing is passed on: not all are
     /// neighbours there.
@@ -148,7 +149,8 @@ pub struct Line {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum Seen {
-    /// The simulator started the process. `member` is how it should appear in views, but for the incarnation.
+    /// The simulator started the process. `member` is how it should appear in views, but for the
+    /// incarnation.
     Started {
         /// Where.
         slot: Slot,
@@ -408,6 +410,8 @@ pub enum Heard {
 /// What a replica did, or its clients. Each request has a number that no other one of the run has.
 #[derive(Debug, Clone)]
 pub enum Deed {
+    /// The replica goes by this incarnation from here on. Its node may have another one already.
+    Is(Incarnation),
     /// A client gave a command, and the replica took it.
     Writes {
         /// The request.

@@ -528,19 +528,6 @@ impl Story<'_> {
         self.plan.duration = late + 4 * SECONDS;
     }
 
-    fn merge(&mut self) {
-        self.begin();
-        let mut at = 3 * SECONDS;
-        while at < 17 * SECONDS {
-            let sides = self.random.range(2, 3) as usize;
-            let sides = split(self.random, self.plan.slots, sides);
-            self.at(at, Action::Partition(sides));
-            at += self.ms(500, 5_000);
-            self.at(at, Action::Heal);
-            at += self.ms(200, 4_000);
-        }
-    }
-
     /// R12: all found the same groups at once while the elder comes and goes.
     fn founding_race(&mut self) {
         self.begin();

@@ -48,8 +48,8 @@ pub struct Plan {
     pub silent: Vec<Slot>,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
-    /// If processes start and end and nothing else happens to anybody: how long a group may take for the view
-    /// that follows a node view.
+    /// If processes start and end and nothing else happens to anybody: how long a group may take for the
+    /// view that follows a node view.
     pub follows_within: Option<Micros>,
     /// If all paths work: from then on no frame may go through another node, whatever happened to processors
     /// before.
@@ -464,7 +464,8 @@ pub enum Action {
     ProxyEnds(Slot, Slot),
     /// This many frames of garbage from outside.
     Garbage(Who, u32),
-    /// For this long the node gets all that others send each other as well, from an address that is nobody's.
+    /// For this long the node gets all that others send each other as well, from an address that is
+    /// nobody's.
     Astray(Who, Micros),
     /// A process of a foreign cluster starts at the slot, if it is free, and ends after this time.
     Foreign(Slot, Micros),

@@ -8,7 +8,8 @@
 //!                        ▼        ▼
 //!                     paths ──► datagram | stream      lifeline
 //! ```
-//! - `process`: what a driver, an application and a replica do around a `Node`: clocks that drift, inboxes that fill
+//! - `process`: what a driver, an application and a replica do around a `Node`: clocks that drift, inboxes
+//!   that fill
 //!   while the process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
 //! - `locator`: those who tell newcomers where nodes are.

@@ -52,8 +52,8 @@ fn node_view(at: Micros, view: &antiphon_core::wire::NodeView) -> nodes::NodeVie
         place: place(counter),
         follows: Some(place(counter.saturating_sub(1))),
         primary: view.is_primary(),
-        // Whether an operator had it do that is G38's to check, and whether all members of a component wanted
-        // it G41's.
+        // Whether an operator had it do that is G38's to check, and whether all members of a component
+        // wanted it G41's.
         crosses: view.overrides().is_some() || view.separates().is_some(),
         members: view
             .members
@@ -163,8 +163,8 @@ fn is_whole(life: &Life, stay: &Stay) -> bool {
 /// A direct message: whose process, of which group, for whom, with which ticket, told when.
 type TellKey = (ProcessId, usize, Incarnation, u64, Micros);
 
-/// The receipts for each direct message. Tickets begin again when a group is joined again: the last one given
-/// before the receipt is meant.
+/// The receipts for each direct message. Tickets begin again when a group is joined again: the last one
+/// given before the receipt is meant.
 fn fates(history: &History<'_>) -> BTreeMap<TellKey, Vec<(Micros, Fate)>> {
     let mut told: BTreeMap<(ProcessId, usize, Incarnation, u64), Vec<Micros>> = BTreeMap::new();
     for life in &history.lives {

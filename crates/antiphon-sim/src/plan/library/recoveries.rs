@@ -3,6 +3,20 @@
 use super::*;
 
 impl Story<'_> {
+    /// R6: the cluster falls apart and meets again, many times.
+    pub(super) fn merge(&mut self) {
+        self.begin();
+        let mut at = 3 * SECONDS;
+        while at < 17 * SECONDS {
+            let sides = self.random.range(2, 3) as usize;
+            let sides = split(self.random, self.plan.slots, sides);
+            self.at(at, Action::Partition(sides));
+            at += self.ms(500, 5_000);
+            self.at(at, Action::Heal);
+            at += self.ms(200, 4_000);
+        }
+    }
+
     /// G2: a cluster grows by more views than seconds pass, or by none; all its processes die at the same
     /// instant, and it is founded again
     /// on the same hosts, at once or a moment later.

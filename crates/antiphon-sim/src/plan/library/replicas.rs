@@ -91,7 +91,8 @@ impl Story<'_> {
         }
     }
 
-    /// R19: the member that gives the state dies, leaves or falls silent while it does; so does the next one.
+    /// R19: the member that gives the state dies, leaves or falls silent while it does; so does the next
+    /// one.
     pub(super) fn source_dies(&mut self) {
         let bytes = *self.random.pick(&[8_000, 30_000]);
         self.with_joiners(bytes);
@@ -192,8 +193,8 @@ impl Story<'_> {
         }
     }
 
-    /// G45: members that write are cut off, and come back; what they were answered is kept, or is undone only
-    /// where that is said.
+    /// G45: members that write are cut off, and come back; what they were answered is kept, or is undone
+    /// only where that is said.
     pub(super) fn writers_are_cut_off(&mut self) {
         self.replicas();
         self.begin();

@@ -6,8 +6,8 @@
 //!   └── outbox ◄── send ───────────  application is          ├─► timer, on the process's clock
 //!   └── tell   ◄─────────────────────  stalled               └─► leaves: joins again a while later
 //! ```
-//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers of
-//! the group below want it.
+//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers
+//! of the group below want it.
 
 mod clients;
 
@@ -76,8 +76,9 @@ impl World {
             ..ReplicaConfig::default()
         };
         let names = self.states.clone();
+        let me = self.processes[id].node.incarnation();
+        self.note(id, Seen::Replica(group, Deed::Is(me)));
         let process = &mut self.processes[id];
-        let me = process.node.incarnation();
         let mut replica = Replica::new(me, config, move || Store::new(&names));
         replica.lease(process.leased);
         process.replica = Some(Replicating {
@@ -125,8 +126,12 @@ impl World {
         it.replica.set_time_of_day(UNIX_TIME_S * 1_000 + self.now / 1_000);
         while let Some(given) = it.next_given(leased) {
             any = true;
+            let was = it.me;
             it.take(now, given);
             self.note_deeds(id, group, &mut it);
+            if it.me != was {
+                self.note(id, Seen::Replica(group, Deed::Is(it.me)));
+            }
         }
         self.note_deeds(id, group, &mut it);
         let (held, limit) = (
@@ -313,6 +318,7 @@ impl World {
                 self.note(id, Seen::Replica(group, deed));
             }
         }
+        self.note_standing(id, group, it);
     }
 
     fn note_standing(&mut self, id: ProcessId, group: GroupIndex, it: &mut Replicating) {

@@ -5,8 +5,8 @@
 //!  A, in its last view            └─── 4' ── 5'                              undone
 //! ```
 //! Members agree on each place. There is one exception (G45): what a member applied in its last view, if its
-//! group's messages are not safe. Then the others go on without it, and the next change of members on the line
-//! says that it is gone. Where all that had the state are gone, nobody can tell what was undone.
+//! group's messages are not safe. Then the others go on without it, and the next change of members on the
+//! line says that it is gone. Where all that had the state are gone, nobody can tell what was undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

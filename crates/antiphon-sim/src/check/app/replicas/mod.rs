@@ -6,11 +6,11 @@
 //!                             └──► this file: answers against the order in time, tokens, acknowledgements
 //! ```
 //! The checkers know the *types* of commands and replies, and nothing of the machines and replicas that made
-//! them. A state goes by the name that it was founded with; a group whose state was lost has another one after
-//! it.
+//! them. A state goes by the name that it was founded with; a group whose state was lost has another one
+//! after it.
 //!
-//! What a member applied in its last view and no other member did is *undone* (G45). It is looked at as far as
-//! it can be: with messages that are safe nothing is undone.
+//! What a member applied in its last view and no other member did is *undone* (G45). It is looked at as far
+//! as it can be: with messages that are safe nothing is undone.
 
 mod line;
 mod model;
@@ -172,11 +172,6 @@ impl<'a> Reading<'a> {
             } => {
                 self.members.entry(process).or_default().slot = *slot;
             }
-            Seen::Incarnation(incarnation) => {
-                if let Some(member) = self.members.get_mut(&process) {
-                    member.incarnation = Some(*incarnation);
-                }
-            }
             Seen::Ended(_) => {
                 if let Some(member) = self.members.get_mut(&process) {
                     member.ended = true;
@@ -212,6 +207,7 @@ impl<'a> Reading<'a> {
             return;
         };
         match deed {
+            Deed::Is(incarnation) => member.incarnation = Some(*incarnation),
             Deed::Writes { op, ack, .. } => {
                 self.requests
                     .insert(*op, Request::new(number, at, process, Some(*ack), member));
@@ -388,8 +384,9 @@ impl<'a> Reading<'a> {
                 let to = (event.name.clone(), event.owner, step.state);
                 let before = self.granted.insert(token, to.clone());
                 if let Some(other) = before.filter(|before| *before != to) {
-                    // What was undone can be given again, as long as messages are not safe; so can what another
-                    // state gave that was founded in the same view of the nodes: tokens begin with its number.
+                    // What was undone can be given again, as long as messages are not safe; so can what
+                    // another state gave that was founded in the same view of the nodes: tokens begin with
+                    // its number.
                     let (one, other) = ((other.1, other.0), other.2);
                     let what = format!(
                         "token {token} was given to {one:?}, and now to {} for {}",

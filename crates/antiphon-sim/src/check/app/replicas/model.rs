@@ -487,8 +487,8 @@ impl Model {
         self.grant_all(told)
     }
 
-    /// First come, first served. The tokens of one step rise in the order in which they were told, which may be
-    /// any among locks.
+    /// First come, first served. The tokens of one step rise in the order in which they were told, which may
+    /// be any among locks.
     fn grant_all(&mut self, told: &mut Told) -> Verdict {
         let names: Vec<Name> = self.locks.keys().cloned().collect();
         for name in names {
