@@ -36,9 +36,9 @@ pub struct At {
     pub index: u64,
     /// The agreed time.
     pub time: AgreedTime,
-    /// When the state was founded: milliseconds since 2025 by its founder's clock, and not less than a thousand
-    /// times the number of the node view (G2). A state of the same name that is founded later has more, unless
-    /// clocks of founders went back or are apart by more than the time between.
+    /// When the state was founded: milliseconds since 2025 by its founder's clock, and not less than a
+    /// thousand times the number of the node view (G2). A state of the same name that is founded later has
+    /// more, unless clocks of founders went back or are apart by more than the time between.
     pub founded: u64,
 }
 

@@ -6,8 +6,8 @@
 //! │        founded        │   count   │    a count of 2²² carries into the upper part
 //! └───────────────────────┴───────────┘
 //! ```
-//! `founded` is [`At::founded`](crate::At): the milliseconds since 2025 at which the state was founded, by its
-//! founder's clock, and not less than a thousand times the number of the node view.
+//! `founded` is [`At::founded`](crate::At): the milliseconds since 2025 at which the state was founded, by
+//! its founder's clock, and not less than a thousand times the number of the node view.
 //!
 //! **Within one state** every number is greater than all before it, since `next` is greater than `last`.
 //! `last` is part of the state: a joiner gets it, and nothing that a machine forgets (a lock without holders,
@@ -15,8 +15,8 @@
 //!
 //! **Over states that follow each other** the same holds. Let the earlier state be founded at `f`, the later
 //! one at `g`, and let the earlier one have given `n` numbers, so that none is above `f · 2²² + n`. The later
-//! state starts at `g · 2²² + 1`. That is more if the earlier state has given fewer than 4,194,304 numbers for
-//! each millisecond from `f` to `g`.
+//! state starts at `g · 2²² + 1`. That is more if the earlier state has given fewer than 4,194,304 numbers
+//! for each millisecond from `f` to `g`.
 //! - A group that all members leave, and that is founded again, has a later `g` **if the clock of the later
 //!   founder is not behind that of the earlier one** by more than the time between. To leave and to found
 //!   takes several messages, so more than a millisecond.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of one entry. Each change of a machine's state takes the next one, so that versions order all
 /// changes of the machine, whatever they change, also over a cluster that is founded anew (see
-/// [`At::founded`](crate::At)). The upper 42 bits say when the state was founded, the lower ones count. JSON numbers of some languages hold 53 bits only: carry a version as text there.
+/// [`At::founded`](crate::At)). The upper 42 bits say when the state was founded, the lower ones count. JSON
+/// numbers of some languages hold 53 bits only: carry a version as text there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Version(pub u64);
 

@@ -12,7 +12,12 @@ const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ("antiphon-api", &[]),
     (
         "antiphon-sim",
-        &["antiphon-wire", "antiphon-core", "antiphon-judge", "antiphon-replica"],
+        &[
+            "antiphon-wire",
+            "antiphon-core",
+            "antiphon-judge",
+            "antiphon-replica",
+        ],
     ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
     ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),

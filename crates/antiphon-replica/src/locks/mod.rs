@@ -25,8 +25,8 @@
 //! belongs to the table, not to the lock: a lock without holders and waiters is forgotten, and when its name
 //! is used again, the next token is still greater than its former ones. A table that is founded anew begins
 //! above the former one, since tokens begin with the time of founding; for that, founders' clocks must not go
-//! back (the page of `serials.rs` has the proof). Tokens are safe under the policy `majority`. Under `any` two
-//! components can grant one lock twice.
+//! back (the page of `serials.rs` has the proof). Tokens are safe under the policy `majority`. Under `any`
+//! two components can grant one lock twice.
 //!
 //! **Leadership** is an exclusive lock with a name of its own ([`leadership`]). Candidates wait for it; the
 //! leader hands it over with [`Command::transfer`], to a candidate that waits, so that no leadership ends

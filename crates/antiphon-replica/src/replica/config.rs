@@ -19,7 +19,8 @@ pub struct Config {
     /// Bytes of commands that wait to be sent; more are refused as full.
     pub max_queued_bytes: usize,
     /// A longer command is refused. Below the 1 MiB that a message may have, and below the group's window:
-    /// what is larger goes as an object, which messages overtake, and replicas count on the order of a sender.
+    /// what is larger goes as an object, which messages overtake, and replicas count on the order of a
+    /// sender.
     pub max_command_bytes: usize,
     /// Members compare digests after each so many commands; 0: never.
     pub digest_every: u64,

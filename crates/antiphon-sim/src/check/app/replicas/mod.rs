@@ -384,15 +384,13 @@ impl<'a> Reading<'a> {
                 let to = (event.name.clone(), event.owner, step.state);
                 let before = self.granted.insert(token, to.clone());
                 if let Some(other) = before.filter(|before| *before != to) {
-                    // What was undone can be given again, as long as messages are not safe; so can what
-                    // another state gave that was founded in the same view of the nodes: tokens begin with
-                    // its number.
-                    let (one, other) = ((other.1, other.0), other.2);
+                    // What was undone can be given again, as long as messages are not safe.
+                    let one = (other.1, other.0);
                     let what = format!(
                         "token {token} was given to {one:?}, and now to {} for {}",
                         to.1, to.0
                     );
-                    if self.safe && other == step.state {
+                    if self.safe {
                         report.fail("G30", at, what);
                     } else {
                         report.excused += 1;
@@ -527,21 +525,13 @@ impl<'a> Reading<'a> {
     fn check_tokens(&self, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
         let mut by_founding: Vec<&Line<'a>> = lines.values().collect();
         by_founding.sort_by_key(|line| line.founded());
-        let mut last: BTreeMap<&locks::Name, (Token, u64, u32)> = BTreeMap::new();
+        let mut last: BTreeMap<&locks::Name, Token> = BTreeMap::new();
         for line in by_founding {
-            for (index, (at, place, step)) in line.steps() {
+            for (index, (at, _, step)) in line.steps() {
                 for event in &step.locks {
                     if let Lock::Granted(token) = event.what {
-                        let before = last.insert(&event.name, (token, step.state, place.founded));
-                        let rises = before.is_none_or(|(before, ..)| before < token);
-                        // Tokens begin with the number of the view in which the state was founded.
-                        let two = before.is_some_and(|(_, state, founded)| {
-                            state != step.state && founded == place.founded
-                        });
-                        if !rises && two {
-                            report.excused += 1;
-                            continue;
-                        }
+                        let before = last.insert(&event.name, token);
+                        let rises = before.is_none_or(|before| before < token);
                         report.check("G30", at, rises, || {
                             format!(
                                 "lock {} has token {token} at {index}, after {before:?}",
