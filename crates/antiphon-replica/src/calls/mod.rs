@@ -9,7 +9,7 @@
 //! ```
 //! A request to named members is a direct message to each; a request to all is one message to the group, in
 //! any order that the group has. Replies are direct messages. [`Calls`] is one member's part of both sides,
-//! without I/O and without a clock: [`caller`] has its calls, [`server`] the requests of others, [`peers`]
+//! without I/O and without a clock: `caller` has its calls, `server` the requests of others, `peers`
 //! what is known about other members.
 //!
 //! # Messages
