@@ -169,7 +169,7 @@ fn handlers_that_call_each_other_in_a_circle_all_end() -> Result<(), RunError> {
                 let next = Target::Member(next.ok_or("nobody")?);
                 match within.ask(next, DEPTH, &(), MINUTE).await {
                     Ok(depth) => Ok(depth + 1),
-                    Err(AskError::Failed(error)) if error == CallsError::Refused(Refusal::TooDeep) => Ok(0),
+                    Err(AskError::Failed(CallsError::Refused(Refusal::TooDeep))) => Ok(0),
                     Err(error) => Err(format!("{error}")),
                 }
             })?;

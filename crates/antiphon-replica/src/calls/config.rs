@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use antiphon_core::MAX_TELL_BYTES;
 
-/// The most bytes of a request's or a reply's payload: a direct message, less what [`Calls`](super::Calls) put
-/// before it. Larger things go as messages to the group, or in parts.
+/// The most bytes of a request's or a reply's payload: a direct message, less what [`Calls`](super::Calls)
+/// put before it. Larger things go as messages to the group, or in parts.
 pub const MAX_CALL_BYTES: usize = MAX_TELL_BYTES - 256;
 /// The most bytes of a verb.
 pub const MAX_VERB_BYTES: usize = 128;

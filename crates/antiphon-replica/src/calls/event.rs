@@ -29,8 +29,8 @@ pub enum Target {
     Member(Incarnation),
     /// These members of the view; each once.
     Members(Vec<Incarnation>),
-    /// One member that serves the verb: the least loaded one as far as this member was told, then the nearest,
-    /// then the most senior. The caller may be chosen itself.
+    /// One member that serves the verb: the least loaded one as far as this member was told, then the
+    /// nearest, then the most senior. The caller may be chosen itself.
     Any,
     /// All members of the view in which the request is delivered, the caller too.
     All,
@@ -112,8 +112,8 @@ pub enum Event {
         /// When it will be cancelled.
         deadline: Time,
     },
-    /// The answer is not wanted any more: stop the handler. It has ended for this member; its place is given to
-    /// the next request.
+    /// The answer is not wanted any more: stop the handler. It has ended for this member; its place is given
+    /// to the next request.
     Cancelled {
         /// Which.
         request: RequestId,

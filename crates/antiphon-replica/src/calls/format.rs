@@ -1,5 +1,5 @@
-//! What callers and servers say to each other: postcard, in direct messages and, for calls to all, in messages
-//! to the group.
+//! What callers and servers say to each other: postcard, in direct messages and, for calls to all, in
+//! messages to the group.
 //!
 //! Bytes from a peer are decoded here and nowhere else. What does not decode, or has bytes left over, is
 //! counted, named ([`Event::Malformed`](super::Event)), and changes nothing.

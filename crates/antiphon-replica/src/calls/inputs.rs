@@ -108,8 +108,8 @@ impl Calls {
         self.events.extend(self.caller.not_delivered(call.0, outcome));
     }
 
-    /// This member was removed, has left, or is back as a fresh incarnation: calls end, handlers are cancelled,
-    /// the next view is its first.
+    /// This member was removed, has left, or is back as a fresh incarnation: calls end, handlers are
+    /// cancelled, the next view is its first.
     pub fn handle_resync(&mut self, now: Time, me: Incarnation) {
         self.expire(now);
         for number in self.caller.all() {

@@ -9,8 +9,8 @@
 //! ```
 //! A request to named members is a direct message to each; a request to all is one message to the group, in
 //! any order that the group has. Replies are direct messages. [`Calls`] is one member's part of both sides,
-//! without I/O and without a clock: [`caller`] has its calls, [`server`] the requests of others, [`peers`] what
-//! is known about other members.
+//! without I/O and without a clock: `caller` has its calls, `server` the requests of others, `peers`
+//! what is known about other members.
 //!
 //! # Messages
 //! | message | from | to | says |
@@ -32,16 +32,16 @@
 //! - **A call to all asks the members of the view in which it is delivered.** All members deliver it in the
 //!   same view, so this is known at its delivery here, also if the sender's view was another one.
 //! - **A rule says when the caller goes on, not what runs.** A call that ended by its rule goes on to be
-//!   sent and to run. A call that was cancelled or met its deadline is taken out of the queue, and the members
-//!   that may have it are told.
+//!   sent and to run. A call that was cancelled or met its deadline is taken out of the queue, and the
+//!   members that may have it are told.
 //! - **The deadline travels as the time that is left**, so clocks need not agree. A server counts from its
 //!   delivery, and so never cancels before the caller.
 //!
 //! # Bounds
 //! Servers never stop reading: a request that finds no place and no room in the queue is answered `Busy` at
-//! once. So replies and cancellations are never behind something that waits for a handler. Calls that have not
-//! ended are bounded at the caller. A server keeps no more for one caller than [`Config::max_owed`] requests
-//! and [`Config::max_reply_bytes`] of replies.
+//! once. So replies and cancellations are never behind something that waits for a handler. Calls that have
+//! not ended are bounded at the caller. A server keeps no more for one caller than [`Config::max_owed`]
+//! requests and [`Config::max_reply_bytes`] of replies.
 //!
 //! # Calls within handlers
 //! A handler of A calls B, whose handler calls A, while all places of A are taken by such handlers: if the
@@ -108,9 +108,9 @@ use self::server::{Incoming, Not, Server};
 
 /// One member's calls and the requests that it serves.
 ///
-/// The owner hands in what the group delivers, in its order, with the present time, which never goes back. After
-/// each batch of inputs it calls [`outputs`](Self::outputs) and takes [`events`](Self::poll_event); the same
-/// when the group below has room again. It calls [`handle_timeout`](Self::handle_timeout) when
+/// The owner hands in what the group delivers, in its order, with the present time, which never goes back.
+/// After each batch of inputs it calls [`outputs`](Self::outputs) and takes [`events`](Self::poll_event); the
+/// same when the group below has room again. It calls [`handle_timeout`](Self::handle_timeout) when
 /// [`poll_timeout`](Self::poll_timeout) says so. While the primary is lost nothing else is needed: the group
 /// takes nothing, and deadlines pass.
 pub struct Calls {
@@ -182,8 +182,8 @@ impl Calls {
     /// Asks members. What becomes of it comes as [`Event::Ended`].
     ///
     /// # Errors
-    /// The call was not taken, and nothing happened. [`Refusal::NotServed`] also if the member that serves the
-    /// verb has not told this one yet.
+    /// The call was not taken, and nothing happened. [`Refusal::NotServed`] also if the member that serves
+    /// the verb has not told this one yet.
     pub fn call(&mut self, now: Time, call: Call) -> Result<CallId, Refusal> {
         self.expire(now);
         let (depth, latest) = self.check(&call)?;

@@ -90,8 +90,8 @@ fn bytes_of(result: &Result<Bytes, Failure>) -> usize {
 
 impl Calls {
     /// Hands all that is to be sent to `port`, which says whether the layer below took it. What it refuses is
-    /// offered again by the next call; nothing more for the same receiver is offered in this one. If the layer
-    /// below has no such member any more, it refuses: the view that follows decides.
+    /// offered again by the next call; nothing more for the same receiver is offered in this one. If the
+    /// layer below has no such member any more, it refuses: the view that follows decides.
     pub fn outputs(&mut self, now: Time, mut port: impl FnMut(Output) -> bool) {
         self.handle_timeout(now);
         self.send_to_all(now, &mut port);

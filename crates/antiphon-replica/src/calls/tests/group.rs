@@ -1,5 +1,5 @@
-//! A virtual group of callers and servers: messages to all in one stream, direct messages in the view that both
-//! members are in, with receipts. It promises what a group promises (G9 to G16, G44), and nothing more.
+//! A virtual group of callers and servers: messages to all in one stream, direct messages in the view that
+//! both members are in, with receipts. It promises what a group promises (G9 to G16, G44), and nothing more.
 //!
 //! It checks all that members say, as they say it.
 
