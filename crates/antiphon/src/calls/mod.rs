@@ -1,8 +1,8 @@
 //! Requests to members of a group, and their answers: the handles, and the task that drives them.
 //!
 //! ```text
-//!  call ──lock──► the machine ──► Group::try_tell, try_send ─► … ─► the machine ──► handler, in a task of its own
-//!   ▲                 ▲                                                                    │
+//!  call ──lock──► the machine ──► Group::try_tell, try_send ─► … ─► the machine ──► handler, in a task of
+//!   its own ▲                 ▲                                                                    │
 //!   └── oneshot ◄─────┴── task: reads the group, receipts, deadlines, room ◄── answer ◄────┘
 //! ```
 //! The protocol, what holds, and what happens when members die are on the page of the machine,

@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     loop {
         let mut need = shared.take(&mut events);
-        // Whoever has room is asked again after it is known that its next room is noticed.
+        // Members are asked again after it is known that their next room is noticed.
         let members = need.blocked.members.iter();
         let rooms: Vec<Arc<Notify>> = members
             .filter_map(|member| shared.sender.tell_room(*member))
