@@ -34,6 +34,7 @@ mod format;
 pub mod locks;
 mod machine;
 pub mod map;
+mod ordered;
 mod replica;
 mod serials;
 mod state;

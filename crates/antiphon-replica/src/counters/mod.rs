@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
-use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Sum, part};
+use crate::ordered::Ordered;
 use crate::serials::Serials;
 use crate::state::{Reader, Writer, ensure};
 use crate::version::found;
@@ -178,7 +178,7 @@ impl Default for Options {
 /// table does.
 #[derive(Debug, Clone)]
 pub struct State {
-    counters: OrdMap<Name, Counter>,
+    counters: Ordered<Name, Counter>,
     versions: Serials,
     ids: Serials,
     digest: Sum,
@@ -238,7 +238,7 @@ impl CounterTable {
 
     fn empty(definition: Arc<str>) -> State {
         State {
-            counters: OrdMap::new(),
+            counters: Ordered::new(),
             versions: Serials::default(),
             ids: Serials::default(),
             digest: Sum::default(),
@@ -340,7 +340,7 @@ impl Machine for CounterTable {
     fn write(state: &State) -> Bytes {
         let mut writer = Writer::new(&state.definition);
         writer.put(&(state.versions, state.ids, state.counters.len() as u64));
-        for (name, counter) in &state.counters {
+        for (name, counter) in state.counters.iter() {
             writer.put(&(name.as_ref(), counter));
         }
         writer.put(&state.digest());
@@ -360,7 +360,7 @@ impl Machine for CounterTable {
         })?;
         for _ in 0..count {
             let (name, counter): (&str, Counter) = reader.take("counters")?;
-            let in_order = read.counters.get_max().is_none_or(|(last, _)| **last < *name);
+            let in_order = read.counters.last().is_none_or(|(last, _)| **last < *name);
             let lawful = in_order && check_name(name).is_ok() && counter.version.0 <= read.versions.last();
             ensure(lawful, || {
                 format!("{name:?}: out of order, no name, or of a version that was not given yet")

@@ -420,7 +420,7 @@ impl Machine for LockTable {
         let read = State::read(state, self.state.definition.clone(), &self.options)?;
         let mut held = BTreeMap::new();
         let mut deadlines = BTreeMap::new();
-        for (name, lock) in &read.locks {
+        for (name, lock) in read.locks.iter() {
             for (token, _) in lock.holders() {
                 if let Some(other) = held.insert(token, name.clone()) {
                     return Err(RestoreError {

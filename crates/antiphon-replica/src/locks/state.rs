@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
-use imbl::OrdMap;
 
 use super::lock::Place;
 use super::{Claim, Lock, MAX_NAME_BYTES, Name, Options, Owner, Token};
 use crate::digest::{Sum, part};
+use crate::ordered::Ordered;
 use crate::serials::Serials;
 use crate::state::{Reader, Writer, ensure};
 use crate::{AgreedTime, RestoreError};
@@ -18,7 +18,7 @@ use crate::{AgreedTime, RestoreError};
 /// The locks at one point.
 #[derive(Debug, Clone)]
 pub struct State {
-    pub(super) locks: OrdMap<Name, Arc<Lock>>,
+    pub(super) locks: Ordered<Name, Arc<Lock>>,
     pub(super) members: Arc<BTreeSet<Incarnation>>,
     pub(super) tokens: Serials,
     /// The agreed time up to which things have been done. It never goes back.
@@ -31,7 +31,7 @@ pub struct State {
 impl State {
     pub(super) fn new(definition: Arc<str>) -> Self {
         Self {
-            locks: OrdMap::new(),
+            locks: Ordered::new(),
             members: Arc::default(),
             tokens: Serials::default(),
             now: AgreedTime::default(),
@@ -58,8 +58,11 @@ impl State {
     }
 
     pub(super) fn put(&mut self, name: &Name, size: u32, place: Place, claim: Claim) {
-        let lock = self.locks.entry(name.clone());
-        let lock = Arc::make_mut(lock.or_insert_with(|| Arc::new(Lock::new(size))));
+        if self.locks.get(name).is_none() {
+            self.locks.insert(name.clone(), Arc::new(Lock::new(size)));
+        }
+        let lock = self.locks.get_mut(name).expect("it is there, or was put there");
+        let lock = Arc::make_mut(lock);
         lock.put(place, claim);
         self.digest.add(lock.digest(name, place, &claim));
         self.claims += 1;
@@ -119,7 +122,7 @@ impl State {
             let (name, size): (&str, u32) = reader.take("locks")?;
             let holders: Vec<(Token, Claim)> = reader.take("holders")?;
             let queue: Vec<(u64, Claim)> = reader.take("queues")?;
-            let in_order = read.locks.get_max().is_none_or(|(last, _)| **last < *name);
+            let in_order = read.locks.last().is_none_or(|(last, _)| **last < *name);
             ensure(in_order, || format!("{name:?} is not after the name before it"))?;
             ensure((1..=MAX_NAME_BYTES).contains(&name.len()), || {
                 format!("a name has {} bytes", name.len())

@@ -411,7 +411,7 @@ impl Machine for MapMachine {
         let mut expiry = BTreeSet::new();
         let mut age = BTreeMap::new();
         let mut index = HashMap::new();
-        for (key, entry) in &read.entries {
+        for (key, entry) in read.entries.iter() {
             index.insert(key.clone(), entry.clone());
             if let Some(expires) = entry.expires {
                 expiry.insert((expires, key.clone()));

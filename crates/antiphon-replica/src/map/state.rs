@@ -5,10 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use imbl::OrdMap;
 
 use super::{Entry, Options};
 use crate::digest::Sum;
+use crate::ordered::Ordered;
 use crate::serials::Serials;
 use crate::state::{Reader, Writer, ensure};
 use crate::{AgreedTime, RestoreError};
@@ -16,7 +16,7 @@ use crate::{AgreedTime, RestoreError};
 /// The entries of a map at one point.
 #[derive(Debug, Clone)]
 pub struct State {
-    pub(super) entries: OrdMap<Bytes, Entry>,
+    pub(super) entries: Ordered<Bytes, Entry>,
     pub(super) versions: Serials,
     /// The agreed time up to which things have been done. It never goes back.
     pub(super) now: AgreedTime,
@@ -29,7 +29,7 @@ pub struct State {
 impl State {
     pub(super) fn new(definition: Arc<str>) -> Self {
         Self {
-            entries: OrdMap::new(),
+            entries: Ordered::new(),
             versions: Serials::default(),
             now: AgreedTime::default(),
             bytes: 0,
@@ -52,7 +52,7 @@ impl State {
     pub fn prefix<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Entry)> {
         let from: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(prefix), Bound::Unbounded);
         self.entries
-            .range::<_, [u8]>(from)
+            .range::<[u8]>(from)
             .take_while(move |(key, _)| key.starts_with(prefix))
             .filter(|(_, entry)| entry.is_there(self.now))
     }
@@ -110,7 +110,7 @@ impl State {
     pub(super) fn write(&self) -> Bytes {
         let mut writer = Writer::new(&self.definition);
         writer.put(&(self.versions, self.now, self.entries.len() as u64));
-        for pair in &self.entries {
+        for pair in self.entries.iter() {
             writer.put(&pair);
         }
         writer.put(&self.digest());
@@ -124,7 +124,7 @@ impl State {
         (read.versions, read.now, count) = reader.take("beginning")?;
         for _ in 0..count {
             let (key, entry): (Bytes, Entry) = reader.take("entries")?;
-            let in_order = read.entries.get_max().is_none_or(|(last, _)| *last < key);
+            let in_order = read.entries.last().is_none_or(|(last, _)| *last < key);
             ensure(in_order, || format!("{key:?} is not after the key before it"))?;
             options.check(&key, &entry.value).map_err(|reason| RestoreError {
                 reason: reason.to_string(),

@@ -555,12 +555,12 @@ proptest! {
             prop_assert_eq!(have, wanted);
             // The digest that was kept up to date is the digest of all that is there.
             let mut anew = State::new("".into());
-            for (key, entry) in &state.entries {
+            for (key, entry) in state.entries.iter() {
                 anew.insert(key.clone(), entry.clone());
             }
             (anew.versions, anew.now) = (state.versions, state.now);
             prop_assert_eq!(anew.digest(), state.digest());
-            let deadline = state.entries.values().filter_map(|entry| entry.expires).min();
+            let deadline = state.entries.iter().map(|(_, entry)| entry).filter_map(|entry| entry.expires).min();
             prop_assert_eq!(map.map.deadline(), deadline);
         }
     }

@@ -139,11 +139,11 @@ static TOLD: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 struct Turn;
 
 impl Turn {
-    /// Waits until few enough stories are being told.
+    /// Waits until few enough stories are being told: two for each processor, since they mostly wait.
     fn take() -> Self {
-        const AT_A_TIME: usize = 2;
+        let at_a_time = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let mut told = count();
-        while *told >= AT_A_TIME {
+        while *told >= at_a_time {
             told = TOLD.1.wait(told).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         *told += 1;
