@@ -115,7 +115,7 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
     reading.check_models(&lines, report);
     reading.check_time(&lines, report);
     reading.check_tokens(&lines, report);
-    reading.check_uses(history, report);
+    reading.check_uses(history, &lines, report);
     reading.check_answered(history, report);
 }
 
@@ -129,7 +129,7 @@ struct Reading<'a> {
     /// Of each token, whom it was given to, as its member was told.
     granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
     /// Of each lock, when its holders were told.
-    told: BTreeMap<locks::Name, Vec<(LineNumber, Token, ProcessId, u64)>>,
+    told: BTreeMap<locks::Name, Vec<Grant>>,
     uses: Vec<Use>,
     /// Incarnations that their group removed although they lived.
     removed: BTreeSet<Incarnation>,
@@ -143,6 +143,15 @@ struct Read<'a> {
     tenure: Tenure,
     index: u64,
     saw: &'a crate::trace::Saw,
+}
+
+/// That a client of a member was told to have a lock.
+#[derive(Debug)]
+struct Grant {
+    line: LineNumber,
+    token: Token,
+    tenure: Tenure,
+    index: u64,
 }
 
 struct Use {
@@ -380,7 +389,12 @@ impl<'a> Reading<'a> {
         for event in step.locks.iter().filter(|event| Some(event.owner.member) == me) {
             if let Lock::Granted(token) = event.what {
                 let told = self.told.entry(event.name.clone()).or_default();
-                told.push((number, token, process, step.state));
+                told.push(Grant {
+                    line: number,
+                    token,
+                    tenure,
+                    index: place.index,
+                });
                 let to = (event.name.clone(), event.owner, step.state);
                 let before = self.granted.insert(token, to.clone());
                 if let Some(other) = before.filter(|before| *before != to) {
@@ -545,7 +559,7 @@ impl<'a> Reading<'a> {
     }
 
     /// G30: nobody uses an exclusive lock when another member was told that it has it since.
-    fn check_uses(&self, history: &History<'_>, report: &mut Report) {
+    fn check_uses(&self, history: &History<'_>, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
         for it in &self.uses {
             // A member that its group removed may not know it yet; and so may a node without the lease.
             let excused = history.trace.unleased.contains(&it.slot)
@@ -553,11 +567,17 @@ impl<'a> Reading<'a> {
                     .incarnation
                     .is_some_and(|incarnation| self.removed.contains(&incarnation));
             let told = self.told.get(&it.lock).into_iter().flatten();
-            let later =
-                told.take_while(|(number, ..)| *number < it.line)
-                    .find(|(_, token, process, state)| {
-                        *token > it.token && *process != it.process && Some(*state) == it.state
-                    });
+            let later = told.take_while(|grant| grant.line < it.line).find(|grant| {
+                let Tenure { process, state, .. } = grant.tenure;
+                let other = process != it.process && Some(state) == it.state;
+                // A grant that was undone (G45) is nobody's. With safe messages there is none.
+                let counts = || {
+                    lines
+                        .get(&state)
+                        .is_none_or(|line| line.has(grant.tenure, grant.index))
+                };
+                other && grant.token > it.token && counts()
+            });
             if excused && later.is_some() {
                 report.excused += 1;
                 continue;
