@@ -1,6 +1,6 @@
 //! A cache that all nodes share: entries expire everywhere at the same time, and each node hears of changes.
 //!
-//! `cargo run --example cache --features blocks`
+//! `cargo run -p antiphon --example cache`
 
 use std::time::Duration;
 

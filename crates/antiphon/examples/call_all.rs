@@ -1,7 +1,7 @@
 //! Three nodes in one process: each is asked for its load, one is asked to add, all are asked together.
 //!
 //! ```sh
-//! cargo run --example call_all --features blocks
+//! cargo run -p antiphon --example call_all
 //! ```
 
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A chat: everybody sees the same lines in the same order, and who comes and goes between which lines.
 //!
-//! `cargo run --example chat` lets two nodes of one process talk. In terminals, each line typed is sent:
-//! `cargo run --example chat -- ann 127.0.0.1:7410`, then
-//! `cargo run --example chat -- bob 127.0.0.1:7411 127.0.0.1:7410`
+//! `cargo run -p antiphon --example chat` lets two nodes of one process talk. In terminals, each line typed is sent:
+//! `cargo run -p antiphon --example chat -- ann 127.0.0.1:7410`, then
+//! `cargo run -p antiphon --example chat -- bob 127.0.0.1:7411 127.0.0.1:7410`
 
 use antiphon::{Cluster, Event, Group};
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -1,7 +1,7 @@
 //! A lock with fencing: the file that it protects refuses a token lower than the highest that it has seen, so
 //! a holder that was stopped and does not know that it lost the lock does no harm.
 //!
-//! `cargo run --example fenced_lock --features blocks`
+//! `cargo run -p antiphon --example fenced_lock`
 
 use std::sync::Mutex;
 

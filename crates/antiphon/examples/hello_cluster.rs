@@ -1,9 +1,9 @@
 //! Three nodes in one process form a cluster, exchange a message, and leave.
 //!
-//! `cargo run --example hello_cluster`
+//! `cargo run -p antiphon --example hello_cluster`
 //!
 //! Or by hand, one node a terminal; each ends after it has heard all three:
-//! `cargo run --example hello_cluster -- a 127.0.0.1:7400` (and `b 127.0.0.1:7401`, `c 127.0.0.1:7402`)
+//! `cargo run -p antiphon --example hello_cluster -- a 127.0.0.1:7400` (and `b 127.0.0.1:7401`, `c 127.0.0.1:7402`)
 
 use antiphon::{Cluster, Event, Order};
 

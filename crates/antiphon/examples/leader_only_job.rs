@@ -1,10 +1,10 @@
 //! A job that one node at a time does. When that node goes, the next one takes over.
 //!
-//! `cargo run --example leader_only_job --features blocks` starts three nodes, and each leader leaves after a
+//! `cargo run -p antiphon --example leader_only_job` starts three nodes, and each leader leaves after a
 //! while.
 //!
 //! Or one node a terminal, to be ended by Ctrl-C or kill:
-//! `cargo run --example leader_only_job --features blocks -- a 127.0.0.1:7430` (and `b …:7431`, `c …:7432`)
+//! `cargo run -p antiphon --example leader_only_job -- a 127.0.0.1:7430` (and `b …:7431`, `c …:7432`)
 
 use std::time::Duration;
 

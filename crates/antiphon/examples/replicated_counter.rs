@@ -1,9 +1,9 @@
 //! A counter on three nodes: each adds, all agree on every intermediate value, without a database.
 //!
-//! `cargo run --example replicated_counter --features blocks`
+//! `cargo run -p antiphon --example replicated_counter`
 //!
 //! Or one node a terminal:
-//! `cargo run --example replicated_counter --features blocks -- a 127.0.0.1:7420` (and `b …:7421`,
+//! `cargo run -p antiphon --example replicated_counter -- a 127.0.0.1:7420` (and `b …:7421`,
 //! `c …:7422`)
 
 use antiphon::Cluster;

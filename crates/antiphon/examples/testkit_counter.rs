@@ -1,7 +1,7 @@
 //! A replicated counter, and the test that it loses nothing: three nodes count, one is cut off, one is
 //! killed, fifty schedules. Virtual time: a second or two.
 //!
-//! `cargo run --example testkit_counter --features testkit`
+//! `cargo run -p antiphon --example testkit_counter`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
