@@ -70,6 +70,8 @@ mod cluster;
 #[cfg(feature = "config")]
 pub mod config;
 pub mod discovery;
+#[cfg(feature = "blocks")]
+mod driven;
 mod driver;
 mod error;
 mod event;

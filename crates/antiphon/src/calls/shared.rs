@@ -9,16 +9,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use antiphon_core::wire::{GroupId, Incarnation, Level, Member};
-use antiphon_core::{GroupView, TellError, TellOutcome, Time};
+use antiphon_core::wire::{Incarnation, Level, Member};
+use antiphon_core::{TellError, TellOutcome, Time};
 use antiphon_replica::calls::{CallId, Calls as Machine, Event as CallsEvent, Output};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::handle::{Request, Weakly};
 use super::{Call, CallError, Config, Ran, Refusal, Replies, RequestId, Why};
+use crate::driven::{Blocked, core_view};
 use crate::host::Host;
-use crate::{Event, GroupSender, TellReceipt, View};
+use crate::{Event, GroupSender, TellReceipt};
 
 pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Bytes, Bytes>> + Send>>;
 pub(super) type Handler = Arc<dyn Fn(Request) -> Answering + Send + Sync>;
@@ -27,7 +28,7 @@ type Answer = Result<Replies, CallError>;
 /// What handles, handlers and the task share.
 pub(super) struct Shared {
     pub(super) sender: GroupSender,
-    host: Host,
+    pub(super) host: Host,
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
@@ -47,13 +48,6 @@ struct Inside {
     /// Of requests, for each receiver in the order of telling.
     receipts: BTreeMap<Incarnation, VecDeque<(CallId, TellReceipt)>>,
     leaves: bool,
-}
-
-/// What the group had no room for.
-#[derive(Debug, Default)]
-pub(super) struct Blocked {
-    pub(super) group: bool,
-    pub(super) members: Vec<Incarnation>,
 }
 
 /// What the task has to wait for.
@@ -401,28 +395,5 @@ impl Drop for Cancel {
         if let Some(call) = self.call {
             self.shared.cancel(call);
         }
-    }
-}
-
-fn incarnations(members: &[Arc<Member>]) -> Vec<Incarnation> {
-    members.iter().map(|member| member.incarnation).collect()
-}
-
-fn core_view(view: &View) -> GroupView {
-    let causes = view.causes.iter();
-    GroupView {
-        id: view.id,
-        group: GroupId(0),
-        name: view.group.to_string(),
-        order: view.order,
-        members: incarnations(&view.members),
-        joined: incarnations(&view.joined),
-        left: incarnations(&view.left),
-        crashed: incarnations(&view.crashed),
-        causes: causes
-            .map(|(member, cause)| (member.incarnation, cause.clone()))
-            .collect(),
-        transitional: incarnations(&view.transitional),
-        gone: Vec::new(),
     }
 }

@@ -9,20 +9,21 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon_core::wire::{Incarnation, Level, Member};
-use antiphon_core::{GroupView, TellError, Time};
+use antiphon_core::{TellError, Time};
 use antiphon_replica::{Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing};
 use bytes::Bytes;
 use tokio::sync::{Notify, broadcast, oneshot, watch};
 
 use super::events::MAX_WAITING;
 use super::{ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, Replicable, WriteError};
+use crate::driven::{Blocked, core_view, incarnations};
 use crate::host::Host;
-use crate::{Event, GroupSender, View};
+use crate::{Event, GroupSender};
 
 /// What handles and the task share.
 pub(super) struct Shared<M: Replicable> {
     pub(super) sender: GroupSender,
-    host: Host,
+    pub(super) host: Host,
     /// Of all ordered messages.
     level: Level,
     inside: Mutex<Inside<M>>,
@@ -78,13 +79,6 @@ struct Inside<M: Replicable> {
     leaves: Option<String>,
     /// Why, if it said more.
     cause: Option<ReplicaError>,
-}
-
-/// What the group had no room for.
-#[derive(Debug, Default)]
-pub(super) struct Blocked {
-    pub(super) group: bool,
-    pub(super) members: Vec<Incarnation>,
 }
 
 /// What the task has to wait for.
@@ -569,26 +563,5 @@ impl<M: Replicable> Inside<M> {
     fn name(&self, member: Incarnation) -> String {
         let known = self.people.get(&member);
         known.map_or_else(|| member.short().to_string(), |member| member.name.clone())
-    }
-}
-
-fn incarnations(members: &[Arc<Member>]) -> Vec<Incarnation> {
-    members.iter().map(|member| member.incarnation).collect()
-}
-
-/// The view as the replica knows it, without names.
-fn core_view(view: &View) -> GroupView {
-    GroupView {
-        id: view.id,
-        group: antiphon_core::wire::GroupId(0),
-        name: view.group.to_string(),
-        order: view.order,
-        members: incarnations(&view.members),
-        joined: incarnations(&view.joined),
-        left: incarnations(&view.left),
-        crashed: incarnations(&view.crashed),
-        causes: Vec::new(),
-        transitional: incarnations(&view.transitional),
-        gone: Vec::new(),
     }
 }

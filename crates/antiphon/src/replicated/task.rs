@@ -1,19 +1,11 @@
 //! The task that reads the group for a replica, and comes round when the replica wants to.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
-
-use super::shared::{Need, Shared};
+use super::shared::Shared;
 use super::{ReplicaError, Replicable};
+use crate::driven::{EVENTS_PER_TURN, Wait, any, due, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
-
-/// Events handled under one lock.
-const EVENTS_PER_TURN: usize = 256;
 
 /// Says the end to all that wait, also if it is dropped with its process.
 struct Finish<M: Replicable>(Arc<Shared<M>>);
@@ -32,13 +24,8 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group)
     let left = loop {
         let mut need = shared.take(&mut events);
         // Whoever has room is asked again after it is known that its next room is noticed.
-        let rooms: Vec<Arc<Notify>> = need
-            .blocked
-            .members
-            .iter()
-            .filter_map(|member| shared.sender.tell_room(*member))
-            .collect();
-        let mut waits: Vec<Pin<Box<Notified<'_>>>> = rooms.iter().map(|room| watch(room)).collect();
+        let rooms = need.blocked.rooms(&shared.sender);
+        let mut waits: Vec<Wait<'_>> = rooms.iter().map(|room| watch(room)).collect();
         if need.blocked.group {
             waits.push(watch(shared.sender.room()));
         }
@@ -61,7 +48,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group)
             }
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
-            () = due(&shared, &need) => {}
+            () = due(&shared.host, need.deadline) => {}
         }
     };
     match left {
@@ -76,31 +63,6 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group)
         }
     }
     drop(finish);
-}
-
-fn watch(room: &Notify) -> Pin<Box<Notified<'_>>> {
-    let mut wait = Box::pin(room.notified());
-    wait.as_mut().enable();
-    wait
-}
-
-/// Returns when one of them has room; never if there are none.
-async fn any(waits: &mut [Pin<Box<Notified<'_>>>]) {
-    std::future::poll_fn(|cx: &mut Context<'_>| {
-        let ready = waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready());
-        if ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-}
-
-async fn due<M: Replicable>(shared: &Shared<M>, need: &Need) {
-    match need.deadline {
-        // A timer counts whole milliseconds.
-        Some(deadline) => {
-            tokio::time::sleep(deadline.since(shared.now()).max(Duration::from_micros(1))).await
-        }
-        None => std::future::pending().await,
-    }
 }
 
 /// Waits for what the node says of its lease. `None` when it has stopped.
