@@ -113,6 +113,8 @@ impl Options {
 #[derive(Clone)]
 pub struct MapMachine {
     options: Options,
+    /// What keys and values mean.
+    meaning: String,
     functions: BTreeMap<String, Arc<Function>>,
     state: State,
     /// The entries once more, for reads. Never iterated over.
@@ -139,6 +141,7 @@ impl MapMachine {
     pub fn new(options: Options) -> Self {
         let mut map = Self {
             options,
+            meaning: String::new(),
             functions: BTreeMap::new(),
             state: State::new("".into()),
             index: HashMap::new(),
@@ -147,6 +150,14 @@ impl MapMachine {
         };
         map.state.definition = map.definition().into();
         map
+    }
+
+    /// Says what the bytes of keys and values mean: types, encoding, a version. It is part of the definition.
+    /// Do so before anything else.
+    pub fn of(mut self, meaning: impl Into<String>) -> Self {
+        self.meaning = meaning.into();
+        self.state.definition = self.definition().into();
+        self
     }
 
     /// Registers a function that commands can name. Do so before anything else.
@@ -442,8 +453,9 @@ impl Machine for MapMachine {
         } = &self.options;
         let functions: Vec<_> = self.functions.keys().collect();
         format!(
-            "map 1: max_bytes {max_bytes}, max_key_bytes {max_key_bytes}, max_value_bytes {max_value_bytes}, \
-             full {full:?}, functions {functions:?}"
+            "map 1 of {:?}: max_bytes {max_bytes}, max_key_bytes {max_key_bytes}, max_value_bytes \
+             {max_value_bytes}, full {full:?}, functions {functions:?}",
+            self.meaning
         )
     }
 }

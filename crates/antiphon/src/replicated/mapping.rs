@@ -8,78 +8,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use antiphon_replica::map::{Changed, Command, Entry, Options, Refused, State, Watch, Write, Written};
-use antiphon_replica::{AgreedTime, At, Change, Condition, Machine, RestoreError, Version, map};
+use antiphon_replica::map::{Command, Entry, MapMachine, Options, Refused, Watch, Write, Written};
+use antiphon_replica::{Condition, Version};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::watch::Watching;
 use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
-use crate::{Cluster, Incarnation};
-
-/// A map of bytes, with what its bytes mean in its definition.
-#[derive(Clone)]
-pub struct MapMachine {
-    meaning: String,
-    map: map::MapMachine,
-}
-
-impl MapMachine {
-    /// The map.
-    pub fn map(&self) -> &map::MapMachine {
-        &self.map
-    }
-}
-
-impl Machine for MapMachine {
-    type Command = Command;
-    type Reply = Result<Vec<Written>, Refused>;
-    type Event = Changed;
-    type Snapshot = State;
-
-    fn apply(
-        &mut self,
-        at: At,
-        from: Incarnation,
-        command: Command,
-        events: &mut Vec<Changed>,
-    ) -> Self::Reply {
-        self.map.apply(at, from, command, events)
-    }
-
-    fn members(&mut self, at: At, change: &Change, events: &mut Vec<Changed>) {
-        self.map.members(at, change, events);
-    }
-
-    fn deadline(&self) -> Option<AgreedTime> {
-        self.map.deadline()
-    }
-
-    fn timeout(&mut self, at: At, events: &mut Vec<Changed>) {
-        self.map.timeout(at, events);
-    }
-
-    fn snapshot(&self) -> State {
-        Machine::snapshot(&self.map)
-    }
-
-    fn write(snapshot: &State) -> Bytes {
-        map::MapMachine::write(snapshot)
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        self.map.restore(state)
-    }
-
-    fn digest(&self) -> Option<u64> {
-        Machine::digest(&self.map)
-    }
-
-    fn definition(&self) -> String {
-        format!("{}, {}", self.meaning, self.map.definition())
-    }
-}
+use crate::Cluster;
 
 /// A map to join. From [`Cluster::map`].
 #[must_use = "nothing happens until `join` or `start`"]
@@ -137,10 +74,7 @@ impl<K, V> MapBuilder<K, V> {
     /// As there.
     pub async fn start(self) -> Result<Map<K, V>, ReplicaError> {
         let (types, options) = (self.types, self.options);
-        let make = move || MapMachine {
-            meaning: format!("postcard 1 of {types:?}"),
-            map: map::MapMachine::new(options.clone()),
-        };
+        let make = move || MapMachine::new(options.clone()).of(format!("{types}, by postcard 1"));
         let builder = (self.change)(self.cluster.replicated(self.name, make));
         Ok(Map {
             machine: builder.start().await?,
@@ -234,7 +168,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     pub fn get(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
         let key = encode(key)?;
         self.machine
-            .read(|machine| machine.map.get(&key).cloned())?
+            .read(|machine| machine.get(&key).cloned())?
             .map(item)
             .transpose()
     }
@@ -251,7 +185,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         let key = encode(key)?;
         let entry = self
             .machine
-            .read_latest(|machine| machine.map.get(&key).cloned())
+            .read_latest(|machine| machine.get(&key).cloned())
             .await?;
         entry.map(item).transpose()
     }
@@ -351,7 +285,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     pub fn entries(
         &self,
     ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
-        let state = self.machine.read(|machine| machine.map.state().clone())?;
+        let state = self.machine.read(|machine| machine.state().clone())?;
         // Taken with the state, since the iterator of a persistent map borrows it.
         let entries: Vec<(Bytes, Entry)> = state
             .iter()
@@ -367,7 +301,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// # Errors
     /// [`MapError::Read`].
     pub fn len(&self) -> Result<usize, MapError> {
-        Ok(self.machine.read(|machine| machine.map.state().len())?)
+        Ok(self.machine.read(|machine| machine.state().len())?)
     }
 
     /// Whether this member's copy has no entry.

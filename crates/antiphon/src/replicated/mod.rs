@@ -75,7 +75,7 @@ pub use error::{ReadError, ReplicaError, WriteError};
 pub use events::{ReplicaEvent, ReplicaEvents, ReplicaMember};
 pub use handle::{Replicated, ReplicatedBuilder};
 pub use locking::{Guard, Leadership, LockError, Locks, LocksBuilder, Loss};
-pub use mapping::{Batch, Item, Map, MapBuilder, MapError, MapMachine, Put};
+pub use mapping::{Batch, Item, Map, MapBuilder, MapError, Put};
 pub use watch::{Gone, WatchEvent, Watching};
 
 /// A machine that a handle can be made of: what [`Machine`] says, with types that may go from task to task.

@@ -4,12 +4,12 @@
 use std::marker::PhantomData;
 
 use antiphon_replica::Version;
-use antiphon_replica::map::{Changed, Entry, Now, State, Watch};
+use antiphon_replica::map::{Changed, Entry, MapMachine, Now, State, Watch};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::mapping::{decode, item};
-use super::{Item, MapError, MapMachine, ReplicaEvent, ReplicaEvents, Replicated};
+use super::{Item, MapError, ReplicaEvent, ReplicaEvents, Replicated};
 
 /// What a watched map has, and how it changes.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +67,7 @@ impl<K, V> std::fmt::Debug for Watching<K, V> {
 
 impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
     pub(super) fn new(machine: &Replicated<MapMachine>, watch: Watch) -> Result<Self, MapError> {
-        let (state, events) = machine.read_and_follow(|machine| machine.map().state().clone())?;
+        let (state, events) = machine.read_and_follow(|machine| machine.state().clone())?;
         Ok(Self {
             machine: machine.clone(),
             watch,
@@ -104,7 +104,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
 
     /// Fails while this member does not serve: then it is told when it does.
     fn begin_again(&mut self) {
-        let read = |machine: &MapMachine| machine.map().state().clone();
+        let read = |machine: &MapMachine| machine.state().clone();
         if let Ok((state, events)) = self.machine.read_and_follow(read) {
             self.snapshot = Some(state);
             self.events = events;
