@@ -1,6 +1,7 @@
 //! A chat: everybody sees the same lines in the same order, and who comes and goes between which lines.
 //!
-//! `cargo run -p antiphon --example chat` lets two nodes of one process talk. In terminals, each line typed is sent:
+//! `cargo run -p antiphon --example chat` lets two nodes of one process talk.
+//! In terminals, each line typed is sent:
 //! `cargo run -p antiphon --example chat -- ann 127.0.0.1:7410`, then
 //! `cargo run -p antiphon --example chat -- bob 127.0.0.1:7411 127.0.0.1:7410`
 

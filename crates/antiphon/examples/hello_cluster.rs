@@ -2,8 +2,9 @@
 //!
 //! `cargo run -p antiphon --example hello_cluster`
 //!
-//! Or by hand, one node a terminal; each ends after it has heard all three:
-//! `cargo run -p antiphon --example hello_cluster -- a 127.0.0.1:7400` (and `b 127.0.0.1:7401`, `c 127.0.0.1:7402`)
+//! Or by hand, one node a terminal; each ends after it has heard all three
+//! (the others are `b 127.0.0.1:7401` and `c 127.0.0.1:7402`):
+//! `cargo run -p antiphon --example hello_cluster -- a 127.0.0.1:7400`
 
 use antiphon::{Cluster, Event, Order};
 

@@ -1,5 +1,5 @@
-//! What the tasks share that drive a machine without I/O over a group: waiting until there is room for what the
-//! machine wants to say, or until its time has come; and what the group tells, as the machine takes it.
+//! What the tasks share that drive a machine without I/O over a group: waiting until there is room for what
+//! the machine wants to say, or until its time has come; and what the group tells, as the machine takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
