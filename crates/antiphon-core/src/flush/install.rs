@@ -324,6 +324,7 @@ impl Group {
         if !self.resync(ctx, cause) {
             self.end(ctx);
             self.phase = Phase::Refused;
+            ctx.over.push(self.handle);
         }
     }
 

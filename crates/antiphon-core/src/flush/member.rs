@@ -56,7 +56,8 @@ impl Membership {
         let told = decision
             .told
             .iter()
-            .all(|told| usize::from(told.member) < old && direct::is_possible(&told.heard, old));
+            .all(|told| usize::from(told.member) < old && direct::is_possible(&told.heard, old))
+            && decision.told.is_sorted_by(|a, b| a.member < b.member);
         let spans = decision.beyond.iter().map(|part| part.span);
         let spans = if self.stream.engine.passes_gaps() {
             spans
@@ -427,30 +428,26 @@ impl Group {
         self.install(ctx, catch_up.decision);
     }
 
-    /// Everyone has the view: what came before is not needed any more. True if this group is to be forgotten.
-    pub(crate) fn handle_settled(&mut self, view: GroupViewId) -> bool {
+    /// Everyone has the view: what came before is not needed any more.
+    pub(crate) fn handle_settled(&mut self, ctx: &mut Context<'_>, view: GroupViewId) {
         match &mut self.phase {
             Phase::Member(membership) => {
                 if membership.stream.id == view && !matches!(membership.lead, Lead::Confirming(_)) {
                     membership.retained = None;
                 }
-                false
             }
-            Phase::Ghost { retained, .. } => retained.decision.id <= view,
-            Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => false,
+            Phase::Ghost { retained, .. } if retained.decision.id <= view => ctx.over.push(self.handle),
+            _ => {}
         }
     }
 
     /// Someone says that this node is no member any more.
-    pub(crate) fn handle_removed(&mut self, ctx: &mut Context<'_>, view: GroupViewId, cause: String) -> bool {
-        let Phase::Member(membership) = &self.phase else {
-            return false;
-        };
-        if view < membership.stream.id {
-            return false;
+    pub(crate) fn handle_removed(&mut self, ctx: &mut Context<'_>, view: GroupViewId, cause: String) {
+        if let Phase::Member(membership) = &self.phase
+            && view >= membership.stream.id
+        {
+            self.removed(ctx, cause);
         }
-        self.removed(ctx, cause);
-        self.leaving.is_some()
     }
 
     pub(crate) fn flush_timeout(&mut self, ctx: &mut Context<'_>) {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use antiphon_wire::group::{GroupMessage, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member, ViewId};
 
-use super::Effect;
 use super::credit::Credit;
 use super::member::Group;
+use super::{Effect, GroupHandle};
 use crate::random::Random;
 use crate::{Profile, Time};
 
@@ -74,6 +74,8 @@ pub(crate) struct Context<'a> {
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
     /// Former memberships that others may still need, of groups that go on at this node.
     pub(crate) ghosts: &'a mut Vec<Group>,
+    /// Groups that this node is out of, and has nothing to keep of.
+    pub(crate) over: &'a mut Vec<GroupHandle>,
     /// The number of the last object: none is used again, whatever becomes of a membership.
     pub(super) last_object: &'a mut u64,
     pub(super) nonsense: &'a mut u64,

@@ -103,8 +103,7 @@ impl Groups {
                 let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
                 if waits && group.leaving.is_some() {
                     group.end(&mut ctx);
-                    let handle = group.handle;
-                    self.groups.remove(&handle);
+                    ctx.over.push(group.handle);
                 }
             }
             GroupMessage::Join {
@@ -115,6 +114,9 @@ impl Groups {
                     group.phase = Phase::Refused;
                     let reason = printable(&reason);
                     group.event(&mut ctx, GroupEvent::Refused { reason });
+                    if group.leaving.is_some() {
+                        ctx.over.push(group.handle);
+                    }
                 }
             }
             GroupMessage::FirstView {
@@ -224,44 +226,34 @@ impl Groups {
         let Some(group) = self.groups.get_mut(&handle) else {
             return;
         };
-        let forget = match message {
-            GroupMessage::Settled { view, .. } => group.handle_settled(view),
+        match message {
+            GroupMessage::Settled { view, .. } => group.handle_settled(&mut ctx, view),
             GroupMessage::Removed { view, cause, .. } => group.handle_removed(&mut ctx, view, cause),
-            message => {
-                match message {
-                    GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
-                    GroupMessage::Check { group: id, view } => group.handle_check(&mut ctx, from, id, view),
-                    GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
-                    GroupMessage::FlushReport { target, standing, .. } => {
-                        group.handle_report(&mut ctx, from, target, standing);
-                    }
-                    GroupMessage::FlushRefused { promised, .. } => {
-                        group.handle_flush_refused(&mut ctx, promised)
-                    }
-                    GroupMessage::FlushCut { decision, .. } => group.handle_cut(&mut ctx, from, *decision),
-                    GroupMessage::Complete {
-                        target,
-                        decision,
-                        installed,
-                        ..
-                    } => group.handle_complete(&mut ctx, from, target, *decision, installed),
-                    GroupMessage::CutHeld { target, .. } => group.handle_cut_held(&mut ctx, from, target),
-                    GroupMessage::CutSafe { target, .. } => group.handle_cut_safe(&mut ctx, from, target),
-                    GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
-                    GroupMessage::Overdue { view, .. } => group.handle_overdue(&mut ctx, from, view),
-                    GroupMessage::Slow {
-                        group: id,
-                        view,
-                        for_us,
-                        cause,
-                    } => group.handle_slow(&mut ctx, from, id, view, for_us, cause),
-                    _ => {}
-                }
-                false
+            GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
+            GroupMessage::Check { group: id, view } => group.handle_check(&mut ctx, from, id, view),
+            GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
+            GroupMessage::FlushReport { target, standing, .. } => {
+                group.handle_report(&mut ctx, from, target, standing);
             }
-        };
-        if forget {
-            self.groups.remove(&handle);
+            GroupMessage::FlushRefused { promised, .. } => group.handle_flush_refused(&mut ctx, promised),
+            GroupMessage::FlushCut { decision, .. } => group.handle_cut(&mut ctx, from, *decision),
+            GroupMessage::Complete {
+                target,
+                decision,
+                installed,
+                ..
+            } => group.handle_complete(&mut ctx, from, target, *decision, installed),
+            GroupMessage::CutHeld { target, .. } => group.handle_cut_held(&mut ctx, from, target),
+            GroupMessage::CutSafe { target, .. } => group.handle_cut_safe(&mut ctx, from, target),
+            GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
+            GroupMessage::Overdue { view, .. } => group.handle_overdue(&mut ctx, from, view),
+            GroupMessage::Slow {
+                group: id,
+                view,
+                for_us,
+                cause,
+            } => group.handle_slow(&mut ctx, from, id, view, for_us, cause),
+            _ => {}
         }
     }
 }

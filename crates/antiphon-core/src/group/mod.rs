@@ -139,6 +139,8 @@ pub struct Groups {
     floors: BTreeMap<GroupId, Floor>,
     sent: BTreeMap<String, (u64, Credit)>,
     ghosts: Vec<Group>,
+    /// Groups to forget.
+    over: Vec<GroupHandle>,
     strays: VecDeque<(Incarnation, GroupData)>,
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
@@ -164,6 +166,7 @@ macro_rules! context {
             floors: &mut $groups.floors,
             sent: &mut $groups.sent,
             ghosts: &mut $groups.ghosts,
+            over: &mut $groups.over,
             last_object: &mut $groups.last_object,
             nonsense: &mut $groups.nonsense,
         }
@@ -196,6 +199,7 @@ impl Groups {
             floors: BTreeMap::new(),
             sent: BTreeMap::new(),
             ghosts: Vec::new(),
+            over: Vec::new(),
             strays: VecDeque::new(),
             effects: VecDeque::new(),
             loopback: VecDeque::new(),
@@ -542,7 +546,13 @@ impl Groups {
 
     /// Handles what this node has sent to itself.
     fn finish(&mut self) {
-        while let Some(message) = self.loopback.pop_front() {
+        loop {
+            for handle in self.over.drain(..) {
+                self.groups.remove(&handle);
+            }
+            let Some(message) = self.loopback.pop_front() else {
+                break;
+            };
             self.dispatch(self.me, message);
         }
         for mut ghost in std::mem::take(&mut self.ghosts) {

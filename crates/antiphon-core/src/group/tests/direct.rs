@@ -1,17 +1,18 @@
 //! Stories of what one member tells one other.
 
 use antiphon_wire::group::GroupData;
-use antiphon_wire::{Block, GroupViewId, Incarnation};
+use antiphon_wire::{Block, BlockBuilder, GroupViewId, Incarnation};
 
 use super::world::{Id, Kind, World};
 use crate::group::direct::{MAX_TELL_BYTES, TELL_CREDIT_BYTES};
 use crate::{GroupEvent, Order, Parting, TellError, TellOutcome, Ticket};
 
 impl World {
-    fn tell(&mut self, from: Id, to: Id, payload: &[u8]) -> Result<Ticket, TellError> {
+    pub(super) fn tell(&mut self, from: Id, to: Id, payload: &[u8]) -> Result<Ticket, TellError> {
         let (now, to) = (self.now, self.inc(to));
         let peer = self.peers.get_mut(&from).unwrap();
-        let told = peer.groups.tell(now, peer.handle.unwrap(), to, payload);
+        let handle = peer.handle.ok_or(TellError::NoSuchGroup)?;
+        let told = peer.groups.tell(now, handle, to, payload);
         // Performs what follows.
         self.consume(from);
         told
@@ -58,11 +59,11 @@ impl World {
         }));
     }
 
-    fn take_told(&mut self, to: Id, from: Id, messages: u64) {
+    pub(super) fn take_told(&mut self, to: Id, from: Id, messages: u64) {
         let (now, from) = (self.now, self.inc(from));
         let peer = self.peers.get_mut(&to).unwrap();
-        peer.groups
-            .told_consumed(now, peer.handle.unwrap(), from, messages);
+        let Some(handle) = peer.handle else { return };
+        peer.groups.told_consumed(now, handle, from, messages);
         self.consume(to);
     }
 }
@@ -234,10 +235,13 @@ fn records_that_are_for_others_or_of_another_view_or_make_no_sense_change_nothin
     };
     let (me, other) = (world.inc(2), world.inc(3));
     let earlier = GroupViewId { k: id.k - 1, ..id };
+    let mut three = BlockBuilder::default();
+    (0..3).for_each(|_| three.push(b"no number"));
+    let three = three.finish();
     for record in [
         tell(other, id, 1, Block::of(b"astray")),
         tell(me, earlier, 1, Block::of(b"old")),
-        tell(me, id, 0, Block::of(b"no number")),
+        tell(me, id, 0, three),
         tell(me, id, u64::MAX, Block::of(b"no number either")),
         tell(me, id, 1, Block::nulls(9)),
         tell(me, id, 1 << 40, Block::of(b"far ahead")),
@@ -256,6 +260,8 @@ fn records_that_are_for_others_or_of_another_view_or_make_no_sense_change_nothin
         world.tell(2, 1, b"word").unwrap();
         world.inject(from, 2, ack);
     }
+    // Numbers that no message has, nulls, and each of the acknowledgements.
+    assert_eq!(world.peers[&2].groups.nonsense(), 3 + 4);
     world.run(2000);
     assert!(world.told(2, 1).is_empty());
     assert_eq!(world.told_texts(1, 2), ["word"; 4]);

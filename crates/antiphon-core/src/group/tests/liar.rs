@@ -26,6 +26,8 @@ fn a_member_that_lies_stops_no_process() {
                 // Whoever is not a member any more, or has no room, sends nothing.
                 3 => drop(world.send_safe(id, "safe")),
                 4 if step % 5 == 0 => drop(world.send(id, &large)),
+                5 => drop(world.tell(id, 1 + random.below(4) as u8, b"told")),
+                6 => world.take_told(id, 1 + random.below(4) as u8, random.below(3)),
                 _ => drop(world.send(id, "text")),
             }
             world.run_micros(random.below(200_000));
