@@ -5,7 +5,8 @@
 //! it was none any more, they are dropped: what it sent has an outcome that nobody knows. What tells the
 //! application to stop is never held back.
 //!
-//! So much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What was
+//! So much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What
+//! became of direct messages takes no place of its own for each while nothing else comes between. What was
 //! told as delivered while it waited here is unknown if it is dropped: its receiver may have dropped it as
 //! well.
 
@@ -85,7 +86,9 @@ impl Gate {
             | GroupEvent::TellReceipts { .. }
                 if self.closed =>
             {
-                self.held.push_back((handle, event));
+                if !self.extends_held(handle, &event) {
+                    self.held.push_back((handle, event));
+                }
                 return;
             }
             GroupEvent::Resync { .. } | GroupEvent::Refused { .. } | GroupEvent::Left => {
@@ -99,6 +102,37 @@ impl Gate {
             self.held.len()
         );
         events.push_back(Event::Group(handle, event));
+    }
+
+    /// Whether this says of more messages to one member what the last receipt for it says, and was added to
+    /// that: a member without a lease goes on telling, and receivers go on taking.
+    fn extends_held(&mut self, handle: GroupHandle, event: &GroupEvent) -> bool {
+        let GroupEvent::TellReceipts {
+            to,
+            first,
+            count,
+            outcome,
+        } = event
+        else {
+            return false;
+        };
+        for (of, held) in self.held.iter_mut().rev() {
+            let GroupEvent::TellReceipts {
+                to: before,
+                first: from,
+                count: so_far,
+                outcome: same,
+            } = held
+            else {
+                return false;
+            };
+            if (*of, *before) == (handle, *to) {
+                let extends = from.0 + *so_far == first.0 && same == outcome;
+                *so_far += if extends { *count } else { 0 };
+                return extends;
+            }
+        }
+        false
     }
 
     /// This incarnation is over: what was held back is of no group any more.
@@ -220,6 +254,39 @@ mod tests {
         events.clear();
         gate.set(true, &mut events);
         assert_eq!(events, [Event::Group(GroupHandle(2), messages(7))]);
+    }
+
+    #[test]
+    fn receipts_for_direct_messages_to_several_members_take_one_place_each_while_they_wait() {
+        let (mut gate, mut events) = (Gate::default(), VecDeque::new());
+        let receipt = |to, first, count, outcome| GroupEvent::TellReceipts {
+            to: Incarnation(to),
+            first: Ticket(first),
+            count,
+            outcome,
+        };
+        gate.set(false, &mut events);
+        for first in 1..100 {
+            for to in 2..5 {
+                gate.pass(GROUP, receipt(to, first, 1, TellOutcome::Delivered), &mut events);
+            }
+        }
+        let unknown = TellOutcome::Unknown(Parting::Crashed);
+        gate.pass(GROUP, receipt(3, 100, 7, unknown.clone()), &mut events);
+        gate.pass(GROUP, receipt(4, 200, 1, TellOutcome::Delivered), &mut events);
+        gate.pass(GROUP, messages(1), &mut events);
+        gate.pass(GROUP, receipt(2, 100, 1, TellOutcome::Delivered), &mut events);
+        gate.set(true, &mut events);
+        let expected = [
+            receipt(2, 1, 99, TellOutcome::Delivered),
+            receipt(3, 1, 99, TellOutcome::Delivered),
+            receipt(4, 1, 99, TellOutcome::Delivered),
+            receipt(3, 100, 7, unknown),
+            receipt(4, 200, 1, TellOutcome::Delivered),
+            messages(1),
+            receipt(2, 100, 1, TellOutcome::Delivered),
+        ];
+        assert_eq!(events, expected.map(|event| Event::Group(GROUP, event)));
     }
 
     #[test]

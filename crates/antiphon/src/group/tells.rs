@@ -70,7 +70,8 @@ pub struct TellReceipt(oneshot::Receiver<TellOutcome>);
 
 impl TellReceipt {
     /// Waits until it is known what became of the message. `Delivered`: its receiver has it in its stream of
-    /// events, unless it crashes or starts over before it reads it. Otherwise the outcome has the cause.
+    /// events, unless it crashes, leaves or starts over before it reads it. Otherwise the outcome has the
+    /// cause.
     ///
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else. To wait in turns, await

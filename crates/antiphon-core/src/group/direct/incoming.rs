@@ -149,7 +149,9 @@ impl Incoming {
         }
         self.ack_at = None;
         self.untold = 0;
-        let until = self.ahead.keys().next().copied().unwrap_or(0);
+        // Once for each gap: if what fills it is lost again, its sender's patience ends.
+        let missing = self.asked != self.next;
+        let until = self.ahead.keys().next().filter(|_| missing).copied().unwrap_or(0);
         if until > 0 {
             self.asked = self.next;
         }

@@ -30,11 +30,11 @@
 //!
 //! # What the sender learns
 //! Each message has one receipt. `Delivered`: the receiver has taken it, and hands it to its application,
-//! unless the receiver crashes first or starts over. When the receiver is not in the next view, the receipt
-//! has the cause. Then the decision on that view says how far a receiver had come that had reported to the
-//! flush: what is before that is `Delivered`, the rest `NotDelivered`. Of one that has not reported, what it
-//! had acknowledged is `Delivered`, what was never sent `NotDelivered`, the rest `Unknown`. When this
-//! member's own membership ends, it is told the same, with [`Parting::Ended`].
+//! unless the receiver crashes first or starts over, or its application has asked to leave. When the receiver
+//! is not in the next view, the receipt has the cause. Then the decision on that view says how far a receiver
+//! had come that had reported to the flush: what is before that is `Delivered`, the rest `NotDelivered`. Of
+//! one that has not reported, what it had acknowledged is `Delivered`, what was never sent `NotDelivered`,
+//! the rest `Unknown`. When this member's own membership ends, it is told the same, with [`Parting::Ended`].
 //!
 //! # When members die
 //! | member | when | then |

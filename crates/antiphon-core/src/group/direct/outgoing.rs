@@ -30,6 +30,8 @@ pub(super) struct Outgoing {
     refused: Option<usize>,
     /// What is missing at the receiver before this is to be sent again.
     again: u64,
+    /// What was missing from here on was sent again, or is to be; the receiver may ask for it once.
+    answered: u64,
     /// The receiver is to say how far it is.
     asks: bool,
     ask_at: Option<Time>,
@@ -66,6 +68,7 @@ impl Outgoing {
             outstanding: 0,
             refused: None,
             again: 0,
+            answered: 0,
             asks: false,
             ask_at: None,
             attempt: 0,
@@ -176,8 +179,9 @@ impl Outgoing {
             self.attempt = 0;
             self.ask_at = None;
         }
-        if until > self.heard && heard == self.heard {
+        if until > self.heard && heard == self.heard && self.answered != heard {
             self.again = until.min(self.sent);
+            self.answered = heard;
         }
         self.watch(now, profile);
         Some(delivered)
@@ -223,6 +227,7 @@ impl Outgoing {
         }
         self.sent = self.heard;
         self.again = 0;
+        self.answered = 0;
         self.asks = false;
         self.ask_at = None;
         self.attempt = 0;
