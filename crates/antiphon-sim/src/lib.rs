@@ -27,6 +27,8 @@ pub mod planted;
 mod random;
 pub mod run;
 pub mod scale;
+#[cfg(test)]
+mod scenarios;
 pub mod shrink;
 mod sim;
 pub mod timeline;

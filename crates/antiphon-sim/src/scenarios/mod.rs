@@ -1,11 +1,11 @@
 //! Stories about faults, on virtual time, and what holds of all plans. Each story ends with all checkers.
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
+use crate::campaign::{Campaign, Summary};
+use crate::plan::{named, named_on, runs_on};
+use crate::run::run;
+use crate::world::addr_of;
 use antiphon_core::EngineKind;
-use antiphon_sim::campaign::{Campaign, Summary};
-use antiphon_sim::plan::{named, named_on, runs_on};
-use antiphon_sim::run::run;
-use antiphon_sim::world::addr_of;
 
 #[path = "stories.rs"]
 mod coordinator;
@@ -19,7 +19,7 @@ fn one_seed_gives_one_run_byte_for_byte() {
         let (once, again) = (run(&plan, 5), run(&plan, 5));
         assert_eq!(once.digest, again.digest, "{name}");
         assert_eq!(once.trace.lines.len(), again.trace.lines.len(), "{name}");
-        let show = |lines: &[antiphon_sim::trace::Line]| format!("{lines:?}");
+        let show = |lines: &[crate::trace::Line]| format!("{lines:?}");
         assert_eq!(show(&once.trace.lines), show(&again.trace.lines), "{name}");
         assert_ne!(
             once.digest,
@@ -31,7 +31,7 @@ fn one_seed_gives_one_run_byte_for_byte() {
 
 #[test]
 fn every_plan_of_the_library_can_be_drawn_and_keeps_its_steps_in_its_slots() {
-    for name in antiphon_sim::plan::NAMES {
+    for name in crate::plan::NAMES {
         for seed in 0..20 {
             let plan = named(name, seed, None).expect("each name is a plan");
             assert!(
@@ -47,7 +47,7 @@ fn every_plan_of_the_library_can_be_drawn_and_keeps_its_steps_in_its_slots() {
 
 #[test]
 fn a_plan_asked_for_on_an_engine_is_the_one_drawn_but_for_the_engine() {
-    for name in antiphon_sim::plan::NAMES {
+    for name in crate::plan::NAMES {
         for seed in 0..4 {
             let drawn = named(name, seed, None).expect("each name is a plan");
             for engine in EngineKind::ALL {

@@ -1,10 +1,10 @@
 //! Stories about faults, told on each membership engine: this file is two modules, by their names.
 
+use crate::plan::{Action, Liveness, Step, Transport, Who};
+use crate::run::run;
+use crate::trace::Seen;
+use crate::{Plan, Sim};
 use antiphon_core::{EngineKind, Order, Profile, SendError};
-use antiphon_sim::plan::{Action, Liveness, Step, Transport, Who};
-use antiphon_sim::run::run;
-use antiphon_sim::trace::Seen;
-use antiphon_sim::{Plan, Sim};
 
 /// Nodes of this module's engine.
 fn plan(nodes: usize, order: Order) -> Plan {
