@@ -374,4 +374,34 @@ bugs! {
     KeepLocksOfDeparted,
     /// A claim that fits is granted before those that wait (G30).
     OvertakeWaiters,
+    /// A call to all is sent twice, and its servers run it twice (G49).
+    SendCallsTwice,
+    /// A request that was sent and has no answer is said not to have been sent (G49).
+    DenyWhatWasSent,
+    /// A server says that it is busy, and runs the request later (G49).
+    BusyAndRun,
+    /// A reply ends the oldest call that waits for its sender (G49).
+    MixUpReplies,
+    /// A member that joins a group again numbers its calls from the beginning (G49).
+    BeginNumbersAgain,
+    /// A call to all forgets a member that departs (G29).
+    ForgetTheDeparted,
+    /// A call has no deadline at its caller (G49).
+    WaitPastDeadline,
+    /// A view without a member does not end what waits for it (G49).
+    WaitForTheDead,
+    /// The members that may run a cancelled call are not told (G49).
+    CancelInSilence,
+    /// Handlers run on when their caller is gone (G49).
+    RunForTheDead,
+    /// Handlers run on when their time is over (G49).
+    RunPastDeadline,
+    /// A member runs more handlers than it has places (G49).
+    RunBeyondPlaces,
+    /// A handler that is stopped keeps its place (G49).
+    KeepThePlace,
+    /// A request for which there is no room is dropped without an answer (G49).
+    DropInSilence,
+    /// Calls of handlers take the places of calls from outside (G49).
+    NoDepths,
 }

@@ -258,8 +258,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     let mut wanted = Vec::new();
     for slot in world.live_slots() {
         for group in 0..world.plan().groups.len() {
-            // Replicas send by themselves, and would make nothing of this.
-            if world.wants_group(slot, group) && !world.replicates(group) {
+            // Machines send by themselves, and would make nothing of this.
+            if world.wants_group(slot, group) && !world.is_driven(group) {
                 wanted.push((slot, group));
             }
         }
@@ -319,7 +319,10 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         .or_else(|| wait_while(world, 30 * SECONDS, "R22", kept))
         .or_else(|| wait_while(world, 30 * SECONDS, "G44", untellable))
         .or_else(|| wait_while(world, returned, "G32", elsewhere));
-    if let Some(stuck) = stuck.or_else(|| settle_replicas(world)) {
+    let stuck = stuck
+        .or_else(|| settle_replicas(world))
+        .or_else(|| settle_calls(world));
+    if let Some(stuck) = stuck {
         return stuck;
     }
     // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host
@@ -350,6 +353,16 @@ fn settle_replicas(world: &mut World) -> Option<Settling> {
             });
         }
         wait_while(world, WITHIN, "G48", unsettled)
+    })
+}
+
+/// Waits until no call and no handler waits for anything, twice: what is called at rest ends, too.
+fn settle_calls(world: &mut World) -> Option<Settling> {
+    let within = world.plan().calling.as_ref()?.deadline + 10 * SECONDS;
+    let unsettled = World::unsettled_calls;
+    wait_while(world, within, "G49", unsettled).or_else(|| {
+        world.call_at_rest();
+        wait_while(world, within, "G49", unsettled)
     })
 }
 

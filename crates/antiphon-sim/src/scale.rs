@@ -517,6 +517,7 @@ fn plan(scale: &Scale) -> Plan {
         },
         groups: Vec::new(),
         replicated: None,
+        calling: None,
         load: Load {
             every: 0,
             ..Load::default()

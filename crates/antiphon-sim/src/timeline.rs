@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use antiphon_core::{BallotStep, TellOutcome};
 
 use crate::machine::{Step, Stepped};
-use crate::trace::{Deed, Heard, Inside, ProcessId, Seen, Trace};
+use crate::trace::{CallDeed, Deed, Heard, Inside, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
 pub fn timeline(trace: &Trace) -> Vec<String> {
@@ -150,6 +150,8 @@ fn show(what: &Seen) -> String {
             Deed::Reads { op, index, .. } => format!("g{group} {op:?} reads at {index}"),
             other => format!("g{group} {other:?}"),
         },
+        Seen::Call(_, CallDeed::Takes(_)) => String::new(),
+        Seen::Call(group, deed) => format!("g{group} {deed:?}"),
         Seen::Group(group, heard) => match heard {
             Heard::View(view) => {
                 let short = |list: &[antiphon_core::wire::Incarnation]| {

@@ -16,6 +16,8 @@
 //!
 //! `check/app` reads the first kind and some of the second; `check/inside` reads all.
 
+mod calls;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -30,6 +32,8 @@ use bytes::Bytes;
 use crate::agenda::Micros;
 use crate::machine::{Reply, Step, What};
 use crate::plan::Faulty;
+
+pub use calls::CallDeed;
 
 /// A place where a node may run: an address and a name. One process after another may run there.
 pub type Slot = usize;
@@ -81,6 +85,8 @@ pub struct Trace {
     pub unleased: Vec<Slot>,
     /// Whether every component goes on (policy `any`).
     pub any: bool,
+    /// How many handlers of calls a member runs at once, for each depth.
+    pub handlers_at_once: usize,
     /// The frames that were sent to be handed on, in order.
     pub hops: Vec<Hop>,
     /// The frames inside of others, on their way through another node, in order.
@@ -293,6 +299,8 @@ pub enum Seen {
     Group(GroupIndex, Heard),
     /// What a replica over a group did, or its clients.
     Replica(GroupIndex, Deed),
+    /// What was called in a group, and what became of it.
+    Call(GroupIndex, CallDeed),
     /// What no application sees.
     Inside(Inside),
     /// A promise of the core to its driver was broken; the text says which.

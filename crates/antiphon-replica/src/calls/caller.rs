@@ -113,9 +113,10 @@ pub(super) enum Taken {
 }
 
 impl Caller {
-    pub(super) fn new() -> Self {
+    /// Its calls have numbers above this one.
+    pub(super) fn new(begun: u64) -> Self {
         Self {
-            last: 0,
+            last: begun,
             open: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             in_flight: Vec::new(),
@@ -269,6 +270,9 @@ impl Caller {
                 continue;
             };
             touched.push(*number);
+            if planted!(ForgetTheDeparted) && pending.to_all.is_some() {
+                continue;
+            }
             let parting = parting.clone();
             let failure = match asked {
                 Asked::Queued => {
@@ -339,6 +343,16 @@ impl Caller {
         let error = pending.error(Why::NotDelivered, ran);
         self.remove(number);
         Some(ended(number, Err(error)))
+    }
+
+    /// The oldest call that waits for this member.
+    pub(super) fn oldest_for(&self, member: Incarnation) -> Option<u64> {
+        let waits = |open: &Open| match &open.phase {
+            Phase::Pending(pending) => pending.asked.contains_key(&member),
+            Phase::Ended => false,
+        };
+        let mut waiting = self.open.iter().filter(|(_, open)| waits(open));
+        waiting.next().map(|(number, _)| *number)
     }
 
     /// A member's answer.
@@ -522,6 +536,7 @@ impl Pending {
                     ..
                 }
                 | Asked::Parted(parting) => Failure::Departed(parting),
+                Asked::Sent { .. } | Asked::Delivered { .. } if planted!(DenyWhatWasSent) => Failure::NotSent,
                 Asked::Queued if ended => Failure::NotDelivered(Parting::Ended),
                 // What is queued when the rule cannot hold any more is sent yet.
                 Asked::Queued if why != Why::Failed => Failure::NotSent,

@@ -9,7 +9,8 @@ use bytes::Bytes;
 
 use super::{MAX_CALL_BYTES, MAX_VERB_BYTES};
 
-/// The number of a call of this member, from 1. It is never used again, also after a `Resync`.
+/// The number of a call of this member. It is never used again by the same incarnation, also not after a
+/// `Resync`, nor by other [`Calls`](super::Calls) of that group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 

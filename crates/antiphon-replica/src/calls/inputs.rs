@@ -1,5 +1,6 @@
 //! What the group delivers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
@@ -20,8 +21,13 @@ impl Calls {
         let goes = |member: &Incarnation| !view.members.contains(member) || is_new(member);
         let gone: Vec<_> = self.lines.keys().copied().filter(goes).collect();
         self.view.clone_from(&view.members);
+        let mut touched = BTreeSet::new();
         for member in gone {
-            self.depart(member, &parting(view, member));
+            touched.extend(self.depart(member, &parting(view, member)));
+        }
+        // When all of them are known to be gone: each is named with its cause.
+        for number in touched {
+            self.settle(number);
         }
         self.server.forget(|caller| view.members.contains(&caller));
         for member in view.members.iter().filter(|member| **member != self.me) {
@@ -72,6 +78,10 @@ impl Calls {
                 micros,
                 answer,
             }) => {
+                let number = match self.caller.oldest_for(from) {
+                    Some(oldest) if planted!(MixUpReplies) => oldest,
+                    _ => number,
+                };
                 let result = match answer {
                     Answer::Reply(bytes) => Ok(payload.slice_ref(bytes)),
                     Answer::Error(bytes) => Err(Failure::Error(payload.slice_ref(bytes))),
@@ -125,8 +135,8 @@ impl Calls {
         self.me = me;
     }
 
-    /// A view is without this member, or it begins anew.
-    fn depart(&mut self, member: Incarnation, parting: &Parting) {
+    /// A view is without this member, or it begins anew. Gives the calls that waited for it.
+    fn depart(&mut self, member: Incarnation, parting: &Parting) -> Vec<u64> {
         if let Some(line) = self.lines.remove(&member) {
             for word in line.words {
                 if let Word::Request(number) = word {
@@ -134,14 +144,17 @@ impl Calls {
                 }
             }
         }
-        if !planted!(self, WaitForTheDead) {
-            for number in self.caller.parted(member, parting) {
-                self.settle(number);
-            }
-        }
+        let touched = if planted!(self, WaitForTheDead) {
+            Vec::new()
+        } else {
+            self.caller.parted(member, parting)
+        };
         self.peers.gone(member);
         let requests = self.server.gone(member);
-        self.cancel_requests(requests);
+        if !planted!(RunForTheDead) {
+            self.cancel_requests(requests);
+        }
+        touched
     }
 
     fn take_to_all(&mut self, now: Time, sender: Incarnation, payload: &Bytes, request: Request<'_>) {

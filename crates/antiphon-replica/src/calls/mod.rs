@@ -66,13 +66,21 @@
 //! | the primary is lost | any time | calls wait for its return, their deadlines, or the end of the membership |
 //! | this member is removed, or comes back | any time | its calls end, and its handlers are cancelled |
 
-/// Whether this mistake was planted here: never, except in tests.
+/// Whether this mistake was planted here: never, except in the simulator and, those that name the calls, in
+/// tests of this crate.
 macro_rules! planted {
+    ($mistake:ident) => {{
+        #[cfg(feature = "planted")]
+        let planted = antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake);
+        #[cfg(not(feature = "planted"))]
+        let planted = false;
+        planted
+    }};
     ($calls:expr, $mistake:ident) => {{
         #[cfg(test)]
         let planted = $calls.planted == Some($crate::calls::tests::Planted::$mistake);
         #[cfg(not(test))]
-        let planted = false;
+        let planted = planted!($mistake);
         planted
     }};
 }
@@ -134,12 +142,20 @@ pub struct Calls {
 
 impl Calls {
     /// The calls of the member `me`, before its first view.
-    pub fn new(me: Incarnation, config: Config) -> Self {
+    ///
+    /// They are numbered from the present time on, in microseconds: who leaves a group and joins it again may
+    /// still be told the answer to an earlier call, and no later one may have its number.
+    pub fn new(me: Incarnation, now: Time, config: Config) -> Self {
+        let begun = if planted!(BeginNumbersAgain) {
+            0
+        } else {
+            now.as_micros()
+        };
         Self {
             me,
             config,
             view: Vec::new(),
-            caller: Caller::new(),
+            caller: Caller::new(begun),
             server: Server::new(),
             peers: Peers::default(),
             to_all: VecDeque::new(),
@@ -260,8 +276,11 @@ impl Calls {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Time> {
-        let deadlines = self.caller.next_deadline().into_iter();
-        deadlines.chain(self.server.next_deadline()).min()
+        let of_calls = self.caller.next_deadline();
+        let of_calls = of_calls.filter(|_| !planted!(self, WaitPastDeadline));
+        let of_requests = self.server.next_deadline();
+        let of_requests = of_requests.filter(|_| !planted!(RunPastDeadline));
+        of_calls.into_iter().chain(of_requests).min()
     }
 
     /// The next event.
@@ -369,6 +388,7 @@ impl Calls {
     fn take(&mut self, now: Time, id: RequestId, request: Incoming) {
         if let Err(not) = self.server.take(now, &self.config, id, request) {
             let failure = match not {
+                Not::Busy if planted!(DropInSilence) => return,
                 Not::Busy => Failure::Busy,
                 Not::NoSuchVerb => Failure::NoSuchVerb,
                 Not::TooDeep => Failure::TooDeep,
@@ -422,7 +442,9 @@ impl Calls {
             }
         }
         for id in self.server.expired(now) {
-            self.cancel_requests(vec![id]);
+            if !planted!(RunPastDeadline) {
+                self.cancel_requests(vec![id]);
+            }
         }
     }
 

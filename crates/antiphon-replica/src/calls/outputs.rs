@@ -111,9 +111,11 @@ impl Calls {
                     call: CallId(number),
                     payload: request.into(),
                 };
+                let again = planted!(SendCallsTwice).then(|| output.clone());
                 if !port(output) {
                     return;
                 }
+                again.map(&mut *port);
                 self.caller.sent(now, number, None);
             }
             self.to_all.pop_front();

@@ -189,13 +189,16 @@ impl Server {
         assert!(before.is_none(), "a request is open once: {id:?}");
         self.deadlines.insert((deadline, id));
         self.callers.entry(id.from).or_default().open += 1;
+        if !begins && planted!(BusyAndRun) {
+            return Err(Not::Busy);
+        }
         Ok(())
     }
 
     /// Handlers that have a place begin.
     pub(super) fn begin(&mut self, config: &Config, mut event: impl FnMut(Event)) {
         for level in &mut self.levels {
-            while level.running < config.max_running
+            while (level.running < config.max_running || planted!(RunBeyondPlaces))
                 && let Some(id) = level.queue.pop_front()
             {
                 let Some(open) = self.open.get_mut(&id) else {
@@ -225,7 +228,14 @@ impl Server {
 
     /// The answer is not wanted any more. Whether a handler runs that is to be stopped.
     pub(super) fn cancel(&mut self, id: RequestId) -> bool {
-        self.remove(id).is_some_and(|open| open.waiting.is_none())
+        let Some(open) = self.remove(id) else {
+            return false;
+        };
+        let runs = open.waiting.is_none();
+        if runs && planted!(KeepThePlace) {
+            self.levels[usize::from(open.depth)].running += 1;
+        }
+        runs
     }
 
     /// A request to all was cancelled and is not here.

@@ -3,6 +3,7 @@
 
 mod anyhow;
 mod bulk;
+mod calls;
 mod crashes;
 mod cuts;
 mod direct;
@@ -124,6 +125,9 @@ pub const NAMES: &[&str] = &[
     "r19-nobody-has-the-state",
     "g30-holder-is-removed",
     "g45-writers-are-cut-off",
+    "g49-servers-die",
+    "g49-apart-and-together",
+    "g29-all-while-members-change",
     "slow-consumer",
     "cut-a-tenth-crashes",
     "cut-flip-flop",
@@ -145,8 +149,7 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     named_on(name, seed, nodes, None)
 }
 
-/// The same on this membership engine, whichever the seed draws, and nothing else differs. `None` too if it
-/// has no such plan.
+/// The same on this membership engine, whichever the seed draws. `None` too if it has no such plan.
 pub fn named_on(name: &str, seed: u64, nodes: Option<usize>, engine: Option<EngineKind>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
     if engine.is_some_and(|engine| !runs_on(name, engine)) {
@@ -184,6 +187,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         bulk::draw_objects(&mut plan, seed);
         direct::draw_tells(&mut plan, seed);
         replicas::draw_replicas(&mut plan, seed);
+        calls::draw_calls(&mut plan, seed);
         if name != "default-chains" {
             witnesses::draw_witnesses(&mut plan, seed);
         }
@@ -417,6 +421,9 @@ impl Story<'_> {
             "r19-nobody-has-the-state" => self.nobody_has_the_state(),
             "g30-holder-is-removed" => self.holder_is_removed(),
             "g45-writers-are-cut-off" => self.writers_are_cut_off(),
+            "g49-servers-die" => self.servers_die(),
+            "g49-apart-and-together" => self.apart_and_together(),
+            "g29-all-while-members-change" => self.all_while_members_change(),
             "slow-consumer" => self.slow_consumer(),
             "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),

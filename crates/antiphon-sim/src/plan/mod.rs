@@ -79,6 +79,8 @@ pub struct Plan {
     pub groups: Vec<GroupPlan>,
     /// The group whose members are replicas of a machine, if there is one. Nothing else is sent to it.
     pub replicated: Option<Replicated>,
+    /// The group whose members call each other, if there is one. Nothing else is sent to it.
+    pub calling: Option<Calling>,
     /// What the applications do.
     pub load: Load,
     /// What happens, by time.
@@ -123,6 +125,7 @@ impl Default for Plan {
             network: Network::default(),
             groups: Vec::new(),
             replicated: None,
+            calling: None,
             load: Load {
                 every: 0,
                 ..Load::default()
@@ -340,6 +343,37 @@ pub struct Replicated {
     pub digest_every: u64,
     /// [`antiphon_replica::Config::found_anew`].
     pub found_anew: bool,
+}
+
+/// A group whose members call each other, and what they ask.
+#[derive(Debug, Clone)]
+pub struct Calling {
+    /// Which; of any order.
+    pub group: usize,
+    /// The time between two calls of a member.
+    pub every: Micros,
+    /// How many verbs there are; most members serve most of them.
+    pub verbs: u64,
+    /// Bytes of a request or a reply, at most.
+    pub bytes: usize,
+    /// The time that a call may take, at most.
+    pub deadline: Micros,
+    /// The time that a handler takes, at most.
+    pub takes: Micros,
+    /// In a hundred: handlers that answer with an error.
+    pub error_percent: u32,
+    /// In a hundred: handlers that never answer.
+    pub silent_percent: u32,
+    /// In a hundred: handlers that call others before they answer.
+    pub nested_percent: u32,
+    /// In a hundred: calls that their caller cancels.
+    pub cancel_percent: u32,
+    /// [`antiphon_replica::calls::Config::max_running`].
+    pub max_running: usize,
+    /// [`antiphon_replica::calls::Config::max_queued`].
+    pub max_queued: usize,
+    /// How far an application may be behind with what its group tells it, while it calls and answers.
+    pub lag: Micros,
 }
 
 /// What the applications do.

@@ -8,9 +8,8 @@
 //!                        ▼        ▼
 //!                     paths ──► datagram | stream      lifeline
 //! ```
-//! - `process`: what a driver, an application and a replica do around a `Node`: clocks that drift, inboxes
-//!   that fill
-//!   while the process is stopped, a crash between any two outputs.
+//! - `process`: what a driver, an application, a replica and calls do around a `Node`: clocks that drift,
+//!   inboxes that fill while the process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
 //! - `locator`: those who tell newcomers where nodes are.
 //! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
@@ -85,7 +84,7 @@ pub struct World {
     flood: usize,
     /// Names for the states of replicas.
     states: Arc<AtomicU64>,
-    /// The last number given to a request, or to what a replica sends.
+    /// The last number given to a request or a call, or to what a machine sends.
     numbers: u64,
 }
 
@@ -161,6 +160,7 @@ enum Happening {
     Tick(ProcessId),
     Wake(ProcessId),
     Ask(ProcessId),
+    Call(ProcessId),
     Resume(ProcessId, u32),
     Unslow(ProcessId, u32),
     Unstall(ProcessId),
@@ -246,6 +246,7 @@ impl World {
         trace.leaves_within = plan.leaves_within;
         trace.leave_patience = plan.profile.leave_within.as_micros() as Micros;
         trace.any = plan.policy == Policy::Any;
+        trace.handlers_at_once = plan.calling.as_ref().map_or(0, |it| it.max_running);
         trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         if plan.network.is_rough() {
@@ -470,6 +471,7 @@ impl World {
             Happening::Tick(process) => self.tick(process),
             Happening::Wake(process) => self.wake(process),
             Happening::Ask(process) => self.ask(process),
+            Happening::Call(process) => self.call(process),
             Happening::Resume(process, pause) => self.resume(process, pause),
             Happening::Unslow(process, pause) => self.unslow(process, pause),
             Happening::Unstall(process) => self.unstall(process),

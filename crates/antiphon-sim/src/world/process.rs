@@ -6,8 +6,10 @@
 //! never does.
 
 mod application;
+mod calling;
 mod chatter;
 mod clock;
+mod driven;
 mod inside;
 mod passing;
 mod replicating;
@@ -28,9 +30,11 @@ use antiphon_core::{
 use bytes::Bytes;
 
 pub(super) use self::application::Usage;
+use self::calling::Calling;
 use self::chatter::Chatter;
 use self::clock::Clock;
-use self::replicating::{Given, Replicating};
+use self::driven::Given;
+use self::replicating::Replicating;
 use self::sending::Follows;
 use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
@@ -71,6 +75,8 @@ pub(super) struct Process {
     leased: bool,
     /// The replica on top of it, while it is in the group for it.
     pub(super) replica: Option<Replicating>,
+    /// The calls on top of it, while it is in the group for them.
+    pub(super) calling: Option<Calling>,
 }
 
 /// How inputs get in.
@@ -226,6 +232,7 @@ impl World {
             chatter: Chatter::default(),
             leased: true,
             replica: None,
+            calling: None,
         });
         self.drive(id);
         if !foreign {
@@ -243,6 +250,10 @@ impl World {
             if let Some(replicated) = &self.plan.replicated {
                 let first = self.now + self.random.below(replicated.every) + 1;
                 self.agenda.add(first, Happening::Ask(id));
+            }
+            if let Some(calling) = &self.plan.calling {
+                let first = self.now + self.random.below(calling.every) + 1;
+                self.agenda.add(first, Happening::Call(id));
             }
         }
         Some(id)
@@ -433,7 +444,7 @@ impl World {
                 return;
             }
             self.note_memory(id);
-            let consumed = self.consume(id) | self.replicate(id);
+            let consumed = self.consume(id) | self.replicate(id) | self.converse(id);
             self.rejoin_groups(id);
             if !heard && !consumed {
                 break;
@@ -538,7 +549,7 @@ impl World {
                 self.note(id, Seen::Incarnation(incarnation));
                 // Not every group says that it starts over: only those that had a view.
                 let cause = "the node has a new incarnation".to_owned();
-                return self.give_all(id, Given::Void(incarnation, cause));
+                return self.give_all(id, || Given::Void(incarnation, cause.clone()));
             }
             Event::Forming { missing, .. } => Seen::Forming(missing),
             Event::Alone { .. } if self.processes[id].foreign || self.plan.seeds == 1 => return,
@@ -565,7 +576,7 @@ impl World {
             Event::Starved { missed, .. } => Seen::Starved(missed.as_micros() as Micros),
             Event::Lease { held } => {
                 self.processes[id].leased = held;
-                self.give_all(id, Given::Lease(held));
+                self.give_all(id, || Given::Lease(held));
                 Seen::Lease(held)
             }
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },

@@ -150,11 +150,12 @@ impl Shared {
     pub(super) fn new(sender: GroupSender, config: Config) -> Self {
         let host = sender.host();
         let me = sender.incarnation();
+        let now = Time::from_micros(host.micros());
         Self {
             sender,
             host,
             inside: Mutex::new(Inside {
-                machine: Machine::new(me, config),
+                machine: Machine::new(me, now, config),
                 me,
                 epoch: 0,
                 members: Vec::new(),

@@ -1,11 +1,13 @@
 //! Bytes from peers: whatever comes is counted, and does no harm.
 
+use std::time::Duration;
+
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
 
 use super::super::format::{Answer, Request, ToAll, Told, encode};
-use super::super::{Calls, Config, Event, MAX_CALL_BYTES, MAX_VERB_BYTES};
+use super::super::{Call, CallId, Calls, Config, Event, MAX_CALL_BYTES, MAX_VERB_BYTES, Rule, Target};
 use crate::replica::tests::group::{Chance, view_of};
 
 const NOW: Time = Time::from_micros(5);
@@ -15,7 +17,11 @@ fn member(n: u128) -> Incarnation {
 }
 
 fn calls() -> Calls {
-    let mut calls = Calls::new(member(1), Config::default());
+    calls_since(Time::ZERO)
+}
+
+fn calls_since(begun: Time) -> Calls {
+    let mut calls = Calls::new(member(1), begun, Config::default());
     calls.serve("work").expect("room for a verb");
     let members = [member(1), member(2)];
     calls.handle_view(NOW, &view_of(1, &members, &members));
@@ -62,6 +68,38 @@ fn messages_without_sense_are_counted_and_named() {
         assert!(matches!(calls.poll_event(), Some(Event::Malformed { .. })), "{n}");
         assert_eq!(calls.malformed(), n as u64 + 1);
     }
+}
+
+/// Its server did not know yet that it had left and was back.
+#[test]
+fn an_answer_to_a_call_before_a_member_left_is_for_no_call_after_it_joined_again() {
+    let ask = |calls: &mut Calls| {
+        let call = Call {
+            target: Target::Member(member(2)),
+            verb: "work".to_owned(),
+            payload: Bytes::new(),
+            rule: Rule::First,
+            deadline: Duration::from_secs(1),
+            within: None,
+        };
+        calls.call(NOW, call).expect("the call is taken")
+    };
+    let before = ask(&mut calls());
+    let mut calls = calls_since(NOW);
+    let after = ask(&mut calls);
+    calls.outputs(NOW, |_| true);
+    let mut reply = |to: CallId| {
+        let reply = Told::Reply {
+            number: to.0,
+            load: 0,
+            micros: 0,
+            answer: Answer::Reply(b"reply"),
+        };
+        calls.handle_told(NOW, member(2), &encode(&reply).into());
+        calls.poll_event()
+    };
+    assert_eq!(reply(before), None);
+    assert!(matches!(reply(after), Some(Event::Ended { call, result: Ok(_) }) if call == after));
 }
 
 #[test]

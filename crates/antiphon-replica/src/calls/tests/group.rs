@@ -126,7 +126,7 @@ impl Group {
     /// A node that wants to be a member.
     pub(super) fn start(&mut self, verbs: &[&str]) -> usize {
         let me = self.incarnation();
-        let mut calls = Calls::new(me, self.config.clone());
+        let mut calls = Calls::new(me, Time::ZERO, self.config.clone());
         calls.planted = self.planted;
         for verb in verbs {
             calls.serve(verb).expect("room for verbs");
@@ -260,7 +260,7 @@ impl Group {
             handlers.is_empty(),
             "the membership is over, and these run: {handlers:?}"
         );
-        let spare = Calls::new(me, self.config.clone());
+        let spare = Calls::new(me, Time::ZERO, self.config.clone());
         let calls = std::mem::replace(&mut self.nodes[node].calls, spare);
         let ahead = self.nodes[node].ahead;
         self.nodes[node].life = Life::Dead;

@@ -15,8 +15,10 @@
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |
 //! | `receipts` | R17, and G8 for tickets |
 //! | `replicas` | replicas and their clients: G28, G30, G45 to G48 |
+//! | `calls` | calls and handlers: G29, G49 |
 //! | `slow` | members that do not read |
 
+mod calls;
 mod groups;
 mod lifecycle;
 mod membership;
@@ -43,5 +45,6 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     groups::check(history, report);
     receipts::check(history, report);
     replicas::check(history, report);
+    calls::check(history, report);
     slow::check(history, report);
 }

@@ -96,6 +96,7 @@ impl World {
                     },
                 );
                 self.begin_replica(id, group);
+                self.begin_calls(id, group);
             }
             // It still serves others what they need of its last membership: later.
             Err(_) if process.uses.contains_key(&group) => {
@@ -125,7 +126,7 @@ impl World {
         let groups: Vec<GroupIndex> = process
             .uses
             .iter()
-            .filter(|(group, usage)| able(usage) && !self.replicates(**group))
+            .filter(|(group, usage)| able(usage) && !self.is_driven(**group))
             .map(|(group, _)| *group)
             .collect();
         if groups.is_empty() {
@@ -244,6 +245,13 @@ impl World {
             GroupEvent::Writable => self.give(id, group, Given::Resumed),
             GroupEvent::Resync { cause } => self.give(id, group, Given::Void(me, cause.clone())),
             GroupEvent::Left if self.replicates(group) => self.processes[id].replica = None,
+            GroupEvent::Left if self.has_calls(group) => self.finish_calls(id, group),
+            GroupEvent::TellReceipts {
+                to,
+                first,
+                count,
+                outcome,
+            } if self.has_calls(group) => self.give_receipts(id, *to, *first, *count, outcome),
             _ => {}
         }
         let Some(usage) = self.processes[id].uses.get_mut(&group) else {

@@ -1,23 +1,22 @@
 //! An application that is a replica: the shipping `Replica` between the node and clients.
 //!
 //! ```text
-//!  node ── events of the group ──► given ──► Replica ──► what it says ──► clients (see `clients`)
+//!  node ── events of the group ──► unread ──► Replica ──► what it says ──► clients (see `clients`)
 //!   ▲                              waits while the           │
 //!   └── outbox ◄── send ───────────  application is          ├─► timer, on the process's clock
 //!   └── tell   ◄─────────────────────  stalled               └─► leaves: joins again a while later
 //! ```
-//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers
-//! of the group below want it.
 
 mod clients;
 
+use antiphon_core::MAX_PAYLOAD_BYTES;
 use antiphon_core::wire::Level;
-use antiphon_core::{MAX_PAYLOAD_BYTES, TellError};
 use antiphon_replica::{
     Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Replica, Standing,
 };
 
 use self::clients::Clients;
+use super::driven::{BETWEEN_WAKES, Unread, bare};
 use super::*;
 use crate::agenda::{MILLIS, SECONDS};
 use crate::machine::Store;
@@ -25,33 +24,17 @@ use crate::trace::Deed;
 
 /// The last member with the state waits so long for a joiner.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
-/// Two calls of a replica's timer are at least so long apart: what is due at once is due after this.
-const BETWEEN_WAKES: Micros = 50;
 
 /// A replica, and what is around it.
 pub(in crate::world) struct Replicating {
-    replica: Replica<Store>,
+    pub(super) replica: Replica<Store>,
     me: Incarnation,
-    /// What the group told the application, which has not taken it yet.
-    given: VecDeque<Given>,
+    pub(super) unread: Unread,
     standing: Standing,
     /// The application asked to leave.
     pub(in crate::world) leaves: bool,
-    wakes_at: Micros,
+    pub(super) wakes_at: Micros,
     clients: Clients,
-}
-
-/// What the node tells a replica.
-#[derive(Debug)]
-pub(super) enum Given {
-    View(Arc<GroupView>),
-    Message(Incarnation, Bytes),
-    Told(Incarnation, Bytes),
-    Suspended,
-    Resumed,
-    Lease(bool),
-    /// The state is void, and this is who it is from here on.
-    Void(Incarnation, String),
 }
 
 impl World {
@@ -84,28 +67,12 @@ impl World {
         process.replica = Some(Replicating {
             replica,
             me,
-            given: VecDeque::new(),
+            unread: Unread::default(),
             standing: Standing::Outside,
             leaves: false,
             wakes_at: Micros::MAX,
             clients: Clients::default(),
         });
-    }
-
-    /// The node tells the replica of this group something: it waits until the application takes it.
-    pub(super) fn give(&mut self, id: ProcessId, group: GroupIndex, given: Given) {
-        if self.replicates(group)
-            && let Some(it) = &mut self.processes[id].replica
-        {
-            it.given.push_back(given);
-        }
-    }
-
-    /// The same, to the replica of whatever group.
-    pub(super) fn give_all(&mut self, id: ProcessId, given: Given) {
-        if let Some(group) = self.plan.replicated.as_ref().map(|it| it.group) {
-            self.give(id, group, given);
-        }
     }
 
     /// The replica takes what it was given, and what it wants done is done. Whether there was anything.
@@ -124,7 +91,7 @@ impl World {
         let mut any = false;
         let leased = process.leased;
         it.replica.set_time_of_day(UNIX_TIME_S * 1_000 + self.now / 1_000);
-        while let Some(given) = it.next_given(leased) {
+        while let Some(given) = it.unread.next(leased) {
             any = true;
             let was = it.me;
             it.take(now, given);
@@ -142,15 +109,17 @@ impl World {
             let what = format!("it holds {held} bytes, the limit is {limit}");
             self.note(id, Seen::Replica(group, Deed::Wrong(what)));
         }
+        let safe = self.plan.replicated.as_ref().is_some_and(|it| it.safe);
+        let level = if safe { Level::Safe } else { Level::Agreed };
         let (mut sent, mut reason) = (false, None);
         it.replica.outputs(now, |wanted| match wanted {
             Wanted::Send(payload) => {
-                let taken = self.send_for_replica(id, group, &payload);
+                let taken = self.send_driven(id, group, level, &payload).is_some();
                 sent |= taken;
                 taken
             }
             Wanted::Tell { to, payload } => {
-                let taken = self.tell_for_replica(id, group, to, &payload);
+                let taken = self.tell_driven(id, group, to, &payload).is_some();
                 any |= taken;
                 taken
             }
@@ -178,33 +147,10 @@ impl World {
                 let back = self.now + 100 * MILLIS + self.random.below(2 * SECONDS);
                 self.agenda.add(back, Happening::Rejoin(id, group));
             }
-        } else if sent && self.random.percent(20) {
-            let later = self.now + 1 + self.random.below(2 * MILLIS);
-            self.agenda.add(later, Happening::Input(id, Input::Sends(group)));
         } else if sent {
-            self.hand_over(id, group);
+            self.hand_over_driven(id, group);
         }
         any || sent
-    }
-
-    /// The replica's timer.
-    pub(in crate::world) fn wake(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id];
-        let now = process.clock.local(self.now);
-        let Some(it) = process
-            .replica
-            .as_mut()
-            .filter(|it| it.wakes_at == self.now && process.ended.is_none())
-        else {
-            return;
-        };
-        it.wakes_at = Micros::MAX;
-        // What waits is looked at again when the process runs.
-        if process.gate == Gate::Paused || process.stalled {
-            return;
-        }
-        it.replica.handle_timeout(now);
-        self.drive(id);
     }
 
     /// The application leaves, when the state is safe with others.
@@ -221,46 +167,6 @@ impl World {
         self.note(id, Seen::Replica(group, Deed::WantsToLeave));
         self.drive(id);
         true
-    }
-
-    fn send_for_replica(&mut self, id: ProcessId, group: GroupIndex, payload: &[u8]) -> bool {
-        let usage = self.processes[id].uses.get(&group);
-        if usage.is_none_or(|usage| usage.full || usage.left) {
-            return false;
-        }
-        let safe = self.plan.replicated.as_ref().is_some_and(|it| it.safe);
-        let level = if safe { Level::Safe } else { Level::Agreed };
-        let payload = self.numbered(payload);
-        self.offer(id, group, level, None, payload).is_ok()
-    }
-
-    fn tell_for_replica(
-        &mut self,
-        id: ProcessId,
-        group: GroupIndex,
-        to: Incarnation,
-        payload: &[u8],
-    ) -> bool {
-        let payload = self.numbered(payload);
-        let usage = self.processes[id].uses.get(&group);
-        if usage.is_none_or(|usage| usage.untellable.contains(&to)) {
-            return false;
-        }
-        match self.tell_member(id, group, to, &payload) {
-            Ok(()) => true,
-            Err(TellError::TooLarge { limit }) => {
-                let what = format!("a replica tells {} bytes, the limit is {limit}", payload.len());
-                self.note(id, Seen::Contract(what));
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// These bytes, and a number that no other message has.
-    fn numbered(&mut self, payload: &[u8]) -> Bytes {
-        self.numbers += 1;
-        [payload, &self.numbers.to_le_bytes()].concat().into()
     }
 
     /// What the replica says.
@@ -348,7 +254,7 @@ impl World {
             return Some(format!("replicas do not come to serve: {standings:?}"));
         }
         let mut busy = replicas.iter().filter(|(_, it)| {
-            it.clients.waiting() > 0 || it.replica.held_bytes() > 0 || !it.given.is_empty()
+            it.clients.waiting() > 0 || it.replica.held_bytes() > 0 || !it.unread.is_empty()
         });
         let (slot, it) = busy.next()?;
         Some(format!(
@@ -360,28 +266,11 @@ impl World {
 }
 
 impl Replicating {
-    /// What the application takes next. Without the lease it gets nothing that only a member may have, as
-    /// with the library's handles: what waits is dropped when the node turns out to be removed.
-    fn next_given(&mut self, leased: bool) -> Option<Given> {
-        if leased {
-            return self.given.pop_front();
-        }
-        let for_members =
-            |given: &Given| matches!(given, Given::View(_) | Given::Message(..) | Given::Told(..));
-        let next = self.given.iter().position(|given| !for_members(given))?;
-        if let Given::Void(..) = self.given[next] {
-            self.given.drain(..next);
-            return self.given.pop_front();
-        }
-        self.given.remove(next)
-    }
-
     fn take(&mut self, now: antiphon_core::Time, given: Given) {
-        let bare = |bytes: Bytes| bytes.slice(..bytes.len().saturating_sub(8));
         match given {
             Given::View(view) => self.replica.handle_view(now, &view),
-            Given::Message(sender, bytes) => self.replica.handle_message(now, sender, &bare(bytes)),
-            Given::Told(from, bytes) => self.replica.handle_told(now, from, &bare(bytes)),
+            Given::Message(sender, bytes) => self.replica.handle_message(now, sender, &bare(&bytes)),
+            Given::Told(from, bytes) => self.replica.handle_told(now, from, &bare(&bytes)),
             Given::Suspended => self.replica.handle_suspended(),
             Given::Resumed => self.replica.handle_resumed(),
             Given::Lease(held) => self.replica.lease(held),

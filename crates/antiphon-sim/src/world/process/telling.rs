@@ -38,7 +38,7 @@ impl World {
             let bytes = 8 + self.random.index(self.plan.load.tell_bytes.max(1));
             let payload = self.payload(bytes);
             match self.tell_member(id, group, to, &payload) {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(TellError::TooLarge { limit }) => {
                     let what = format!("{} bytes were refused, the limit is {limit}", payload.len());
                     return self.note(id, Seen::Contract(what));
@@ -48,14 +48,14 @@ impl World {
         }
     }
 
-    /// The application tells a member this, if the node takes it.
+    /// The application tells a member this, if the node takes it. Gives the ticket.
     pub(super) fn tell_member(
         &mut self,
         id: ProcessId,
         group: GroupIndex,
         to: Incarnation,
         payload: &Bytes,
-    ) -> Result<(), TellError> {
+    ) -> Result<u64, TellError> {
         let process = &mut self.processes[id];
         let now = process.clock.local(self.now);
         let usage = process.uses.get_mut(&group).ok_or(TellError::NoSuchGroup)?;
@@ -77,7 +77,7 @@ impl World {
             }
             Err(_) => self.count("tell_refused"),
         }
-        told.map(drop)
+        told.map(|ticket| ticket.0)
     }
 
     /// A node that waits to tell another one more.
