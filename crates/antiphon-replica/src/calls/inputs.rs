@@ -22,12 +22,18 @@ impl Calls {
         let gone: Vec<_> = self.lines.keys().copied().filter(goes).collect();
         self.view.clone_from(&view.members);
         let mut touched = BTreeSet::new();
-        for member in gone {
-            touched.extend(self.depart(member, &parting(view, member)));
+        for member in &gone {
+            touched.extend(self.depart(*member, &parting(view, *member)));
         }
-        // When all of them are known to be gone: each is named with its cause.
+        // No call ends before all of them are known to be gone: it names each with its cause.
         for number in touched {
             self.settle(number);
+        }
+        for member in gone {
+            let requests = self.server.gone(member);
+            if !planted!(RunForTheDead) {
+                self.cancel_requests(requests);
+            }
         }
         self.server.forget(|caller| view.members.contains(&caller));
         for member in view.members.iter().filter(|member| **member != self.me) {
@@ -144,17 +150,11 @@ impl Calls {
                 }
             }
         }
-        let touched = if planted!(self, WaitForTheDead) {
-            Vec::new()
-        } else {
-            self.caller.parted(member, parting)
-        };
         self.peers.gone(member);
-        let requests = self.server.gone(member);
-        if !planted!(RunForTheDead) {
-            self.cancel_requests(requests);
+        if planted!(self, WaitForTheDead) {
+            return Vec::new();
         }
-        touched
+        self.caller.parted(member, parting)
     }
 
     fn take_to_all(&mut self, now: Time, sender: Incarnation, payload: &Bytes, request: Request<'_>) {

@@ -108,17 +108,23 @@ fn a_call_to_all_does_not_wait_for_members_that_are_gone() {
 }
 
 #[test]
-fn a_majority_is_lost_with_the_members_that_were_asked() {
-    let mut group = group(3);
+fn a_majority_is_lost_with_the_members_that_were_asked_and_each_is_named() {
+    let mut group = group(4);
     let call = group.ask(0, Target::All, "work", Rule::Majority);
     group.settle();
     group.finish(0);
-    group.crash(1);
-    group.crash(2);
+    for node in 1..4 {
+        group.crash(node);
+    }
     group.next_view(false);
     group.settle();
     let error = group.result(0, call).expect("it has ended").clone();
-    assert_eq!(error.expect_err("one of three").why, Why::Failed);
+    assert_eq!(error.expect_err("one of four").why, Why::Failed);
+    let crashed = Failure::Departed(Parting::Crashed);
+    assert_eq!(
+        failures(&group, 0, call),
+        [crashed.clone(), crashed.clone(), crashed]
+    );
 }
 
 #[test]

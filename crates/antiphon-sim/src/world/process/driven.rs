@@ -115,7 +115,9 @@ impl World {
         payload: &[u8],
     ) -> Option<u64> {
         let usage = self.processes[id].uses.get(&group);
-        if usage.is_none_or(|usage| usage.full || usage.left) {
+        // What made the outbox full may have been refused with the loss of the primary.
+        let full = |usage: &Usage| usage.full && !usage.outbox.is_empty();
+        if usage.is_none_or(|usage| full(usage) || usage.left) {
             return None;
         }
         let (number, payload) = self.numbered(payload);

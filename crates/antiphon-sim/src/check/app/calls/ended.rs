@@ -68,6 +68,10 @@ impl Reading {
         if let Some((why, _)) = told.error {
             self.check_why(at, op, call, why, report);
         }
+        let departed = told
+            .failures
+            .iter()
+            .filter(|(_, failure)| parting(failure).is_some());
         let never = told
             .failures
             .iter()
@@ -76,6 +80,7 @@ impl Reading {
             line,
             at,
             why: told.error.map(|(why, _)| why),
+            departed: departed.map(|(member, _)| *member).collect(),
             never: never.map(|(member, _)| *member).collect(),
             never_anywhere: told.error.is_some_and(|(_, ran)| ran == Ran::No),
         };
@@ -169,7 +174,8 @@ impl Reading {
             let without = views.find(|(_, view)| gone(view, *asked)).map(|(_, view)| view);
             let right = match (parting(failure), without) {
                 (Some(Parting::Ended), _) => matches!(told.error, Some((Why::MembershipEnded, _))),
-                (Some(cause), Some(view)) => is_cause(view, *asked, cause),
+                // It may have come back and gone again, as its receipt tells and no view that was taken yet.
+                (Some(cause), Some(_)) => member.heard.iter().any(|view| is_cause(view, *asked, cause)),
                 // The receipt may come before the view.
                 (Some(_), None) => told.error.is_some(),
                 (None, Some(_)) => !matches!(failure, Failure::NoAnswer | Failure::NotSent),

@@ -62,6 +62,8 @@ struct End {
     at: Micros,
     /// If not well: why.
     why: Option<Why>,
+    /// These members were gone.
+    departed: BTreeSet<Incarnation>,
     /// No handler runs for it at these members, or at none.
     never: BTreeSet<Incarnation>,
     never_anywhere: bool,
@@ -90,8 +92,9 @@ struct Member {
     incarnation: Option<Incarnation>,
     /// When it became that.
     since: Micros,
-    /// The views that its application took in this membership.
+    /// The views that its application took in this membership, and those that there were.
     views: Vec<(LineNumber, Arc<GroupView>)>,
+    heard: Vec<Arc<GroupView>>,
     serves: BTreeSet<String>,
     leaves: bool,
     /// When it did not do what was due: stopped, not reading, or leaving the group; and when it was slow.
@@ -164,11 +167,12 @@ impl Member {
 }
 
 impl Call {
-    /// When the members that run it know that nobody waits for the answer, if it was told what comes later
-    /// as well.
-    fn told_off(&self) -> Option<LineNumber> {
+    /// When a member that runs it is told that nobody waits for the answer: what it is told later, it knows
+    /// after that.
+    fn told_off(&self, server: Incarnation) -> Option<LineNumber> {
         let end = self.ended.as_ref()?;
-        if !matches!(end.why, Some(Why::Deadline | Why::Cancelled)) {
+        let ended = matches!(end.why, Some(Why::Deadline | Why::Cancelled));
+        if !ended || end.departed.contains(&server) {
             return None;
         }
         match self.target {
@@ -205,13 +209,16 @@ impl Reading {
                         member.ended = Some(at);
                         self.open_runs.remove(&process);
                     }
-                    Seen::Reads(false) => member.deaf = Some(at),
+                    Seen::Reads(false) => {
+                        member.deaf.get_or_insert(at);
+                    }
                     Seen::Reads(true) => {
                         let since = member.deaf.take();
                         member.asleep.extend(since.map(|since| (since, at)));
                     }
                     Seen::AskedToJoin { group, .. } if *group == self.group => {
                         member.serves.clear();
+                        member.heard.clear();
                         member.leaves = false;
                     }
                     Seen::AskedToLeaveGroup(group) if *group == self.group => {
@@ -219,6 +226,9 @@ impl Reading {
                         member.left = Some(at);
                     }
                     Seen::AskedToLeave => member.leaves = true,
+                    Seen::Group(group, Heard::View(view)) if *group == self.group => {
+                        member.heard.push(view.clone());
+                    }
                     Seen::Group(group, Heard::Left) if *group == self.group => {
                         let since = member.left.take();
                         member.asleep.extend(since.map(|since| (since, at)));
@@ -430,7 +440,8 @@ impl Reading {
             .filter(|_| direct)
         {
             let earlier = &self.runs[*open];
-            let told_off = self.calls.get(&earlier.op).and_then(Call::told_off);
+            let call_before = self.calls.get(&earlier.op);
+            let told_off = call_before.and_then(|call| call.told_off(server));
             let stale = earlier.caller == run.caller && told_off.is_some_and(|end| end < call.line);
             report.check("G49", at, !stale, || {
                 format!(
