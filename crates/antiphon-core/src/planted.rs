@@ -387,15 +387,15 @@ bugs! {
     /// A call to all forgets a member that departs (G29).
     ForgetTheDeparted,
     /// A call has no deadline at its caller (G49).
-    WaitPastDeadline,
+    WaitPastItsTime,
     /// A view without a member does not end what waits for it (G49).
-    WaitForTheDead,
+    WaitForTheDeparted,
     /// The members that may run a cancelled call are not told (G49).
     CancelInSilence,
     /// Handlers run on when their caller is gone (G49).
-    RunForTheDead,
+    RunForTheDeparted,
     /// Handlers run on when their time is over (G49).
-    RunPastDeadline,
+    RunPastItsTime,
     /// A member runs more handlers than it has places (G49).
     RunBeyondPlaces,
     /// A handler that is stopped keeps its place (G49).

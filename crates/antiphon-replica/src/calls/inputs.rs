@@ -31,7 +31,7 @@ impl Calls {
         }
         for member in gone {
             let requests = self.server.gone(member);
-            if !planted!(RunForTheDead) {
+            if !planted!(RunForTheDeparted) {
                 self.cancel_requests(requests);
             }
         }
@@ -151,7 +151,7 @@ impl Calls {
             }
         }
         self.peers.gone(member);
-        if planted!(self, WaitForTheDead) {
+        if planted!(self, WaitForTheDeparted) {
             return Vec::new();
         }
         self.caller.parted(member, parting)

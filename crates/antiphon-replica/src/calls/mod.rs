@@ -277,9 +277,9 @@ impl Calls {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Time> {
         let of_calls = self.caller.next_deadline();
-        let of_calls = of_calls.filter(|_| !planted!(self, WaitPastDeadline));
+        let of_calls = of_calls.filter(|_| !planted!(self, WaitPastItsTime));
         let of_requests = self.server.next_deadline();
-        let of_requests = of_requests.filter(|_| !planted!(RunPastDeadline));
+        let of_requests = of_requests.filter(|_| !planted!(RunPastItsTime));
         of_calls.into_iter().chain(of_requests).min()
     }
 
@@ -437,12 +437,12 @@ impl Calls {
     /// What is due at this time happens before anything else does at it.
     fn expire(&mut self, now: Time) {
         for number in self.caller.expired(now) {
-            if !planted!(self, WaitPastDeadline) {
+            if !planted!(self, WaitPastItsTime) {
                 self.end(number, Why::Deadline);
             }
         }
         for id in self.server.expired(now) {
-            if !planted!(RunPastDeadline) {
+            if !planted!(RunPastItsTime) {
                 self.cancel_requests(vec![id]);
             }
         }

@@ -13,9 +13,9 @@ pub(super) enum Planted {
     /// Calls of handlers take the places of calls from outside.
     NoDepths,
     /// A call has no deadline at its caller.
-    WaitPastDeadline,
+    WaitPastItsTime,
     /// A view without a member does not end what waits for it.
-    WaitForTheDead,
+    WaitForTheDeparted,
     /// The members that may run a cancelled call are not told.
     CancelInSilence,
     /// What was sent and not answered is said not to have run.

@@ -177,8 +177,8 @@ fn whatever_the_schedule_calls_end_once_and_say_what_ran() {
 fn mistakes_that_were_planted_are_found() {
     for (planted, what) in [
         (Planted::NoDepths, "waits for ever"),
-        (Planted::WaitPastDeadline, "past its deadline"),
-        (Planted::WaitForTheDead, "a member that is gone"),
+        (Planted::WaitPastItsTime, "past its deadline"),
+        (Planted::WaitForTheDeparted, "a member that is gone"),
         (Planted::CancelInSilence, "runs what was cancelled"),
         (Planted::DenyWhatWasSent, "is said not to"),
     ] {

@@ -126,6 +126,21 @@ impl Story<'_> {
         }
     }
 
+    /// G49: two members leave again and again, and are back before the others know it.
+    fn back_at_once(&mut self) {
+        if let Some(it) = &mut self.plan.calling {
+            it.lag = 300 * MILLIS;
+        }
+        for slot in 0..2 {
+            let mut at = 2 * SECONDS;
+            while at < 15 * SECONDS {
+                let away = self.ms(1, 30);
+                self.leave_calls(at, slot, away);
+                at += away + self.ms(100, 900);
+            }
+        }
+    }
+
     /// G29: all are asked while members join, leave and die.
     pub(super) fn all_while_members_change(&mut self) {
         self.calls();
@@ -133,6 +148,9 @@ impl Story<'_> {
             it.takes = self.random.range(1, 200) * MILLIS;
             it.max_running = 4;
             it.max_queued = 16;
+        }
+        if self.random.percent(50) {
+            return self.back_at_once();
         }
         let mut at = 2 * SECONDS;
         while at < 15 * SECONDS {
