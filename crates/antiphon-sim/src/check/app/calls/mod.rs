@@ -51,6 +51,7 @@ struct Call {
     cancelled: bool,
     /// Of a call to all: when its application took it, and the members then.
     delivered: Option<(LineNumber, Vec<Incarnation>)>,
+    delivered_at: Micros,
     /// Since when the only member that it asks is gone.
     gone: Option<Micros>,
     ended: Option<End>,
@@ -306,6 +307,7 @@ impl Reading {
                     within,
                     cancelled: false,
                     delivered: None,
+                    delivered_at: 0,
                     gone: None,
                     ended: None,
                 };
@@ -320,6 +322,7 @@ impl Reading {
                 let members = member.view().map(|view| view.members.clone());
                 if let (Some(call), Some(members)) = (self.calls.get_mut(op), members) {
                     call.delivered = Some((line, members));
+                    call.delivered_at = at;
                 }
             }
             CallDeed::Ended { op, result } => self.ended(line, at, process, *op, result, report),
