@@ -19,3 +19,13 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
         _ => None,
     }
 }
+
+/// The same, behind these bytes.
+pub(crate) fn encode_after<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
+    postcard::to_extend(value, bytes).expect("our own formats have no unsized sequences, and a Vec has room")
+}
+
+/// Reads a `T` from the beginning, and gives what follows.
+pub(crate) fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a [u8])> {
+    postcard::take_from_bytes(bytes).ok()
+}

@@ -40,6 +40,8 @@ mod serials;
 mod state;
 mod version;
 
-pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
-pub use replica::{Ack, Config, Event, Failure, Output, Refusal, Replica, RequestId, Standing};
+pub use machine::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+pub use replica::{
+    Ack, Config, Event, Failure, Output, Refusal, Replica, RequestId, Spill, SpillId, Standing,
+};
 pub use version::{Condition, Version};

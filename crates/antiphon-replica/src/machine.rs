@@ -1,5 +1,6 @@
 //! What can be replicated: a deterministic state machine.
 
+use std::fmt;
 use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
@@ -40,6 +41,18 @@ pub struct At {
     /// thousand times the number of the node view (G2). A state of the same name that is founded later has
     /// more, unless clocks of founders went back or are apart by more than the time between.
     pub founded: u64,
+}
+
+impl fmt::Display for AgreedTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03} s", self.millis / 1000, self.millis % 1000)
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.index, self.time)
+    }
 }
 
 /// How the members of the group changed.
@@ -90,7 +103,10 @@ pub trait Machine: Sized {
     fn snapshot(&self) -> Self::Snapshot;
 
     /// The bytes of a snapshot: the same at every member that took it at the same point.
-    fn write(snapshot: &Self::Snapshot) -> Bytes;
+    ///
+    /// # Errors
+    /// The state cannot be written. The joiner that was to get it is told so, and leaves; the group goes on.
+    fn write(snapshot: &Self::Snapshot) -> Result<Bytes, SnapshotError>;
 
     /// Takes the state that [`Machine::write`] wrote. `self` is as it was made, with this member's
     /// definitions.
@@ -109,6 +125,26 @@ pub trait Machine: Sized {
     /// that joins with another one is refused, and both are named.
     fn definition(&self) -> String;
 }
+
+/// Why a state was not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotError {
+    /// What is wrong with it. A joiner is told the first [`SnapshotError::MAX_BYTES`] of it.
+    pub reason: String,
+}
+
+impl SnapshotError {
+    /// What a joiner is told of a reason, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+}
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for SnapshotError {}
 
 /// Why a state was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

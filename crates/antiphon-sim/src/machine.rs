@@ -12,7 +12,7 @@ use antiphon_core::wire::Incarnation;
 use antiphon_replica::counters::{self, CounterTable};
 use antiphon_replica::locks::{self, LockTable};
 use antiphon_replica::map::{self, MapMachine};
-use antiphon_replica::{AgreedTime, At, Change, Machine, RestoreError};
+use antiphon_replica::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -200,20 +200,20 @@ impl Machine for Store {
         }
     }
 
-    fn write(snapshot: &Snapshot) -> Bytes {
+    fn write(snapshot: &Snapshot) -> Result<Bytes, SnapshotError> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&snapshot.state.to_le_bytes());
         bytes.extend_from_slice(&snapshot.index.to_le_bytes());
         let parts = [
-            MapMachine::write(&snapshot.map),
-            LockTable::write(&snapshot.locks),
-            CounterTable::write(&snapshot.counters),
+            MapMachine::write(&snapshot.map)?,
+            LockTable::write(&snapshot.locks)?,
+            CounterTable::write(&snapshot.counters)?,
         ];
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
             bytes.extend_from_slice(&part);
         }
-        bytes.into()
+        Ok(bytes.into())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {

@@ -92,6 +92,22 @@ impl Host {
         }
         tokio::spawn(task);
     }
+
+    /// Runs this where it may wait for a disk. In a simulation it is run at once, so that runs repeat.
+    #[cfg(feature = "blocks")]
+    pub(crate) async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.is_simulated() {
+            return work();
+        }
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
 }
 
 fn system_micros() -> u64 {

@@ -11,6 +11,12 @@ use antiphon::discovery::{Finder, Looked, Source, SourceError};
 use antiphon::inspection::{
     self, Doubt, Edge, Joining, Lifeline, Looking, MemberSeen, Refused, Said, Seated,
 };
+use antiphon::replicated::locks::Token;
+use antiphon::replicated::{
+    AgreedTime, At, CountingError, Gone, Item, LockError, Loss, MapError, Put, ReadError, ReplicaError,
+    ReplicaEvent, ReplicaMember, ReplicaStatus, ReplicaStatusWatch, Standing, Transfer, Version, WatchEvent,
+    WriteError, counters, locks, map,
+};
 use antiphon::witness::{Handed, Unproven};
 use antiphon::*;
 use serde::Serialize;
@@ -147,6 +153,66 @@ fn each_public_type_is_what_its_kind_promises() {
     stream::<ScopeRun>();
     stream::<TellReceipt>();
     stream::<Turn>();
+}
+
+#[test]
+fn each_public_type_of_replicated_state_is_what_its_kind_promises() {
+    both::<AgreedTime>();
+    both::<At>();
+    both::<Gone>();
+    both::<Item<u64>>();
+    both::<Loss>();
+    both::<Put>();
+    both::<ReplicaMember>();
+    both::<Standing>();
+    both::<Token>();
+    both::<Transfer>();
+    both::<Version>();
+    both::<WatchEvent<String, u64>>();
+    both::<counters::Changed>();
+    both::<counters::Counter>();
+    both::<locks::Event>();
+    both::<map::Changed>();
+    both::<map::Stamp>();
+    told::<CountingError>();
+    told::<LockError>();
+    told::<MapError>();
+    told::<ReadError>();
+    told::<ReplicaError>();
+    told::<ReplicaEvent<map::Changed>>();
+    told::<ReplicaStatus>();
+    told::<WriteError>();
+    handle::<Counters>();
+    handle::<Locks>();
+    handle::<Map<String, u64>>();
+    handle::<ReplicaStatusWatch>();
+    handle::<Replicated<map::MapMachine>>();
+
+    let item = Item {
+        value: 7_u64,
+        version: Version(3),
+        modified: map::Stamp::new(AgreedTime { millis: 1_500 }, 0),
+        expires: None,
+    };
+    let put = WatchEvent::Put {
+        key: "a".to_owned(),
+        item,
+    };
+    assert_eq!(put.to_string(), "a: 7 (version 3)");
+    let written = serde_json::to_value(&put).unwrap();
+    assert_eq!(written["put"]["key"], "a");
+    assert_eq!(
+        serde_json::from_value::<WatchEvent<String, u64>>(written).unwrap(),
+        put
+    );
+    assert_eq!(
+        Put::Found(Some(Version(3))).to_string(),
+        "not written: there is version 3"
+    );
+    assert_eq!(
+        serde_json::to_value(WriteError::NotSent).unwrap(),
+        WriteError::NotSent.to_string()
+    );
 }
 
 fn incarnation(number: u128) -> Incarnation {

@@ -23,7 +23,7 @@ use crate::ordered::Ordered;
 use crate::serials::Serials;
 use crate::state::{Reader, Writer, ensure};
 use crate::version::found;
-use crate::{At, Condition, Machine, RestoreError, Version};
+use crate::{At, Condition, Machine, RestoreError, SnapshotError, Version};
 
 /// The longest name of a counter, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -75,6 +75,12 @@ pub struct Counter {
     pub value: i64,
     /// Greater than any version that this table has given before, whatever the counter.
     pub version: Version,
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (version {})", self.value, self.version)
+    }
 }
 
 /// What a command did.
@@ -157,6 +163,15 @@ pub struct Changed {
     pub old: Option<Counter>,
     /// How it is, unless it was removed.
     pub new: Option<Counter>,
+}
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.new {
+            Some(new) => write!(f, "{}: {new}", self.name),
+            None => write!(f, "{}: removed", self.name),
+        }
+    }
 }
 
 /// The bounds of a table, the same at all members: they are part of its definition.
@@ -337,14 +352,14 @@ impl Machine for CounterTable {
         self.state.clone()
     }
 
-    fn write(state: &State) -> Bytes {
+    fn write(state: &State) -> Result<Bytes, SnapshotError> {
         let mut writer = Writer::new(&state.definition);
         writer.put(&(state.versions, state.ids, state.counters.len() as u64));
         for (name, counter) in state.counters.iter() {
             writer.put(&(name.as_ref(), counter));
         }
         writer.put(&state.digest());
-        writer.finish()
+        Ok(writer.finish())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {

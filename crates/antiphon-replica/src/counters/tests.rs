@@ -143,11 +143,11 @@ proptest! {
                     last = first + u64::from(count) - 1;
                 }
                 Step::Restore => {
-                    let state = CounterTable::write(&table.snapshot());
+                    let state = CounterTable::write(&table.snapshot()).unwrap();
                     let mut restored = CounterTable::new(Options::default());
                     restored.restore(&state).unwrap();
                     prop_assert_eq!(restored.digest(), table.digest());
-                    prop_assert_eq!(CounterTable::write(&restored.snapshot()), state);
+                    prop_assert_eq!(CounterTable::write(&restored.snapshot()).unwrap(), state);
                     table = restored;
                 }
                 Step::FoundAnew => {
@@ -170,7 +170,7 @@ proptest! {
     ) {
         let mut table = CounterTable::new(Options::default());
         (0..5).for_each(|n| drop(tell(&mut table, 1, add(&n.to_string(), n))));
-        let mut bytes = CounterTable::write(&table.snapshot()).to_vec();
+        let mut bytes = CounterTable::write(&table.snapshot()).unwrap().to_vec();
         let digest = table.digest();
         prop_assert!(table.restore(&bytes[..cut.index(bytes.len())]).is_err());
         let beginning = postcard::to_stdvec(&table.definition()).unwrap();

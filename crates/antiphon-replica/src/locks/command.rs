@@ -361,6 +361,33 @@ pub enum Cause {
     HandedOver(Owner),
 }
 
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.name, self.owner, self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted(token) => write!(f, "holds it with token {token}"),
+            Self::Released(token) => write!(f, "gave it back with token {token}"),
+            Self::Lost(token, cause) => write!(f, "lost it with token {token}: {cause}"),
+            Self::TimedOut => f.write_str("waited as long as it wanted to"),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Departed => f.write_str("its member is gone"),
+            Self::Forgotten => f.write_str("the client is gone"),
+            Self::HandedOver(to) => write!(f, "it was handed over to {to}"),
+        }
+    }
+}
+
 /// An incarnation as its number.
 mod as_number {
     use antiphon_core::wire::Incarnation;

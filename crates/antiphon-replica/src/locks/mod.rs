@@ -56,7 +56,7 @@ use lock::Place;
 pub use lock::{Claim, Lock};
 pub use state::State;
 
-use crate::{AgreedTime, At, Change, Machine, RestoreError};
+use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
 
 /// The name of the lock that the leader of this name holds.
 pub fn leadership(name: &str) -> Name {
@@ -412,8 +412,8 @@ impl Machine for LockTable {
         self.state.clone()
     }
 
-    fn write(snapshot: &State) -> Bytes {
-        snapshot.write()
+    fn write(snapshot: &State) -> Result<Bytes, SnapshotError> {
+        Ok(snapshot.write())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {

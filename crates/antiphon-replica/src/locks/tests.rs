@@ -338,7 +338,10 @@ fn a_snapshot_stays_while_locks_change_and_a_table_goes_on_from_it() {
     locks.members(&[B, C]);
     assert_eq!(snapshot.holder("x"), Some((owner(A, 0), token)));
     let mut other = Told::new();
-    other.table.restore(&LockTable::write(&snapshot)).unwrap();
+    other
+        .table
+        .restore(&LockTable::write(&snapshot).unwrap())
+        .unwrap();
     other.time_out(9);
     other.tell(A, Command::release(token)).unwrap();
     assert!(other.token(C, "x") > token);
@@ -354,7 +357,7 @@ fn a_state_that_gives_one_token_to_two_holders_is_refused() {
     let Ok(Done::Granted(second)) = locks.tell(A, take(1)) else {
         panic!()
     };
-    let mut state = LockTable::write(&locks.table.snapshot()).to_vec();
+    let mut state = LockTable::write(&locks.table.snapshot()).unwrap().to_vec();
     let [first, second] = [first, second].map(|token| postcard::to_stdvec(&token).unwrap());
     let at = state
         .windows(second.len())

@@ -289,6 +289,26 @@ pub enum Now {
     Evicted,
 }
 
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key, version, now, ..
+        } = self;
+        write!(f, "{key:?}: {now} (version {version})")
+    }
+}
+
+impl fmt::Display for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Written(entry) => write!(f, "{} bytes", entry.value.len()),
+            Self::Removed => f.write_str("removed"),
+            Self::Expired => f.write_str("expired"),
+            Self::Evicted => f.write_str("evicted"),
+        }
+    }
+}
+
 /// Which changes a subscriber wants. Every member is told of all changes; each filters its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Watch {

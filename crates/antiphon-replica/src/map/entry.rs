@@ -1,5 +1,7 @@
 //! One entry of a map: its value, its version, when it was written, when it expires.
 
+use std::fmt;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +48,16 @@ impl Stamp {
     /// The packed word.
     pub fn word(self) -> u64 {
         self.0
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.time().fmt(f)?;
+        match self.flags() {
+            0 => Ok(()),
+            flags => write!(f, " (flags {flags:#06x})"),
+        }
     }
 }
 

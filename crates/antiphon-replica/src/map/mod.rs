@@ -24,9 +24,9 @@
 //! make it grow, or evicts the entries that were **written** longest ago. Reads are local to a member and not
 //! in the order, so they cannot count: members would evict different entries.
 //!
-//! **Functions** are registered by name when the map is made and are part of its definition, by name. They
-//! must be deterministic, must not panic, and must be the same at all members: a changed function needs a new
-//! name.
+//! **Functions** are registered when the map is made; their names and versions are part of its definition.
+//! They must be deterministic, must not panic, and must be the same at all members: a changed function needs
+//! another version.
 //!
 //! **Cost.** A write is logarithmic, with one hash over the old entry and one over the new one for the
 //! digest. [`MapMachine::get`] looks into a hash table beside the ordered entries: 200 to 300 ns among
@@ -50,7 +50,7 @@ pub use command::{Changed, Command, MAX_WRITES, Now, Operation, Refused, Watch, 
 pub use entry::{Entry, Stamp};
 pub use state::State;
 
-use crate::{AgreedTime, At, Machine, RestoreError, Version};
+use crate::{AgreedTime, At, Machine, RestoreError, SnapshotError, Version};
 
 /// What a registered function gets: the value, if there is one, and the argument of the command. It gives the
 /// new value, nothing if the entry is to be removed, or why it refuses.
@@ -115,7 +115,7 @@ pub struct MapMachine {
     options: Options,
     /// What keys and values mean.
     meaning: String,
-    functions: BTreeMap<String, Arc<Function>>,
+    functions: BTreeMap<String, (u32, Arc<Function>)>,
     state: State,
     /// The entries once more, for reads. Never iterated over.
     index: HashMap<Bytes, Entry>,
@@ -160,12 +160,14 @@ impl MapMachine {
         self
     }
 
-    /// Registers a function that commands can name. Do so before anything else.
-    pub fn function<F>(mut self, name: &str, function: F) -> Self
+    /// Registers a function that commands can name. Raise its version with every change of what it does. Do
+    /// so before anything else.
+    pub fn function<F>(mut self, name: &str, version: u32, function: F) -> Self
     where
         F: Fn(Option<&[u8]>, &[u8]) -> Result<Option<Vec<u8>>, String> + Send + Sync + 'static,
     {
-        self.functions.insert(name.to_owned(), Arc::new(function));
+        self.functions
+            .insert(name.to_owned(), (version, Arc::new(function)));
         self.state.definition = self.definition().into();
         self
     }
@@ -232,7 +234,7 @@ impl MapMachine {
                 }),
             },
             Operation::Compute { function, argument } => {
-                let Some(code) = self.functions.get(function) else {
+                let Some((_, code)) = self.functions.get(function) else {
                     return Err(Refused::NoFunction {
                         name: function.clone(),
                     });
@@ -413,8 +415,8 @@ impl Machine for MapMachine {
         self.state.clone()
     }
 
-    fn write(snapshot: &State) -> Bytes {
-        snapshot.write()
+    fn write(snapshot: &State) -> Result<Bytes, SnapshotError> {
+        Ok(snapshot.write())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
@@ -451,7 +453,10 @@ impl Machine for MapMachine {
             max_value_bytes,
             full,
         } = &self.options;
-        let functions: Vec<_> = self.functions.keys().collect();
+        let functions = self.functions.iter();
+        let functions: Vec<_> = functions
+            .map(|(name, (version, _))| format!("{name} {version}"))
+            .collect();
         format!(
             "map 1 of {:?}: max_bytes {max_bytes}, max_key_bytes {max_key_bytes}, max_value_bytes \
              {max_value_bytes}, full {full:?}, functions {functions:?}",

@@ -35,7 +35,7 @@ fn append(old: Option<&[u8]>, argument: &[u8]) -> Result<Option<Vec<u8>>, String
 impl Told {
     fn with(options: Options) -> Self {
         Self {
-            map: MapMachine::new(options).function("append", append),
+            map: MapMachine::new(options).function("append", 3, append),
             at: at(0, 0, 1),
             events: Vec::new(),
         }
@@ -299,11 +299,11 @@ fn a_subscriber_by_key_or_prefix_filters_what_all_members_are_told() {
 fn a_state_is_taken_by_no_map_that_is_defined_differently() {
     let mut map = Told::new();
     map.put("a", "1");
-    let state = MapMachine::write(&map.map.snapshot());
+    let state = MapMachine::write(&map.map.snapshot()).unwrap();
     let mut other = MapMachine::new(Options::default());
     let error = other.restore(&state).unwrap_err().to_string();
     assert!(
-        error.contains("[\\\"append\\\"]") && error.contains("functions []"),
+        error.contains("[\\\"append 3\\\"]") && error.contains("functions []"),
         "{error}"
     );
 }
@@ -525,11 +525,11 @@ proptest! {
                     map.map.timeout(map.at, &mut map.events);
                 }
                 Step::Restore => {
-                    let state = MapMachine::write(&map.map.snapshot());
+                    let state = MapMachine::write(&map.map.snapshot()).unwrap();
                     let mut restored = Told::with(options.clone()).map;
                     restored.restore(&state).unwrap();
                     prop_assert_eq!(restored.digest(), map.map.digest());
-                    prop_assert_eq!(MapMachine::write(&restored.snapshot()), state, "the same bytes");
+                    prop_assert_eq!(MapMachine::write(&restored.snapshot()).unwrap(), state, "the same bytes");
                     map.map = restored;
                 }
             }
@@ -578,7 +578,7 @@ proptest! {
                 let _ = map.tell(command);
             }
         }
-        let mut bytes = MapMachine::write(&map.map.snapshot()).to_vec();
+        let mut bytes = MapMachine::write(&map.map.snapshot()).unwrap().to_vec();
         let digest = map.map.digest();
         prop_assert!(map.map.restore(&noise).is_err());
         prop_assert!(map.map.restore(&bytes[..cut.index(bytes.len())]).is_err());
@@ -606,11 +606,11 @@ proptest! {
                 Step::Pass(millis) => map.at.time.millis += millis,
                 Step::Timeout => map.map.timeout(map.at, &mut map.events),
                 Step::Restore => {
-                    let state = MapMachine::write(&map.map.snapshot()).to_vec();
+                    let state = MapMachine::write(&map.map.snapshot()).unwrap().to_vec();
                     let _ = crate::state::restore_forged(&mut map.map, state, &changes);
                 }
             }
         }
-        MapMachine::write(&map.map.snapshot());
+        MapMachine::write(&map.map.snapshot()).unwrap();
     }
 }

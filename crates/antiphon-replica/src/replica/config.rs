@@ -6,9 +6,14 @@ use std::time::Duration;
 /// members; the first is compared when a member joins.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A joiner holds at most so many bytes of messages while it waits for the state; then it leaves with the
-    /// reason `state-overrun`. Designed for half a second of a full 1 Gbit/s.
+    /// A joiner holds at most so many bytes of messages in memory while it waits for the state. Designed for
+    /// half a second of a full 1 Gbit/s. What is more goes to a file, from half of this on; if that is full
+    /// as well, or slower than what is delivered, the joiner leaves with the reason `state-overrun`.
     pub held_bytes: usize,
+    /// The file has at most so many bytes; 0: no file. It is the owner's: without one that does what
+    /// [`Replica::poll_spill`](super::Replica::poll_spill) says, all stays in memory. Designed for ten
+    /// seconds of a full 1 Gbit/s.
+    pub spill_bytes: u64,
     /// A joiner takes no larger state.
     pub max_state_bytes: u64,
     /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a
@@ -35,6 +40,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             held_bytes: 64 << 20,
+            spill_bytes: 1 << 30,
             max_state_bytes: 1 << 30,
             transfer_bytes: 192 << 10,
             max_requests: 4096,

@@ -37,10 +37,35 @@ pub enum Output {
     /// Leave the group. Nothing follows.
     Leave {
         /// Why; it starts with a word: `left`, `state-overrun`, `state-refused`, `state-damaged`,
-        /// `state-superseded`.
+        /// `state-superseded`, `spill-failed`.
         reason: String,
     },
 }
+
+/// What the owner is to do with its file of what this member holds, from
+/// [`Replica::poll_spill`](super::Replica::poll_spill). The file is this replica's alone, empty at first, and
+/// no longer than [`Config::spill_bytes`](super::Config::spill_bytes).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spill {
+    /// Write this.
+    Write {
+        /// From this byte of the file on.
+        at: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Read what was written there.
+    Read {
+        /// From this byte of the file on.
+        at: u64,
+        /// So many bytes.
+        length: usize,
+    },
+}
+
+/// Which [`Spill`] is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpillId(pub(super) u64);
 
 /// What happened. `R` is the machine's reply, `E` its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,14 +117,31 @@ pub enum Event<R, E> {
     },
     /// While this member waited for the state, more was delivered than it may hold. It leaves.
     Overrun {
-        /// Bytes held.
+        /// Bytes held in memory.
         held: usize,
         /// [`Config::held_bytes`](super::Config::held_bytes).
         limit: usize,
+        /// Bytes held in the file.
+        spilled: u64,
+        /// [`Config::spill_bytes`](super::Config::spill_bytes).
+        spill_limit: u64,
+    },
+    /// The file of what this member holds cannot be written or read. This member leaves.
+    SpillFailed {
+        /// What the owner says.
+        reason: String,
     },
     /// No member has the state. A member that had just received all of it may still bring it back: then
     /// `Synced` follows.
     StateLost,
+    /// The member that was to give the state to this one cannot write it: this member leaves. Or this member
+    /// cannot write it for a joiner: then it goes on.
+    SourceFailed {
+        /// Which member.
+        source: Incarnation,
+        /// What its machine says.
+        reason: String,
+    },
     /// The state that came could not be taken. This member leaves.
     RestoreFailed {
         /// What was expected, what came, from which member.

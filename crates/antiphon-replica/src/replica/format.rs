@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::agreed::Agreed;
 use crate::AgreedTime;
 use crate::format::as_bytes;
-pub(super) use crate::format::{decode, encode};
+pub(super) use crate::format::{decode, decode_first, encode, encode_after};
 
 /// A member as it stands in messages and in the agreed state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,6 +121,8 @@ pub(super) enum Told<'a> {
     Received { point: Point, bytes: u64 },
     /// To a writer: all its commands up to this one are applied here.
     Applied { upto: u64 },
+    /// To a joiner: its source cannot write the state of this point.
+    Failed { point: Point, reason: Cow<'a, str> },
 }
 
 /// What a joiner is given.

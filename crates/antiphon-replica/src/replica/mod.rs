@@ -12,7 +12,7 @@
 //! - A **serving** member has the state, applies what is delivered, takes writes and reads. *Synced* means
 //!   the same. The most senior one is the **leader**: its messages carry the agreed time ([`clock`]).
 //! - A **joiner** is a member without the state. It holds what is delivered until the state is here
-//!   ([`joiner`]).
+//!   ([`held`], [`joiner`]).
 //! - The **source** of a joiner is a serving member that gives it the state ([`source`]).
 //!
 //! Which members serve, which source gives the state of which point to which joiner, the agreed time and the
@@ -30,6 +30,7 @@
 //! | `Differs` | diverged member | group | it serves no more; joiners cannot know it otherwise |
 //! | `Lost`, `Founded` | most senior member, without the state | group | no member has it; it is founded anew |
 //! | `Offer`, `Chunk` | source | joiner | definition, size; a part of the state |
+//! | `Failed` | source | joiner | its machine cannot write the state: the joiner leaves |
 //! | `Received` | joiner | source | how much is here |
 //! | `Applied` | serving member | writer | how far its commands are applied |
 //!
@@ -40,7 +41,8 @@
 //! - **A joiner's state is that of one point** (R19): its first view; later only if its source was lost or
 //!   had diverged, and then where that was seen. It applies all that was delivered after the point, then says
 //!   `Synced`. At its delivery it has applied the same as everybody.
-//! - **No write waits for a transfer.** A joiner that holds more than its bound leaves.
+//! - **No write waits for a transfer.** A joiner holds what comes in memory, then in a file, both bounded; a
+//!   joiner that holds more leaves. A file that fails ends its membership, and loses nothing unnoticed.
 //! - **What is under way is bounded**: chunks by a budget for each joiner, requests and their bytes by count,
 //!   acknowledgements by one number for each pair.
 //! - **Direct messages keep no order with the stream**: an offer may come before the message at whose point
@@ -59,6 +61,7 @@
 //! | the joiner | any time | the view ends its transfer |
 //! | the source | before the joiner has all | the view names the next source; the joiner drops what it has and begins at the view's point |
 //! | the source | after the joiner has all | the joiner goes on; the offer of the next source is not answered, and ends with its `Synced` |
+//! | the joiner's disk | any time | the joiner leaves and says why; a new file is made when it joins again |
 //! | the source diverges | before the joiner has all | the same as if it died, at the point where it was seen |
 //! | the source diverges | after | the joiner leaves: others may have a copy of its word already |
 //! | the leader | any time | the next leader goes on from the agreed time; a deadline passes as much later as that takes |
@@ -101,6 +104,7 @@ mod config;
 mod digests;
 mod event;
 mod format;
+mod held;
 mod joiner;
 mod outputs;
 mod requests;
@@ -116,14 +120,16 @@ use std::collections::{BTreeSet, VecDeque};
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 pub use self::config::Config;
-pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId};
+pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId, Spill, SpillId};
 
 use self::agreed::Agreed;
 use self::clock::Clock;
 use self::format::{Body, Member, Point};
-use self::joiner::{Held, Incoming, Item, ViewItem};
+use self::held::{Held, Item, ViewItem};
+use self::joiner::Incoming;
 use self::requests::{Answer, Requests};
 use self::source::Sources;
 use crate::{AgreedTime, Machine};
@@ -172,6 +178,8 @@ pub struct Replica<M: Machine> {
     suspended: bool,
     lease: bool,
     malformed: u64,
+    /// What was to be done with the file so far.
+    spills: u64,
     #[cfg(test)]
     planted: Option<tests::Planted>,
 }
@@ -215,7 +223,8 @@ struct Heard {
 }
 
 /// What a member is to the replicated state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// In no view yet.
     Outside,
@@ -233,6 +242,21 @@ pub enum Standing {
     Lost,
     /// It is leaving, or has left; only [`Replica::handle_resync`] changes that.
     Gone,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outside => "no member yet",
+            Self::Waiting => "waiting for the state",
+            Self::Receiving => "receiving",
+            Self::CatchingUp => "catching up",
+            Self::Serving => "serving",
+            Self::Diverged => "diverged",
+            Self::Lost => "the state is lost",
+            Self::Gone => "gone",
+        })
+    }
 }
 
 impl<M: Machine> Replica<M> {
@@ -270,6 +294,7 @@ impl<M: Machine> Replica<M> {
             suspended: false,
             lease: true,
             malformed: 0,
+            spills: 0,
             #[cfg(test)]
             planted: None,
         }
@@ -362,7 +387,7 @@ impl<M: Machine> Replica<M> {
     /// When to call [`handle_timeout`](Self::handle_timeout); a time that has passed means at once.
     pub fn poll_timeout(&self) -> Option<Time> {
         let behind = match &self.phase {
-            Phase::CatchingUp { held, .. } => (!held.is_empty()).then_some(Time::ZERO),
+            Phase::CatchingUp { held, .. } => held.is_ready().then_some(Time::ZERO),
             _ => None,
         };
         let ticking = self.ticking || self.suspended || !self.lease;
@@ -439,6 +464,36 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// What the owner is to do with its file of what this member holds, if anything. After each batch of
+    /// inputs; but while something is being done, there is nothing else to do. The owner may take its time:
+    /// what is delivered meanwhile is held in memory.
+    pub fn poll_spill(&mut self) -> Option<(SpillId, Spill)> {
+        let id = SpillId(self.spills);
+        let planted = planted_in_tests!(self, ReadLatestPart);
+        let spill = match &mut self.phase {
+            Phase::Waiting { held, .. } => held.spill(id, false, planted),
+            Phase::CatchingUp { held, .. } => held.spill(id, true, planted),
+            _ => None,
+        }?;
+        self.spills += 1;
+        Some((id, spill))
+    }
+
+    /// That is done: the bytes that were read, none of a write, or why it failed. Then this member leaves.
+    pub fn handle_spilled(&mut self, now: Time, id: SpillId, outcome: Result<Bytes, String>) {
+        let (Phase::Waiting { held, .. } | Phase::CatchingUp { held, .. }) = &mut self.phase else {
+            return;
+        };
+        if let Err(reason) = held.spilled(id, outcome) {
+            self.events.push_back(Event::SpillFailed {
+                reason: reason.clone(),
+            });
+            self.go(format!("spill-failed: {reason}"));
+            return;
+        }
+        self.catch_up(now);
+    }
+
     /// The next event. They wait without a bound, as many as the inputs made.
     pub fn poll_event(&mut self) -> Option<Event<M::Reply, M::Event>> {
         self.events.pop_front()
@@ -469,6 +524,14 @@ impl<M: Machine> Replica<M> {
     pub fn held_bytes(&self) -> usize {
         match &self.phase {
             Phase::Waiting { held, .. } | Phase::CatchingUp { held, .. } => held.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the owner's file that are in use. 0: it is not needed now.
+    pub fn spilled_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Waiting { held, .. } | Phase::CatchingUp { held, .. } => held.spilled_bytes(),
             _ => 0,
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::format::{self, Body, Member, Ordered, Told};
 use super::source::CHUNK_BYTES;
-use super::{Output, Phase, Replica};
+use super::{Event, Output, Phase, Replica};
 use crate::Machine;
 
 impl<M: Machine> Replica<M> {
@@ -96,6 +96,12 @@ impl<M: Machine> Replica<M> {
                 && tell(port, joiner, part.payload.clone())
             {
                 self.sources.sent(joiner, &part);
+                if let Some(reason) = part.failed {
+                    self.events.push_back(Event::SourceFailed {
+                        source: self.me.into(),
+                        reason,
+                    });
+                }
             }
         }
     }

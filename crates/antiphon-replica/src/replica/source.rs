@@ -12,7 +12,7 @@ use twox_hash::XxHash3_64;
 
 use super::agreed::{Agreed, Transfer};
 use super::format::{self, Image, Member, Point, Told};
-use crate::Machine;
+use crate::{Machine, SnapshotError};
 
 /// Of the state in one direct message.
 pub(super) const CHUNK_BYTES: u64 = 32 << 10;
@@ -26,6 +26,7 @@ pub(super) struct Sources<M: Machine> {
 enum Source<S> {
     Taken(Box<Agreed>, S),
     Written { bytes: Bytes, digest: u64 },
+    Failed(SnapshotError),
 }
 
 #[derive(Debug)]
@@ -40,6 +41,8 @@ struct Outgoing {
 pub(super) struct Part {
     pub(super) payload: Bytes,
     sent: u64,
+    /// Why there is no state to give.
+    pub(super) failed: Option<String>,
 }
 
 impl<M: Machine> Sources<M> {
@@ -104,7 +107,21 @@ impl<M: Machine> Sources<M> {
     pub(super) fn next(&mut self, joiner: Member, budget: u64, definition: &str) -> Option<Part> {
         let outgoing = self.outgoing.get(&joiner)?;
         let point = outgoing.point;
-        let (image, digest) = written::<M>(self.images.get_mut(&point)?);
+        let (image, digest) = match written::<M>(self.images.get_mut(&point)?) {
+            Ok(written) => written,
+            Err(_) if outgoing.offered => return None,
+            Err(SnapshotError { reason }) => {
+                let told = Told::Failed {
+                    point,
+                    reason: shortened(&reason).into(),
+                };
+                return Some(Part {
+                    payload: format::encode(&told).into(),
+                    sent: 0,
+                    failed: Some(reason),
+                });
+            }
+        };
         let total = image.len() as u64;
         if !outgoing.offered {
             let told = Told::Offer {
@@ -116,6 +133,7 @@ impl<M: Machine> Sources<M> {
             return Some(Part {
                 payload: format::encode(&told).into(),
                 sent: 0,
+                failed: None,
             });
         }
         let room = (outgoing.received + budget)
@@ -136,6 +154,7 @@ impl<M: Machine> Sources<M> {
         Some(Part {
             payload: format::encode(&told).into(),
             sent: end,
+            failed: None,
         })
     }
 
@@ -148,19 +167,32 @@ impl<M: Machine> Sources<M> {
     }
 }
 
-fn written<M: Machine>(source: &mut Source<M::Snapshot>) -> (Bytes, u64) {
+fn written<M: Machine>(source: &mut Source<M::Snapshot>) -> Result<(Bytes, u64), SnapshotError> {
     if let Source::Taken(agreed, snapshot) = source {
-        let machine = M::write(snapshot);
-        let image = Image {
-            agreed: Agreed::clone(agreed),
-            machine: &machine,
+        *source = match M::write(snapshot) {
+            Ok(machine) => {
+                let image = Image {
+                    agreed: Agreed::clone(agreed),
+                    machine: &machine,
+                };
+                let bytes = Bytes::from(format::encode(&image));
+                let digest = XxHash3_64::oneshot(&bytes);
+                Source::Written { bytes, digest }
+            }
+            Err(error) => Source::Failed(error),
         };
-        let bytes = Bytes::from(format::encode(&image));
-        let digest = XxHash3_64::oneshot(&bytes);
-        *source = Source::Written { bytes, digest };
     }
     match source {
-        Source::Written { bytes, digest } => (bytes.clone(), *digest),
+        Source::Written { bytes, digest } => Ok((bytes.clone(), *digest)),
+        Source::Failed(error) => Err(error.clone()),
         Source::Taken(..) => unreachable!("it was written above"),
     }
+}
+
+/// What fits into a message of it.
+pub(super) fn shortened(reason: &str) -> &str {
+    let end = (0..=SnapshotError::MAX_BYTES.min(reason.len()))
+        .rev()
+        .find(|end| reason.is_char_boundary(*end));
+    &reason[..end.unwrap_or(0)]
 }

@@ -5,7 +5,7 @@ use antiphon_core::{GroupView, Time};
 
 use super::agreed::Agreed;
 use super::format::{self, Body, Member, Ordered, Point};
-use super::joiner::{Item, ViewItem};
+use super::held::{Held, Item, ViewItem};
 use super::{Clock, Event, Failure, Heard, Phase, Replica};
 use crate::{Change, Machine};
 
@@ -39,7 +39,7 @@ impl<M: Machine> Replica<M> {
 
     /// This member has no state of what was delivered up to here, and waits for one.
     fn wait(&mut self, heard: Heard) {
-        let mut held = super::Held::default();
+        let mut held = Held::new(self.config.held_bytes, self.config.spill_bytes);
         held.forget(self.point);
         self.phase = Phase::Waiting {
             held,
@@ -212,13 +212,25 @@ impl<M: Machine> Replica<M> {
     }
 
     fn check_held(&mut self) {
-        let (held, limit) = (self.held_bytes(), self.config.held_bytes);
-        if held > limit && !planted!(self, HoldWithoutBound) {
-            self.events.push_back(Event::Overrun { held, limit });
-            self.go(format!(
-                "state-overrun: {held} bytes were delivered before the state was here, the limit is {limit}"
-            ));
+        let (Phase::Waiting { held, .. } | Phase::CatchingUp { held, .. }) = &self.phase else {
+            return;
+        };
+        if !held.is_over() || planted!(self, HoldWithoutBound) {
+            return;
         }
+        let (held, spilled) = (held.bytes(), held.spilled_bytes());
+        let (limit, spill_limit) = (self.config.held_bytes, self.config.spill_bytes);
+        self.events.push_back(Event::Overrun {
+            held,
+            limit,
+            spilled,
+            spill_limit,
+        });
+        self.go(format!(
+            "state-overrun: {} bytes were delivered before the state was here: {held} are held in memory (at most \
+             {limit}), {spilled} in the file (at most {spill_limit})",
+            held as u64 + spilled
+        ));
     }
 
     /// Applies what is held, as much as fits into one turn; then says that this member is up to date.
@@ -236,6 +248,10 @@ impl<M: Machine> Replica<M> {
             if let Some((point, item)) = held.pop() {
                 self.apply(now, point, item);
                 continue;
+            }
+            if !held.is_empty() {
+                // It is in the file.
+                return;
             }
             if !*said {
                 *said = true;

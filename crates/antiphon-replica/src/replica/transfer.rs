@@ -4,7 +4,9 @@ use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
 use super::format::{self, Member, Point, Told};
-use super::joiner::{Damage, Held, Incoming};
+use super::held::Held;
+use super::joiner::{Damage, Incoming};
+use super::source::shortened;
 use super::{Event, Phase, Replica};
 use crate::Machine;
 
@@ -34,6 +36,7 @@ impl<M: Machine> Replica<M> {
                     self.ignore(from, "a count of what was sent");
                 }
             }
+            Some(Told::Failed { point, reason }) => self.handle_failed(from, point, &reason),
             Some(Told::Applied { upto }) => {
                 if !self.requests.applied(from, upto) {
                     self.ignore(from, "the number of a command of this member");
@@ -90,6 +93,26 @@ impl<M: Machine> Replica<M> {
         heard.lost = false;
         heard.serving.insert(offer.source);
         *incoming = Some(offer);
+    }
+
+    /// It counts as the offer would that cannot be made.
+    fn handle_failed(&mut self, source: Member, point: Point, reason: &str) {
+        let Phase::Waiting { held, incoming, .. } = &self.phase else {
+            return;
+        };
+        let earlier = |former: &Incoming| point <= former.point;
+        if point < held.after() || incoming.as_ref().is_some_and(earlier) {
+            return;
+        }
+        let source = Incarnation::from(source);
+        let reason = shortened(reason).to_owned();
+        self.events.push_back(Event::SourceFailed {
+            source,
+            reason: reason.clone(),
+        });
+        self.go(format!(
+            "state-refused: {source} cannot write the state: {reason}"
+        ));
     }
 
     fn handle_chunk(

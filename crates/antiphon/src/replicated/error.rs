@@ -4,6 +4,7 @@ use std::fmt;
 
 use antiphon_replica::Refusal;
 
+use super::{CountingError, LockError, MapError};
 use crate::Error;
 
 /// Why this member does not have the replicated state, or will not have it any more.
@@ -19,13 +20,33 @@ pub enum ReplicaError {
         /// Both definitions.
         reason: String,
     },
-    /// More was written while the state was on its way than this member may hold. Raise `held_bytes`, or join
-    /// when less is written.
+    /// More was written while the state was on its way than this member may hold in memory and in its file,
+    /// or it came faster than the disk took it. Raise `held_bytes` or `spill_bytes`, or join when less is
+    /// written.
     Overrun {
-        /// Bytes held.
+        /// Bytes held in memory.
         held: usize,
         /// The limit.
         limit: usize,
+        /// Bytes held in the file.
+        spilled: u64,
+        /// The limit.
+        spill_limit: u64,
+    },
+    /// While the state was on its way, the file of what was written meanwhile could not be written or read.
+    /// Nothing of it was applied. Make room in its directory, or name another one (`spill_dir`), and join
+    /// again.
+    SpillFailed {
+        /// The directory, and what the system says.
+        reason: String,
+    },
+    /// The member that was to give the state could not write it. Look there for what is wrong with its state,
+    /// and join again: then another member may give it.
+    SourceFailed {
+        /// Its name.
+        source: String,
+        /// What its machine's `write` says.
+        reason: String,
     },
     /// The state that came could not be taken. Join again; if it happens again, the machine's `restore` does
     /// not read what its `write` writes.
@@ -56,10 +77,22 @@ impl fmt::Display for ReplicaError {
                 f,
                 "the group replicates something else: {reason}; give all members the same definition, or another name"
             ),
-            Self::Overrun { held, limit } => write!(
+            Self::Overrun {
+                held,
+                limit,
+                spilled,
+                spill_limit,
+            } => write!(
                 f,
-                "{held} bytes were written while the state was on its way, held_bytes is {limit}; raise it, or join when less is written"
+                "too much was written while the state was on its way: {held} bytes are held in memory (held_bytes is {limit}), {spilled} in the file (spill_bytes is {spill_limit}); raise one of them, or join when less is written"
             ),
+            Self::SpillFailed { reason } => write!(
+                f,
+                "what was written while the state was on its way could not be kept: {reason}; make room there or name another directory with spill_dir, and join again"
+            ),
+            Self::SourceFailed { source, reason } => {
+                write!(f, "{source} could not write its state for this member: {reason}; join again")
+            }
             Self::RestoreFailed { reason } => write!(f, "the state could not be taken: {reason}; join again"),
             Self::StateLost => f.write_str(
                 "all members that had the state are gone; let all leave and join again, or set found_anew",
@@ -169,6 +202,15 @@ impl std::error::Error for ReadError {
         }
     }
 }
+
+antiphon_core::wire::written_as_text!(
+    ReplicaError,
+    WriteError,
+    ReadError,
+    MapError,
+    LockError,
+    CountingError
+);
 
 impl From<Refusal> for WriteError {
     fn from(refusal: Refusal) -> Self {

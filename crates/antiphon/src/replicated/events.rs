@@ -1,16 +1,20 @@
 //! What readers of a replica are told: bounded, and a reader that lags is told so.
 
+use std::fmt;
 use std::sync::Arc;
 
 use antiphon_core::wire::Member;
 use antiphon_replica::At;
 use tokio::sync::broadcast;
 
+use super::Transfer;
+
 /// Events that wait for a reader; the oldest go first.
 pub(super) const MAX_WAITING: usize = 1024;
 
 /// What happened to a replica. `E` is the machine's event.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ReplicaEvent<E> {
     /// The machine says this: at every member that serves, at the same point of the order.
@@ -23,12 +27,7 @@ pub enum ReplicaEvent<E> {
     /// Members of the group, and whether each has the state.
     Members(Vec<ReplicaMember>),
     /// So much of the state is here.
-    Progress {
-        /// Bytes that are here.
-        bytes: u64,
-        /// Bytes of the state.
-        total: u64,
-    },
+    Progress(Transfer),
     /// This member has the state, and serves.
     Synced,
     /// This node's lease is lost, or is back; without it writes and reads are refused.
@@ -66,14 +65,52 @@ pub enum ReplicaEvent<E> {
     },
 }
 
+impl<E: fmt::Display> fmt::Display for ReplicaEvent<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine { at, event } => write!(f, "{at}: {event}"),
+            Self::Members(members) => {
+                f.write_str("members:")?;
+                members.iter().try_for_each(|member| write!(f, " {member}"))
+            }
+            Self::Progress(transfer) => transfer.fmt(f),
+            Self::Synced => f.write_str("this member has the state"),
+            Self::Lease { held: true } => f.write_str("this node's lease is back"),
+            Self::Lease { held: false } => f.write_str("this node's lease is lost"),
+            Self::Diverged { member, commands, .. } => {
+                write!(
+                    f,
+                    "the state of {member} differs from the others' after {commands} commands"
+                )
+            }
+            Self::StateLost => f.write_str("no member has the state"),
+            Self::Void { cause } => write!(f, "the state of this member is void: {cause}"),
+            Self::Malformed { member, expected } => write!(f, "{member} sent what is no {expected}"),
+            Self::Lagged { missed } => write!(f, "the reader was too slow: {missed} events were skipped"),
+        }
+    }
+}
+
 /// A member of a group that replicates something.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ReplicaMember {
     /// The member.
     pub member: Arc<Member>,
     /// Whether it has the state.
     pub synced: bool,
+}
+
+impl fmt::Display for ReplicaMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.member.name)?;
+        if self.synced {
+            Ok(())
+        } else {
+            f.write_str(" (not synced)")
+        }
+    }
 }
 
 /// A reader of a replica's events, from [`Replicated::events`](super::Replicated::events). It keeps neither

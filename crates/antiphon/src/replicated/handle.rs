@@ -1,12 +1,17 @@
 //! The handle of a replicated machine, and how a group is joined for it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use antiphon_core::wire::Level;
 use antiphon_replica::{Ack, At, Config, Replica, Standing};
 
 use super::shared::{Happened, Observer, Shared};
-use super::{ReadError, ReplicaError, ReplicaEvents, ReplicaMember, Replicable, WriteError, task};
+use super::spill::SpillFile;
+use super::{
+    ReadError, ReplicaError, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch, Replicable,
+    WriteError, task,
+};
 use crate::{Cluster, Incarnation, Order};
 
 /// The most bytes of what the replica adds to a command.
@@ -19,6 +24,7 @@ pub struct ReplicatedBuilder<M: Replicable> {
     name: String,
     make: Box<dyn Fn() -> M + Send>,
     config: Config,
+    spill_dir: Option<PathBuf>,
     window_bytes: Option<u32>,
     level: Level,
     observer: Observer<M::Event>,
@@ -31,16 +37,33 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             name,
             make: Box::new(make),
             config: Config::default(),
+            spill_dir: None,
             window_bytes: None,
             level: Level::Safe,
             observer: Box::new(|_| {}),
         }
     }
 
-    /// How many bytes of messages this member holds while it waits for the state, before it gives up
-    /// ([`ReplicaError::Overrun`]); 64 MiB unless given.
+    /// How many bytes of messages this member holds in memory while it waits for the state; 64 MiB unless
+    /// given. What is more goes to a file, see [`spill_bytes`](Self::spill_bytes).
     pub fn held_bytes(mut self, held_bytes: usize) -> Self {
         self.config.held_bytes = held_bytes;
+        self
+    }
+
+    /// How many bytes of messages this member holds in a file when half of [`held_bytes`](Self::held_bytes)
+    /// are in memory, before it gives up ([`ReplicaError::Overrun`]); 1 GiB unless given, 0: no file. The
+    /// file is made when it is needed, has no name, and is gone when this member has the state or its process
+    /// ends. The messages in it are not encrypted; only this user may read it.
+    pub fn spill_bytes(mut self, spill_bytes: u64) -> Self {
+        self.config.spill_bytes = spill_bytes;
+        self
+    }
+
+    /// In which directory that file is made; [`std::env::temp_dir`] unless given, which on some systems is
+    /// memory.
+    pub fn spill_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.spill_dir = Some(dir.into());
         self
     }
 
@@ -115,6 +138,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             name,
             make,
             mut config,
+            spill_dir,
             window_bytes,
             level,
             observer,
@@ -138,7 +162,8 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             replica,
             observer,
         ));
-        host.spawn(task::run(shared.clone(), group));
+        let file = SpillFile::new(spill_dir.unwrap_or_else(std::env::temp_dir));
+        host.spawn(task::run(shared.clone(), group, file));
         Ok(Replicated {
             membership: Arc::new(Membership { shared }),
         })
@@ -271,6 +296,30 @@ impl<M: Replicable> Replicated<M> {
     /// The members by seniority, and whether each has the state, as far as this member knows.
     pub fn members(&self) -> Vec<ReplicaMember> {
         self.shared().members()
+    }
+
+    /// How this member stands: what it is to the state, how far the state is, which members have it.
+    pub fn status(&self) -> ReplicaStatus {
+        self.watch_status().current()
+    }
+
+    /// Follows that, for a progress bar:
+    ///
+    /// ```no_run
+    /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+    /// let map = cluster.map::<u64, String>("sessions").start().await?;
+    /// let mut status = map.machine().watch_status();
+    /// tokio::spawn(async move {
+    ///     while let Some(status) = status.changed().await {
+    ///         println!("{status}"); // receiving: 1048576 of 4194304 bytes from b (25 %)
+    ///     }
+    /// });
+    /// map.machine().synced().await?; // or why the state does not come
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch_status(&self) -> ReplicaStatusWatch {
+        self.shared().watch_status()
     }
 
     /// What this member is to the state.

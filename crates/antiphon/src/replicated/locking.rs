@@ -377,6 +377,11 @@ impl Leadership {
 
 /// Why a lock is held no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Loss {
     /// This node lost its lease or the primary: others may have gone on without it, and hold the lock. It is

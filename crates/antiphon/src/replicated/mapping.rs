@@ -4,12 +4,16 @@
 //! the type: integers and strings begin with a length or are of variable length. What the bytes mean is part
 //! of the definition: a type's name and version, which all members must give the same.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_replica::map::{Command, Entry, MapMachine, Options, Refused, Watch, Write, Written};
-use antiphon_replica::{Condition, Version};
+use antiphon_replica::map::{
+    Command, Entry, Function, MapMachine, Options, Refused, Stamp, Watch, Write, Written,
+};
+use antiphon_replica::{AgreedTime, Condition, Version};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +29,7 @@ pub struct MapBuilder<K, V> {
     name: String,
     types: String,
     options: Options,
+    functions: BTreeMap<String, (u32, Arc<Function>)>,
     change: Box<dyn FnOnce(ReplicatedBuilder<MapMachine>) -> ReplicatedBuilder<MapMachine> + Send>,
     of: PhantomData<fn(K) -> V>,
 }
@@ -40,6 +45,32 @@ impl<K, V> MapBuilder<K, V> {
     /// The bounds of the map; the same at all members.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Registers a function for [`Map::compute`]: it gets the value of a key, if there is one, and an
+    /// argument, and gives the new value, nothing if the key is to have none, or why it refuses.
+    ///
+    /// All members run it, each on its own copy, at the same place of the order. So it must be a function of
+    /// what it gets and of nothing else: no clock, no random numbers, no iteration over a `HashMap`. It must
+    /// not panic. Raise `version` with every change of what it does: a member that has another one, or not
+    /// this function, is refused when it joins, and told both.
+    pub fn function<A, F>(mut self, name: impl Into<String>, version: u32, function: F) -> Self
+    where
+        A: DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+        F: Fn(Option<V>, A) -> Result<Option<V>, String> + Send + Sync + 'static,
+    {
+        let bytes = move |old: Option<&[u8]>, argument: &[u8]| {
+            let reason = |error: postcard::Error| error.to_string();
+            let old = old.map(postcard::from_bytes).transpose().map_err(reason)?;
+            let argument = postcard::from_bytes(argument).map_err(reason)?;
+            let new = function(old, argument)?;
+            new.map(|new| postcard::to_stdvec(&new))
+                .transpose()
+                .map_err(reason)
+        };
+        self.functions.insert(name.into(), (version, Arc::new(bytes)));
         self
     }
 
@@ -73,8 +104,14 @@ impl<K, V> MapBuilder<K, V> {
     /// # Cancel safety
     /// As there.
     pub async fn start(self) -> Result<Map<K, V>, ReplicaError> {
-        let (types, options) = (self.types, self.options);
-        let make = move || MapMachine::new(options.clone()).of(format!("{types}, by postcard 1"));
+        let (types, options, functions) = (self.types, self.options, self.functions);
+        let make = move || {
+            let map = MapMachine::new(options.clone()).of(format!("{types}, by postcard 1"));
+            functions.iter().fold(map, |map, (name, (version, function))| {
+                let function = function.clone();
+                map.function(name, *version, move |old, argument| function(old, argument))
+            })
+        };
         let builder = (self.change)(self.cluster.replicated(self.name, make));
         Ok(Map {
             machine: builder.start().await?,
@@ -91,6 +128,7 @@ impl Cluster {
             name: name.into(),
             types: String::new(),
             options: Options::default(),
+            functions: BTreeMap::new(),
             change: Box::new(|builder| builder),
             of: PhantomData,
         }
@@ -99,15 +137,31 @@ impl Cluster {
 
 /// An entry that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Item<V> {
     /// The value.
     pub value: V,
     /// Its version: greater than those of all changes of the map before it.
     pub version: Version,
+    /// When it was written, in agreed time.
+    pub modified: Stamp,
+    /// From this agreed time on it is not there any more; `None`: it stays.
+    pub expires: Option<AgreedTime>,
+}
+
+impl<V: fmt::Display> fmt::Display for Item<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (version {})", self.value, self.version)
+    }
 }
 
 /// What a conditional write did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Put {
     /// It is written, with this version.
     Done(Version),
@@ -119,6 +173,16 @@ impl Put {
     /// Whether it is written.
     pub fn is_done(&self) -> bool {
         matches!(self, Put::Done(_))
+    }
+}
+
+impl fmt::Display for Put {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(version) => write!(f, "written as version {version}"),
+            Self::Found(Some(version)) => write!(f, "not written: there is version {version}"),
+            Self::Found(None) => f.write_str("not written: there is no entry"),
+        }
     }
 }
 
@@ -268,6 +332,38 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         }
     }
 
+    /// Writes what a function makes of the value that the key has at this place of the order, and returns it:
+    /// one message, where `get` and [`replace_if`](Self::replace_if) in a loop take two or more. `None`: the
+    /// key has no value now. Its time to live, if it has one, goes on.
+    ///
+    /// ```no_run
+    /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+    /// let stock = cluster.map::<u64, u32>("stock").function("take", 1, |have: Option<u32>, count: u32| {
+    ///     let left = have.unwrap_or(0).checked_sub(count).ok_or("not enough")?;
+    ///     Ok((left > 0).then_some(left))
+    /// });
+    /// let stock = stock.join().await?;
+    /// stock.compute(&7, "take", &3_u32).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). [`MapError::Refused`] with [`Refused::NoFunction`], or with
+    /// [`Refused::Function`]: it refused, or the argument is of another type.
+    ///
+    /// # Cancel safety
+    /// As [`put`](Self::put). It may be written all the same; to write it again computes it twice.
+    pub async fn compute(
+        &self,
+        key: &K,
+        function: &str,
+        argument: &impl Serialize,
+    ) -> Result<Option<Item<V>>, MapError> {
+        let write = Write::compute(encode(key)?, function, encode(argument)?);
+        self.write_one(write).await?.new.map(item).transpose()
+    }
+
     /// Several writes that are made all or none, in one message: at most
     /// [`MAX_WRITES`](super::map::MAX_WRITES), each of another key.
     pub fn batch(&self) -> Batch<'_, K, V> {
@@ -278,7 +374,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     }
 
     /// All entries of this member's copy at one point, in the order of their keys' bytes. The copy is not
-    /// locked while they are read, and does not change.
+    /// locked while they are read, and does not change: writes go on.
     ///
     /// # Errors
     /// [`MapError::Read`].
@@ -286,14 +382,20 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         &self,
     ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
         let state = self.machine.read(|machine| machine.state().clone())?;
-        // Taken with the state, since the iterator of a persistent map borrows it.
-        let entries: Vec<(Bytes, Entry)> = state
-            .iter()
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect();
-        Ok(entries
-            .into_iter()
-            .map(|(key, entry)| Ok((decode(&key)?, item(entry)?))))
+        Ok(taken(state.iter()).map(typed))
+    }
+
+    /// The same of all keys whose bytes begin with those of this, see [`watch_prefix`](Self::watch_prefix).
+    ///
+    /// # Errors
+    /// [`MapError::Read`], [`MapError::Codec`].
+    pub fn entries_prefix<P: Serialize>(
+        &self,
+        prefix: &P,
+    ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V, P>, MapError> {
+        let prefix = encode(prefix)?;
+        let state = self.machine.read(|machine| machine.state().clone())?;
+        Ok(taken(state.prefix(&prefix)).map(typed))
     }
 
     /// How many entries this member's copy has.
@@ -391,6 +493,22 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
     /// [`MapError::Codec`].
     pub fn remove(self, key: &K) -> Result<Self, MapError> {
         Ok(self.and(Write::remove(encode(key)?)))
+    }
+
+    /// Writes a value for this much agreed time, see [`Map::put_for`].
+    ///
+    /// # Errors
+    /// [`MapError::Codec`].
+    pub fn put_for(self, key: &K, value: &V, time: Duration) -> Result<Self, MapError> {
+        Ok(self.and(Write::put(encode(key)?, encode(value)?).expiring(time)))
+    }
+
+    /// Writes what a function makes of the value before the batch, see [`Map::compute`].
+    ///
+    /// # Errors
+    /// [`MapError::Codec`].
+    pub fn compute(self, key: &K, function: &str, argument: &impl Serialize) -> Result<Self, MapError> {
+        Ok(self.and(Write::compute(encode(key)?, function, encode(argument)?)))
     }
 
     /// All of it only if this holds for a key that is not written by it.
@@ -514,9 +632,23 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MapError> {
     Ok(postcard::from_bytes(bytes)?)
 }
 
+/// Taken from the state, since the iterator of a persistent map borrows it.
+fn taken<'a>(entries: impl Iterator<Item = (&'a Bytes, &'a Entry)>) -> std::vec::IntoIter<(Bytes, Entry)> {
+    let entries = entries.map(|(key, entry)| (key.clone(), entry.clone()));
+    entries.collect::<Vec<_>>().into_iter()
+}
+
+fn typed<K: DeserializeOwned, V: DeserializeOwned>(
+    (key, entry): (Bytes, Entry),
+) -> Result<(K, Item<V>), MapError> {
+    Ok((decode(&key)?, item(entry)?))
+}
+
 pub(super) fn item<V: DeserializeOwned>(entry: Entry) -> Result<Item<V>, MapError> {
     Ok(Item {
         value: decode(&entry.value)?,
         version: entry.version,
+        modified: entry.modified,
+        expires: entry.expires,
     })
 }

@@ -63,11 +63,14 @@ mod handle;
 mod locking;
 mod mapping;
 mod shared;
+mod spill;
+mod status;
 mod task;
 mod watch;
 
 pub use antiphon_replica::{
-    AgreedTime, At, Change, Condition, Config, Machine, Refusal, RestoreError, Standing, Version,
+    AgreedTime, At, Change, Condition, Config, Machine, Refusal, RestoreError, SnapshotError, Standing,
+    Version,
 };
 
 pub use counting::{Counters, CountersBuilder, CountingError, Ids};
@@ -76,6 +79,7 @@ pub use events::{ReplicaEvent, ReplicaEvents, ReplicaMember};
 pub use handle::{Replicated, ReplicatedBuilder};
 pub use locking::{Guard, Leadership, LockError, Locks, LocksBuilder, Loss};
 pub use mapping::{Batch, Item, Map, MapBuilder, MapError, Put};
+pub use status::{ReplicaStatus, ReplicaStatusWatch, Transfer};
 pub use watch::{Gone, WatchEvent, Watching};
 
 /// A machine that a handle can be made of: what [`Machine`] says, with types that may go from task to task.

@@ -10,12 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_core::{TellError, Time};
-use antiphon_replica::{Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Standing};
+use antiphon_replica::{
+    Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Spill, SpillId, Standing,
+};
 use bytes::Bytes;
 use tokio::sync::{Notify, broadcast, oneshot, watch};
 
 use super::events::MAX_WAITING;
-use super::{ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, Replicable, WriteError};
+use super::spill::Outcome;
+use super::{
+    ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch,
+    Replicable, Transfer, WriteError,
+};
 use crate::driven::{Blocked, core_view, incarnations};
 use crate::host::Host;
 use crate::{Event, GroupSender};
@@ -32,6 +38,7 @@ pub(super) struct Shared<M: Replicable> {
     /// A request was answered, so that there is room for others.
     room: Notify,
     state: watch::Sender<State>,
+    status: watch::Sender<ReplicaStatus>,
 }
 
 /// What waits for a change of the replica as a whole.
@@ -73,6 +80,7 @@ struct Inside<M: Replicable> {
     news: Option<broadcast::Sender<ReplicaEvent<M::Event>>>,
     people: BTreeMap<Incarnation, Arc<Member>>,
     members: Vec<ReplicaMember>,
+    transfer: Option<Transfer>,
     /// It was told that this member has no state.
     void: bool,
     /// The replica said that it leaves.
@@ -184,6 +192,10 @@ impl<M: Replicable> Shared<M> {
         self.inside().members.clone()
     }
 
+    pub(super) fn watch_status(&self) -> ReplicaStatusWatch {
+        ReplicaStatusWatch(self.status.subscribe())
+    }
+
     pub(super) fn standing(&self) -> Standing {
         self.inside().replica.standing()
     }
@@ -253,6 +265,7 @@ impl<M: Replicable> Shared<M> {
                 news: Some(broadcast::Sender::new(MAX_WAITING)),
                 people: BTreeMap::new(),
                 members: Vec::new(),
+                transfer: None,
                 void: true,
                 leaves: None,
                 cause: None,
@@ -260,6 +273,11 @@ impl<M: Replicable> Shared<M> {
             wake: Notify::new(),
             room: Notify::new(),
             state: watch::Sender::default(),
+            status: watch::Sender::new(ReplicaStatus {
+                standing: Standing::Outside,
+                transfer: None,
+                members: Vec::new(),
+            }),
         }
     }
 
@@ -285,6 +303,23 @@ impl<M: Replicable> Shared<M> {
             blocked,
             leaves: inside.leaves.clone(),
         }
+    }
+
+    /// What is to be done with the file of what is held. Only while nothing is done with it.
+    pub(super) fn next_spill(&self) -> Option<(SpillId, Spill)> {
+        self.inside().replica.poll_spill()
+    }
+
+    /// Whether anything in that file may be needed.
+    pub(super) fn needs_file(&self) -> bool {
+        let joins = [Standing::Waiting, Standing::Receiving, Standing::CatchingUp];
+        joins.contains(&self.inside().replica.standing())
+    }
+
+    /// That is done. What follows from it is told when the task comes round.
+    pub(super) fn spilled(&self, id: SpillId, outcome: Outcome) {
+        let now = self.now();
+        self.current().replica.handle_spilled(now, id, outcome);
     }
 
     pub(super) fn set_lease(&self, held: bool) {
@@ -358,14 +393,19 @@ impl<M: Replicable> Shared<M> {
     }
 
     fn tell_events(&self, inside: &mut Inside<M>) {
-        let mut answered = false;
+        let (mut answered, mut changed) = (false, false);
         while let Some(event) = inside.replica.poll_event() {
             answered |= matches!(event, CoreEvent::Written { .. } | CoreEvent::Readable { .. });
+            changed |= matches!(event, CoreEvent::Members { .. } | CoreEvent::Progress { .. });
             self.note(&event, inside.me);
             inside.tell_event(event);
         }
         if answered {
             self.room.notify_waiters();
+        }
+        let standing = inside.replica.standing();
+        if changed || standing != self.status.borrow().standing {
+            self.status.send_replace(inside.status(standing));
         }
     }
 
@@ -513,7 +553,19 @@ impl<M: Replicable> Inside<M> {
                 self.void = false;
                 self.tell(ReplicaEvent::Synced);
             }
-            CoreEvent::Progress { bytes, total, .. } => self.tell(ReplicaEvent::Progress { bytes, total }),
+            CoreEvent::Progress { bytes, total, source } => {
+                let source = self.name(source);
+                let transfer = Transfer { bytes, total, source };
+                self.transfer = Some(transfer.clone());
+                self.tell(ReplicaEvent::Progress(transfer));
+            }
+            CoreEvent::SourceFailed { source, reason } if source == self.me => {
+                tracing::warn!(target: "antiphon::replicated", %reason, "the state cannot be written for a joiner");
+            }
+            CoreEvent::SourceFailed { source, reason } => {
+                let source = self.name(source);
+                self.cause = Some(ReplicaError::SourceFailed { source, reason });
+            }
             CoreEvent::Diverged { member, commands } => {
                 let here = member == self.me;
                 if here {
@@ -525,7 +577,20 @@ impl<M: Replicable> Inside<M> {
                     commands,
                 });
             }
-            CoreEvent::Overrun { held, limit } => self.cause = Some(ReplicaError::Overrun { held, limit }),
+            CoreEvent::Overrun {
+                held,
+                limit,
+                spilled,
+                spill_limit,
+            } => {
+                self.cause = Some(ReplicaError::Overrun {
+                    held,
+                    limit,
+                    spilled,
+                    spill_limit,
+                });
+            }
+            CoreEvent::SpillFailed { reason } => self.cause = Some(ReplicaError::SpillFailed { reason }),
             CoreEvent::StateLost => self.tell(ReplicaEvent::StateLost),
             CoreEvent::RestoreFailed { reason } => self.cause = Some(ReplicaError::RestoreFailed { reason }),
             CoreEvent::Refused { reason } => self.cause = Some(ReplicaError::Refused { reason }),
@@ -544,6 +609,20 @@ impl<M: Replicable> Inside<M> {
                     expected: what,
                 });
             }
+        }
+    }
+
+    fn status(&mut self, standing: Standing) -> ReplicaStatus {
+        if !matches!(standing, Standing::Receiving | Standing::CatchingUp) {
+            self.transfer = None;
+        }
+        if matches!(standing, Standing::Outside | Standing::Gone) {
+            self.members.clear();
+        }
+        ReplicaStatus {
+            standing,
+            transfer: self.transfer.clone(),
+            members: self.members.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::shared::Shared;
+use super::spill::SpillFile;
 use super::{ReplicaError, Replicable};
 use crate::driven::{EVENTS_PER_TURN, Wait, any, due, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
@@ -17,7 +18,7 @@ impl<M: Replicable> Drop for Finish<M> {
 }
 
 /// Runs until the group was left.
-pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group) {
+pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group, mut file: SpillFile) {
     let finish = Finish(shared.clone());
     let mut leases = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
@@ -35,6 +36,13 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group)
         if let Some(reason) = need.leaves.take() {
             break Some(reason);
         }
+        if file.is_idle() {
+            match shared.next_spill() {
+                Some((id, spill)) => file.begin(&shared.host, id, spill),
+                None if !shared.needs_file() => file.clear(&shared.host),
+                None => {}
+            }
+        }
         tokio::select! {
             biased;
             held = lease(&mut leases, &shared.sender) => match held {
@@ -46,6 +54,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group)
                     break None;
                 }
             }
+            (id, outcome) = file.done() => shared.spilled(id, outcome),
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
             () = due(&shared.host, need.deadline) => {}

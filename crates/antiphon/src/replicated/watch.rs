@@ -1,6 +1,7 @@
 //! What a map has and how it changes, without a gap: the entries are read and the stream is begun under one
 //! lock, and a reader that lags, or whose member was removed meanwhile, gets the entries anew.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use antiphon_replica::Version;
@@ -13,6 +14,11 @@ use super::{Item, MapError, ReplicaEvent, ReplicaEvents, Replicated};
 
 /// What a watched map has, and how it changes.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum WatchEvent<K, V> {
     /// All watched entries as they are now, in the order of their keys' bytes. It comes first, and again when
@@ -39,6 +45,11 @@ pub enum WatchEvent<K, V> {
 
 /// Why a key has no value any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Gone {
     /// It was removed.
     Removed,
@@ -46,6 +57,26 @@ pub enum Gone {
     Expired,
     /// It made room for others.
     Evicted,
+}
+
+impl<K: fmt::Display, V: fmt::Display> fmt::Display for WatchEvent<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(entries) => write!(f, "all entries: {}", entries.len()),
+            Self::Put { key, item } => write!(f, "{key}: {item}"),
+            Self::Gone { key, version, why } => write!(f, "{key}: {why} (version {version})"),
+        }
+    }
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Removed => "removed",
+            Self::Expired => "expired",
+            Self::Evicted => "evicted",
+        })
+    }
 }
 
 /// A reader of a map's changes. From [`Map::watch`](super::Map::watch). It keeps the membership alive.

@@ -342,7 +342,7 @@ fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], st
             return locks.time_out(locks.at.time.millis);
         }
         Step::Restore => {
-            let state = LockTable::write(&locks.table.snapshot());
+            let state = LockTable::write(&locks.table.snapshot()).unwrap();
             let mut restored = LockTable::new(Options::default());
             restored.restore(&state).unwrap();
             assert_eq!(
@@ -350,7 +350,11 @@ fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], st
                 locks.table.digest(),
                 "kept up to date, and made anew"
             );
-            assert_eq!(LockTable::write(&restored.snapshot()), state, "the same bytes");
+            assert_eq!(
+                LockTable::write(&restored.snapshot()).unwrap(),
+                state,
+                "the same bytes"
+            );
             assert_eq!(
                 (&restored.held, &restored.deadlines),
                 (&locks.table.held, &locks.table.deadlines)
@@ -407,7 +411,7 @@ proptest! {
                 let _ = locks.tell(from, command);
             }
         }
-        let mut bytes = LockTable::write(&locks.table.snapshot()).to_vec();
+        let mut bytes = LockTable::write(&locks.table.snapshot()).unwrap().to_vec();
         let digest = locks.table.digest();
         prop_assert!(locks.table.restore(&noise).is_err());
         prop_assert!(locks.table.restore(&bytes[..cut.index(bytes.len())]).is_err());
@@ -430,7 +434,7 @@ proptest! {
         let mut tokens = Vec::new();
         for (at, step) in steps.into_iter().chain(later).enumerate() {
             if at == 15 {
-                let state = LockTable::write(&locks.table.snapshot()).to_vec();
+                let state = LockTable::write(&locks.table.snapshot()).unwrap().to_vec();
                 let _ = crate::state::restore_forged(&mut locks.table, state, &changes);
             }
             match step {
@@ -451,6 +455,6 @@ proptest! {
                 }
             }
         }
-        LockTable::write(&locks.table.snapshot());
+        LockTable::write(&locks.table.snapshot()).unwrap();
     }
 }

@@ -43,13 +43,14 @@ proptest! {
         replica.handle_view(Time::ZERO, &view);
         let drawn = kinds.iter().map(|(kind, a, b)| {
             let point = Point { view: *a as u32 % 3, messages: *b % 4 };
-            match kind % 8 {
+            match kind % 9 {
                 0 => (true, encode(&told_offer(point, *a))),
                 1 => (true, encode(&Told::Chunk { point, offset: *a, check: *b, bytes: &[1, 2] })),
                 2 => (true, encode(&Told::Received { point, bytes: *a })),
                 3 => (true, encode(&Told::Applied { upto: *a })),
                 4 => (false, ordered(Body::Digest { round: *a, digest: Some(*b) })),
                 5 => (false, ordered(Body::Synced { source: peer.into(), point })),
+                7 => (true, encode(&Told::Failed { point, reason: "é".repeat(*b as usize % 2_000).into() })),
                 6 => (false, ordered(Body::Founded { point })),
                 _ => {
                     let command = Cow::Borrowed(&[0xff; 9][..]);

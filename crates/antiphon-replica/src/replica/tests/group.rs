@@ -12,7 +12,7 @@ use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, ViewId};
 use antiphon_core::{GroupView, Order, Time};
 use bytes::Bytes;
 
-use super::super::{Ack, Config, Event, Failure, Output, Replica, RequestId, Standing};
+use super::super::{Ack, Config, Event, Failure, Output, Replica, RequestId, Spill, SpillId, Standing};
 use super::Planted;
 use super::ledger::{Command, Happened, Ledger, What};
 use crate::{AgreedTime, At};
@@ -66,6 +66,9 @@ pub(super) struct Node {
     accepted: VecDeque<Bytes>,
     /// Its clock is ahead of the group's by so much.
     ahead: u64,
+    /// The file of what it holds, and what is to be done with it.
+    file: Vec<u8>,
+    spill: Option<(SpillId, Spill)>,
     /// The last place that its machine reached.
     reached: Option<At>,
     asked: BTreeMap<RequestId, Asked>,
@@ -124,6 +127,12 @@ pub(super) struct Group {
     pub(super) deaf: BTreeSet<usize>,
     /// Chunks of the state are altered on their way.
     pub(super) damaging: bool,
+    /// Files can be used; otherwise what is to be done with them is not begun.
+    pub(super) disks: bool,
+    /// What files answer, if it is an error.
+    pub(super) disk_error: Option<&'static str>,
+    /// Files give back other bytes than were written.
+    pub(super) disk_damages: bool,
     log: Vec<Entry>,
     tells: BTreeMap<(usize, usize), VecDeque<(u32, Bytes)>>,
     k: u32,
@@ -134,6 +143,7 @@ pub(super) struct Group {
     never: BTreeSet<u32>,
     answered: Option<Place>,
     pub(super) most_held: usize,
+    pub(super) most_spilled: u64,
 }
 
 impl Group {
@@ -148,6 +158,9 @@ impl Group {
             refusing: 0,
             deaf: BTreeSet::new(),
             damaging: false,
+            disks: true,
+            disk_error: None,
+            disk_damages: false,
             log: Vec::new(),
             tells: BTreeMap::new(),
             k: 0,
@@ -158,6 +171,7 @@ impl Group {
             never: BTreeSet::new(),
             answered: None,
             most_held: 0,
+            most_spilled: 0,
         }
     }
 
@@ -189,6 +203,8 @@ impl Group {
             members: Vec::new(),
             accepted: VecDeque::new(),
             ahead,
+            file: Vec::new(),
+            spill: None,
             reached: None,
             asked: BTreeMap::new(),
             answers: Vec::new(),
@@ -403,6 +419,40 @@ impl Group {
         });
     }
 
+    /// One step of what is to be done with a node's file: it is begun, or done. Whether there was any.
+    pub(super) fn disk(&mut self, node: usize) -> bool {
+        let now = self.time(node);
+        let this = &mut self.nodes[node];
+        if !self.disks || this.life == Life::Dead {
+            return false;
+        }
+        let Some((id, spill)) = this.spill.take() else {
+            this.spill = this.replica.poll_spill();
+            return this.spill.is_some();
+        };
+        let done = match spill {
+            Spill::Write { at, bytes } => {
+                let (at, end) = (at as usize, at as usize + bytes.len());
+                assert!(
+                    end as u64 <= self.config.spill_bytes,
+                    "R19: a file of {end} bytes"
+                );
+                this.file.resize(end.max(this.file.len()), 0);
+                this.file[at..end].copy_from_slice(&bytes);
+                Bytes::new()
+            }
+            Spill::Read { at, length } => {
+                let mut read = this.file[at as usize..at as usize + length].to_vec();
+                read[length / 2] ^= u8::from(self.disk_damages);
+                read.into()
+            }
+        };
+        let outcome = self.disk_error.map_or(Ok(done), |error| Err(error.to_owned()));
+        this.replica.handle_spilled(now, id, outcome);
+        self.after(node);
+        true
+    }
+
     pub(super) fn pass(&mut self, micros: u64) {
         self.now += micros;
         for node in 0..self.nodes.len() {
@@ -461,6 +511,7 @@ impl Group {
                         busy = true;
                     }
                 }
+                busy |= self.disk(node);
             }
             for pair in self.tell_pairs() {
                 self.deliver_tell(pair);
@@ -502,6 +553,8 @@ impl Group {
         let held = self.nodes[node].replica.held_bytes();
         self.most_held = self.most_held.max(held);
         assert!(held <= self.config.held_bytes, "R19: it holds {held} bytes");
+        let spilled = self.nodes[node].replica.spilled_bytes();
+        self.most_spilled = self.most_spilled.max(spilled);
     }
 
     fn drain(&mut self, node: usize) {

@@ -9,7 +9,7 @@ use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{AgreedTime, At, Change, Machine, RestoreError};
+use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Command {
@@ -106,11 +106,18 @@ impl Machine for Ledger {
     }
 
     fn snapshot(&self) -> Vec<u8> {
+        if self.definition == "unwritable" {
+            return Vec::new();
+        }
         postcard::to_stdvec(&self.state).unwrap()
     }
 
-    fn write(snapshot: &Vec<u8>) -> Bytes {
-        Bytes::copy_from_slice(snapshot)
+    fn write(snapshot: &Vec<u8>) -> Result<Bytes, SnapshotError> {
+        if snapshot.is_empty() {
+            let reason = "a page is damaged".to_owned();
+            return Err(SnapshotError { reason });
+        }
+        Ok(Bytes::copy_from_slice(snapshot))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {

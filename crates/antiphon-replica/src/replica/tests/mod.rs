@@ -4,6 +4,7 @@ mod formats;
 pub(crate) mod group;
 mod ledger;
 mod schedules;
+mod spills;
 mod stories;
 
 /// A mistake that the checks have to find.
@@ -21,6 +22,8 @@ pub(crate) enum Planted {
     KeepOldHeld,
     /// A joiner forgets the first of what it held.
     DropHeld,
+    /// A joiner reads from its file what was written last.
+    ReadLatestPart,
     /// What was answered as not sent is sent.
     KeepFailedCommands,
     /// A member that was leaving and is removed does not leave.

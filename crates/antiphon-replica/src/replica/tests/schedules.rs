@@ -8,7 +8,8 @@ use super::group::{Chance, Group, Life};
 
 fn config(chance: &mut Chance) -> Config {
     Config {
-        held_bytes: if chance.percent(20) { 8_000 } else { 1 << 20 },
+        held_bytes: [8_000, 8_000, 1 << 20][chance.below(3)],
+        spill_bytes: [0, 4_000, 30_000, 1 << 20][chance.below(4)],
         transfer_bytes: 40_000,
         max_requests: 16,
         digest_every: [3, 7, 20][chance.below(3)],
@@ -89,6 +90,9 @@ fn step(group: &mut Group, chance: &mut Chance, faults: usize) {
     }
     if chance.percent(60) {
         group.outputs(node);
+    }
+    if chance.percent(30) {
+        group.disk(chance.below(group.nodes.len()));
     }
 }
 
@@ -193,6 +197,7 @@ fn mistakes_that_were_planted_are_found() {
         (Planted::AnswerBeforeAll, "has not applied"),
         (Planted::KeepOldHeld, ""),
         (Planted::DropHeld, ""),
+        (Planted::ReadLatestPart, ""),
         (Planted::KeepFailedCommands, "G8"),
         (Planted::ReadAtOnce, "a read before"),
     ] {

@@ -80,6 +80,32 @@ fn a_joiner_that_holds_too_much_leaves_and_says_so() {
 }
 
 #[test]
+fn a_source_that_cannot_write_its_state_says_so_to_the_joiner_and_goes_on() {
+    let mut group = Group::new(1, small());
+    group.start("unwritable");
+    group.next_view(false);
+    group.settle();
+    let joiner = group.start("unwritable");
+    group.next_view(false);
+    group.settle();
+    let reason = group.nodes[joiner].left.clone().unwrap();
+    assert!(
+        reason.starts_with("state-refused") && reason.ends_with("a page is damaged"),
+        "{reason}"
+    );
+    group.write(0, Ack::All, None).unwrap();
+    group.settle();
+    for node in [0, joiner] {
+        let said = &group.nodes[node].said;
+        assert!(
+            said.iter().any(|said| said.starts_with("SourceFailed")),
+            "{said:?}"
+        );
+    }
+    assert_eq!((group.serving(), group.unanswered(0)), (vec![0], 0));
+}
+
+#[test]
 fn a_source_that_dies_half_way_is_replaced_and_the_state_is_that_of_the_later_view() {
     for delivered in 0..4 {
         let mut group = group_of(3, small());

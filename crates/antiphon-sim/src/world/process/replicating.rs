@@ -216,7 +216,9 @@ impl World {
                     None
                 }
                 said @ (Said::Diverged { .. }
+                | Said::SourceFailed { .. }
                 | Said::RestoreFailed { .. }
+                | Said::SpillFailed { .. }
                 | Said::Refused { .. }
                 | Said::Malformed { .. }) => Some(Deed::Wrong(format!("{said:?}"))),
             };

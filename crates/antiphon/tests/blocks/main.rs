@@ -1,7 +1,11 @@
 //! Replicated machines, maps, locks and counters on real nodes in virtual time: what handles promise while
 //! members join, fail, sleep and are cut off.
 
+mod joiners;
+mod maps;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,11 +13,13 @@ use std::time::Duration;
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
-    Condition, Gone, LockError, Loss, MapError, Put, ReadError, Refusal, ReplicaError, ReplicaEvent, Version,
-    WatchEvent, WriteError, map,
+    At, Condition, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
+    ReplicaError, ReplicaEvent, ReplicatedBuilder, RestoreError, SnapshotError, Version, WatchEvent,
+    WriteError, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
-use antiphon::{Cluster, Counters, Locks, Map, Replicated};
+use antiphon::{Cluster, Counters, Incarnation, Locks, Map, Replicated};
+use bytes::Bytes;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
@@ -152,57 +158,6 @@ fn many_writers_at_once_are_all_answered_and_counted_once() -> Result<(), RunErr
     })
 }
 
-#[test]
-fn a_joiner_gets_the_state_while_writes_go_on() -> Result<(), RunError> {
-    World::new(3, ABC).run(async |world| {
-        let nodes = cluster(&world, &ABC).await?;
-        let maps = maps(&nodes).await?;
-        for key in 0..3_000_u64 {
-            let batch = maps[0].batch().put(&format!("key {key}"), &key)?;
-            batch.commit().await?;
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        let (writer, writes) = (maps[1].clone(), stop.clone());
-        let writing = tokio::spawn(async move {
-            let mut written = 0_u64;
-            while !writes.load(SeqCst) {
-                writer
-                    .put(&text("written"), &written)
-                    .await
-                    .expect("no write waits for a transfer");
-                written += 1;
-            }
-            written
-        });
-        let joiner = world.node("d")?.join().await?;
-        let map = joiner
-            .map::<String, u64>("map")
-            .types("name -> number 1")
-            .start()
-            .await?;
-        let mut events = map.machine().events();
-        map.machine().synced().await?;
-        assert_eq!(map.len()?, 3_001);
-        world.sleep_ms(500).await;
-        stop.store(true, SeqCst);
-        let written = writing.await?;
-        assert!(written > 10, "{written}");
-        assert_eq!(
-            map.get_latest(&text("written")).await?.map(|item| item.value),
-            Some(written - 1)
-        );
-        let mut progress = 0;
-        while let Ok(Some(event)) = tokio::time::timeout(ms(1), events.next()).await {
-            if let ReplicaEvent::Progress { bytes, total } = event {
-                assert!(bytes <= total && bytes >= progress);
-                progress = bytes;
-            }
-        }
-        assert!(progress > 0, "it tells how far the state is");
-        Ok(())
-    })
-}
-
 /// What a lock protects: refuses a token lower than the highest that it has seen.
 #[derive(Default)]
 struct Store(Mutex<(Token, Vec<&'static str>)>);
@@ -327,67 +282,6 @@ fn a_member_that_is_cut_off_refuses_and_comes_back_with_the_state() -> Result<()
 }
 
 #[test]
-fn an_entry_with_a_time_to_live_goes_everywhere() -> Result<(), RunError> {
-    World::new(6, ABC).run(async |world| {
-        let nodes = cluster(&world, &ABC).await?;
-        let maps = maps(&nodes).await?;
-        maps[1].put_for(&text("short"), &1, ms(2_000)).await?;
-        maps[1].put(&text("long"), &2).await?;
-        world.sleep_ms(1_000).await;
-        let has = |map: &Map<String, u64>, key: &str| map.get(&text(key)).ok().flatten().is_some();
-        assert!(maps.iter().all(|map| has(map, "short")));
-        world.sleep_ms(2_000).await;
-        assert!(maps.iter().all(|map| !has(map, "short") && has(map, "long")));
-        // The leader, whose clock it is, dies: the time passes all the same.
-        maps[1].put_for(&text("short"), &1, ms(2_000)).await?;
-        world.kill("a")?;
-        world.sleep_ms(10_000).await;
-        assert!(maps[1..].iter().all(|map| !has(map, "short") && has(map, "long")));
-        Ok(())
-    })
-}
-
-#[test]
-fn of_all_that_put_if_absent_one_wins() -> Result<(), RunError> {
-    for seed in 30..40 {
-        World::new(seed, ABC).run(async |world| {
-            let nodes = cluster(&world, &ABC).await?;
-            let maps = maps(&nodes).await?;
-            let mut tries = Vec::new();
-            for number in 0..30_u64 {
-                let map = maps[number as usize % 3].clone();
-                tries.push(tokio::spawn(async move {
-                    (number, map.put_if_absent(&text("it"), &number).await)
-                }));
-            }
-            let mut winner = None;
-            let mut found = BTreeSet::new();
-            for one in tries {
-                match one.await? {
-                    (number, Ok(Put::Done(version))) => assert_eq!(winner.replace((number, version)), None),
-                    (_, Ok(Put::Found(version))) => found.extend(version),
-                    (_, Err(error)) => return Err(error.into()),
-                }
-            }
-            let (number, version) = winner.expect("one wins");
-            assert_eq!(found, BTreeSet::from([version]));
-            let item = maps[2].get_latest(&text("it")).await?.expect("it is there");
-            assert_eq!(item.value, number);
-            let put = maps[0].replace_if(&text("it"), &99, item.version).await?;
-            assert!(
-                put.is_done()
-                    && !maps[1]
-                        .replace_if(&text("it"), &98, item.version)
-                        .await?
-                        .is_done()
-            );
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-#[test]
 fn a_watch_has_all_that_was_there_and_every_change_after_it() -> Result<(), RunError> {
     World::new(7, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
@@ -466,50 +360,6 @@ fn a_watch_has_all_that_was_there_and_every_change_after_it() -> Result<(), RunE
             }
         }
         assert_eq!(snapshots, 2);
-        Ok(())
-    })
-}
-
-#[test]
-fn a_member_with_another_definition_is_refused_and_told_both() -> Result<(), RunError> {
-    World::new(8, ABC).run(async |world| {
-        let nodes = cluster(&world, &ABC).await?;
-        let map = nodes[0]
-            .map::<String, u64>("map")
-            .types("name -> number 1")
-            .join()
-            .await?;
-        let other = nodes[1]
-            .map::<String, String>("map")
-            .types("name -> text 2")
-            .join()
-            .await;
-        let Err(ReplicaError::Refused { reason }) = other else {
-            return Err(format!("{other:?}").into());
-        };
-        assert!(
-            reason.contains("name -> number 1") && reason.contains("name -> text 2"),
-            "{reason}"
-        );
-        let larger = map::Options {
-            max_bytes: 1 << 20,
-            ..map::Options::default()
-        };
-        let other = nodes[1]
-            .map::<String, u64>("map")
-            .types("name -> number 1")
-            .options(larger)
-            .join()
-            .await;
-        assert!(matches!(other, Err(ReplicaError::Refused { .. })), "{other:?}");
-        world.sleep_ms(1_000).await;
-        map.put(&text("it"), &1).await?;
-        let same = nodes[1]
-            .map::<String, u64>("map")
-            .types("name -> number 1")
-            .join()
-            .await?;
-        assert_eq!(same.get(&text("it"))?.map(|item| item.value), Some(1));
         Ok(())
     })
 }
@@ -619,45 +469,6 @@ fn ids_are_given_once_and_counters_are_one_for_all() -> Result<(), RunError> {
         assert_eq!(all[0].get("n")?, None);
         Ok(())
     })
-}
-
-#[test]
-fn a_state_whose_last_member_dies_is_lost_or_founded_anew() -> Result<(), RunError> {
-    for found_anew in [false, true] {
-        World::new(12, ABCD).run(async |world| {
-            let nodes = cluster(&world, &ABCD).await?;
-            let join = |node: &Cluster| {
-                let map = node.map::<u64, Vec<u8>>("map");
-                map.replicated(move |machine| machine.found_anew(found_anew))
-            };
-            let first = join(&nodes[0]).join().await?;
-            for key in 0..100 {
-                first.put(&key, &vec![7; 100_000]).await?;
-            }
-            let second = join(&nodes[1]).start().await?;
-            let mut events = second.machine().events();
-            loop {
-                let event = events.next().await.ok_or("it has ended")?;
-                if matches!(event, ReplicaEvent::Progress { bytes, total } if bytes < total) {
-                    break;
-                }
-            }
-            world.kill("a")?;
-            match (found_anew, second.machine().synced().await) {
-                (true, Ok(())) => assert_eq!(second.len()?, 0),
-                (false, Err(ReplicaError::StateLost)) => {
-                    let refused = MapError::Write(WriteError::Refused(Refusal::Lost));
-                    assert_eq!(second.put(&1, &vec![]).await, Err(refused));
-                }
-                (_, other) => return Err(format!("{other:?}").into()),
-            }
-            second.machine().leave().await;
-            let again = join(&nodes[1]).join().await?;
-            assert!(again.is_empty()?);
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 #[test]

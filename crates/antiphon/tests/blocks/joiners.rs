@@ -1,0 +1,262 @@
+//! Joiners: the state comes while writes go on, and what goes wrong is told.
+
+use super::*;
+
+#[test]
+fn a_joiner_gets_the_state_while_writes_go_on() -> Result<(), RunError> {
+    World::new(3, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        for key in 0..3_000_u64 {
+            let batch = maps[0].batch().put(&format!("key {key}"), &key)?;
+            batch.commit().await?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (writer, writes) = (maps[1].clone(), stop.clone());
+        let writing = tokio::spawn(async move {
+            let mut written = 0_u64;
+            while !writes.load(SeqCst) {
+                writer
+                    .put(&text("written"), &written)
+                    .await
+                    .expect("no write waits for a transfer");
+                written += 1;
+            }
+            written
+        });
+        let joiner = world.node("d")?.join().await?;
+        let map = joiner
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .start()
+            .await?;
+        let mut events = map.machine().events();
+        map.machine().synced().await?;
+        assert_eq!(map.len()?, 3_001);
+        world.sleep_ms(500).await;
+        stop.store(true, SeqCst);
+        let written = writing.await?;
+        assert!(written > 10, "{written}");
+        assert_eq!(
+            map.get_latest(&text("written")).await?.map(|item| item.value),
+            Some(written - 1)
+        );
+        let mut progress = 0;
+        while let Ok(Some(event)) = tokio::time::timeout(ms(1), events.next()).await {
+            if let ReplicaEvent::Progress(transfer) = event {
+                assert!(transfer.bytes <= transfer.total && transfer.bytes >= progress);
+                progress = transfer.bytes;
+            }
+        }
+        assert!(progress > 0, "it tells how far the state is");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_progress_bar_and_the_members_with_the_state_are_one_watch() -> Result<(), RunError> {
+    World::new(14, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first: Map<u64, Vec<u8>> = nodes[0].map("map").join().await?;
+        for key in 0..20 {
+            first.put(&key, &vec![7; 100_000]).await?;
+        }
+        let second: Map<u64, Vec<u8>> = nodes[1].map("map").start().await?;
+        let mut watch = second.machine().watch_status();
+        let mut shown = Vec::new();
+        while shown
+            .last()
+            .is_none_or(|last: &String| !last.starts_with("serving"))
+        {
+            let status = watch.changed().await.ok_or("it has left")?;
+            if let Some(transfer) = &status.transfer {
+                assert_eq!(transfer.source, "a");
+                assert!(transfer.total > 2_000_000 && transfer.bytes <= transfer.total);
+            }
+            shown.push(status.to_string());
+        }
+        assert!(
+            shown.iter().any(|line| line.contains("bytes from a (5")),
+            "{shown:#?}"
+        );
+        assert_eq!(shown.last().map(String::as_str), Some("serving; synced: a b"));
+        let status = first.machine().status();
+        assert_eq!(status.synced().count(), 2);
+        second.machine().leave().await;
+        assert_eq!(watch.current().to_string(), "gone");
+        world
+            .until(|| first.machine().status().synced().count() == 1)
+            .await;
+        Ok(())
+    })
+}
+
+/// What a joiner comes to whose source is slow while others write a megabyte, with so many bytes in memory.
+fn joins_while_much_is_written(
+    dir: &Path,
+    change: impl Fn(ReplicatedBuilder<map::MapMachine>) -> ReplicatedBuilder<map::MapMachine> + Send + 'static,
+) -> Result<Result<u64, ReplicaError>, RunError> {
+    World::new(15, ABCD).run(async |world| {
+        let nodes = cluster(&world, &ABCD).await?;
+        let mut maps: Vec<Map<u64, Vec<u8>>> = Vec::new();
+        for node in &nodes[..3] {
+            maps.push(node.map("map").join().await?);
+        }
+        for key in 0..20 {
+            maps[0].put(&key, &vec![7; 100_000]).await?;
+        }
+        world.slow(["a", "b", "c"], ["d"], ms(200)..=ms(200))?;
+        let dir_of = dir.to_owned();
+        let joiner = nodes[3].map::<u64, Vec<u8>>("map");
+        let joiner = joiner.replicated(move |it| change(it.held_bytes(100_000).spill_dir(dir_of)));
+        let joiner = joiner.start().await?;
+        let mut watch = joiner.machine().watch_status();
+        while watch.current().transfer.is_none() {
+            watch.changed().await.ok_or("it has left")?;
+        }
+        let writes = (0..1_000).map(|number| {
+            let map = maps[number as usize % 3].clone();
+            tokio::spawn(async move { map.put(&(100 + number), &vec![1; 1_000]).await })
+        });
+        let writes: Vec<_> = writes.collect();
+        for write in writes {
+            write.await??;
+            let names = std::fs::read_dir(dir).map_or(0, Iterator::count);
+            assert_eq!(names, 0, "the file has no name");
+        }
+        let synced = joiner.machine().synced().await;
+        if synced.is_err() {
+            assert_eq!(joiner.machine().status().to_string(), "gone");
+            return Ok(synced.map(|()| 0));
+        }
+        joiner.get_latest(&0).await?;
+        Ok(Ok(joiner.len()? as u64))
+    })
+}
+
+#[test]
+fn a_joiner_holds_more_than_its_memory_in_a_file_without_a_name() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::temp_dir().join(format!("antiphon-blocks-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let kept = joins_while_much_is_written(&dir, |it| it)?;
+    assert!(matches!(kept, Ok(1_020)), "{kept:?}");
+    let overrun = joins_while_much_is_written(&dir, |it| it.spill_bytes(200_000))?;
+    let overrun = overrun.expect_err("it wrote a megabyte");
+    assert!(
+        matches!(
+            overrun,
+            ReplicaError::Overrun {
+                spilled: 100_000..=200_000,
+                ..
+            }
+        ),
+        "{overrun:?}"
+    );
+    let none = joins_while_much_is_written(&dir, |it| it.spill_bytes(0))?;
+    assert!(
+        matches!(none, Err(ReplicaError::Overrun { spilled: 0, .. })),
+        "{none:?}"
+    );
+    std::fs::remove_dir(&dir)?;
+    let failed = joins_while_much_is_written(&dir, |it| it)?.expect_err("the directory is not there");
+    let text = failed.to_string();
+    assert!(
+        matches!(failed, ReplicaError::SpillFailed { .. }) && text.contains(&dir.display().to_string()),
+        "{text}"
+    );
+    Ok(())
+}
+
+/// A machine whose state cannot be given, or not be taken.
+struct Sick {
+    gives: bool,
+}
+
+impl Machine for Sick {
+    type Command = ();
+    type Reply = ();
+    type Event = ();
+    type Snapshot = bool;
+
+    fn apply(&mut self, _: At, _: Incarnation, (): (), _: &mut Vec<()>) {}
+
+    fn snapshot(&self) -> bool {
+        self.gives
+    }
+
+    fn write(gives: &bool) -> Result<Bytes, SnapshotError> {
+        let reason = "page 7 is damaged".to_owned();
+        gives.then(Bytes::new).ok_or(SnapshotError { reason })
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        let reason = "page 8 is missing".to_owned();
+        Err(RestoreError { reason })
+    }
+
+    fn definition(&self) -> String {
+        "sick".to_owned()
+    }
+}
+
+#[test]
+fn who_cannot_give_the_state_and_who_cannot_take_it_is_told_to_the_caller_of_join() -> Result<(), RunError> {
+    for gives in [true, false] {
+        World::new(16, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let first = nodes[0].replicated("sick", move || Sick { gives }).join().await?;
+            let second = nodes[1].replicated("sick", move || Sick { gives }).join().await;
+            match second.err() {
+                Some(ReplicaError::SourceFailed { source, reason }) if !gives => {
+                    assert_eq!((&*source, &*reason), ("a", "page 7 is damaged"));
+                }
+                Some(ReplicaError::RestoreFailed { reason }) if gives => {
+                    assert!(reason.contains("page 8 is missing"), "{reason}");
+                }
+                other => return Err(format!("{other:?}").into()),
+            }
+            first.write(()).await?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_state_whose_last_member_dies_is_lost_or_founded_anew() -> Result<(), RunError> {
+    for found_anew in [false, true] {
+        World::new(12, ABCD).run(async |world| {
+            let nodes = cluster(&world, &ABCD).await?;
+            let join = |node: &Cluster| {
+                let map = node.map::<u64, Vec<u8>>("map");
+                map.replicated(move |machine| machine.found_anew(found_anew))
+            };
+            let first = join(&nodes[0]).join().await?;
+            for key in 0..100 {
+                first.put(&key, &vec![7; 100_000]).await?;
+            }
+            let second = join(&nodes[1]).start().await?;
+            let mut events = second.machine().events();
+            loop {
+                let event = events.next().await.ok_or("it has ended")?;
+                if matches!(event, ReplicaEvent::Progress(transfer) if transfer.percent() < 100) {
+                    break;
+                }
+            }
+            world.kill("a")?;
+            match (found_anew, second.machine().synced().await) {
+                (true, Ok(())) => assert_eq!(second.len()?, 0),
+                (false, Err(ReplicaError::StateLost)) => {
+                    let refused = MapError::Write(WriteError::Refused(Refusal::Lost));
+                    assert_eq!(second.put(&1, &vec![]).await, Err(refused));
+                }
+                (_, other) => return Err(format!("{other:?}").into()),
+            }
+            second.machine().leave().await;
+            let again = join(&nodes[1]).join().await?;
+            assert!(again.is_empty()?);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

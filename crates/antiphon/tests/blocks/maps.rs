@@ -1,0 +1,212 @@
+//! Maps: conditions, functions, times to live, iteration, merges.
+
+use super::*;
+
+#[test]
+fn an_entry_with_a_time_to_live_goes_everywhere() -> Result<(), RunError> {
+    World::new(6, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        maps[1].put_for(&text("short"), &1, ms(2_000)).await?;
+        maps[1].put(&text("long"), &2).await?;
+        world.sleep_ms(1_000).await;
+        let has = |map: &Map<String, u64>, key: &str| map.get(&text(key)).ok().flatten().is_some();
+        assert!(maps.iter().all(|map| has(map, "short")));
+        world.sleep_ms(2_000).await;
+        assert!(maps.iter().all(|map| !has(map, "short") && has(map, "long")));
+        // The leader, whose clock it is, dies: the time passes all the same.
+        maps[1].put_for(&text("short"), &1, ms(2_000)).await?;
+        world.kill("a")?;
+        world.sleep_ms(10_000).await;
+        assert!(maps[1..].iter().all(|map| !has(map, "short") && has(map, "long")));
+        Ok(())
+    })
+}
+
+/// A map of what is in stock, of which members take at once.
+fn stock(node: &Cluster, version: u32) -> MapBuilder<(String, u64), u64> {
+    let take = |have: Option<u64>, count: u64| {
+        let left = have
+            .unwrap_or(0)
+            .checked_sub(count)
+            .ok_or("there are not so many")?;
+        Ok((left > 0).then_some(left))
+    };
+    node.map("stock")
+        .types("(shelf, article) -> pieces 1")
+        .function("take", version, take)
+}
+
+#[test]
+fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> Result<(), RunError> {
+    World::new(17, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let mut maps = Vec::new();
+        for node in &nodes {
+            maps.push(stock(node, 1).join().await?);
+        }
+        let article = |number: u64| (text("a"), number);
+        let put = maps[0].put_for(&article(1), &100, ms(60_000)).await?;
+        let expires = maps[0].get(&article(1))?.expect("it was put").expires;
+        let mut takes = Vec::new();
+        for number in 0..60 {
+            let map = maps[number % 3].clone();
+            takes.push(tokio::spawn(async move {
+                map.compute(&(text("a"), 1), "take", &2_u64).await
+            }));
+        }
+        let (mut left, mut refused) = (BTreeSet::new(), 0);
+        for take in takes {
+            match take.await? {
+                Ok(item) => assert!(
+                    left.insert(item.map_or(0, |item| item.value)),
+                    "each is given once"
+                ),
+                Err(MapError::Refused(map::Refused::Function { reason, .. })) => {
+                    assert_eq!(reason, "there are not so many");
+                    refused += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        assert_eq!((left.len(), left.first(), refused), (50, Some(&0), 10));
+        assert_eq!(maps[1].get_latest(&article(1)).await?, None);
+        // With the value it takes its time to live along, and gets a version and a stamp.
+        maps[1].put_for(&article(1), &100, ms(60_000)).await?;
+        let item = maps[2].compute(&article(1), "take", &1_u64).await?.expect("99");
+        assert!(item.value == 99 && item.version > put && item.expires >= expires && item.expires.is_some());
+        let batch = maps[0].batch().compute(&article(1), "take", &90_u64)?;
+        let batch = batch
+            .put_for(&article(2), &1, ms(60_000))?
+            .check(&article(3), Condition::Absent)?;
+        assert!(batch.commit().await?.is_some());
+        let of_a = maps[0]
+            .entries_prefix(&text("a"))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let of_a: Vec<_> = of_a
+            .into_iter()
+            .map(|((_, number), item)| (number, item.value))
+            .collect();
+        assert_eq!(of_a, [(1, 9), (2, 1)]);
+        for (function, argument) in [("give", 1_u64.to_string()), ("take", text("not a number"))] {
+            let refused = maps[0].compute(&article(1), function, &argument).await;
+            assert!(matches!(refused, Err(MapError::Refused(_))), "{refused:?}");
+        }
+        maps[2].machine().leave().await;
+        let Err(ReplicaError::Refused { reason }) = stock(&nodes[2], 2).join().await else {
+            return Err("another function was taken".into());
+        };
+        assert!(reason.contains("take 1") && reason.contains("take 2"), "{reason}");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_iteration_sees_one_point_while_writes_go_on() -> Result<(), RunError> {
+    World::new(18, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        for number in 0..50 {
+            maps[0].put(&format!("{number:02}"), &1).await?;
+        }
+        let last = maps[1]
+            .get_latest(&text("49"))
+            .await?
+            .expect("it was put")
+            .version;
+        let mut seen = 0;
+        for entry in maps[1].entries()? {
+            let (key, item) = entry?;
+            assert!(item.value == 1 && item.version <= last, "{key}: {item}");
+            maps[1].put(&text("49"), &2).await?;
+            maps[1].remove(&key).await?;
+            seen += 1;
+        }
+        assert_eq!((seen, maps[1].len()?), (50, 0));
+        Ok(())
+    })
+}
+
+#[test]
+fn of_all_that_put_if_absent_one_wins() -> Result<(), RunError> {
+    for seed in 30..40 {
+        World::new(seed, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let maps = maps(&nodes).await?;
+            let mut tries = Vec::new();
+            for number in 0..30_u64 {
+                let map = maps[number as usize % 3].clone();
+                tries.push(tokio::spawn(async move {
+                    (number, map.put_if_absent(&text("it"), &number).await)
+                }));
+            }
+            let mut winner = None;
+            let mut found = BTreeSet::new();
+            for one in tries {
+                match one.await? {
+                    (number, Ok(Put::Done(version))) => assert_eq!(winner.replace((number, version)), None),
+                    (_, Ok(Put::Found(version))) => found.extend(version),
+                    (_, Err(error)) => return Err(error.into()),
+                }
+            }
+            let (number, version) = winner.expect("one wins");
+            assert_eq!(found, BTreeSet::from([version]));
+            let item = maps[2].get_latest(&text("it")).await?.expect("it is there");
+            assert_eq!(item.value, number);
+            let put = maps[0].replace_if(&text("it"), &99, item.version).await?;
+            assert!(
+                put.is_done()
+                    && !maps[1]
+                        .replace_if(&text("it"), &98, item.version)
+                        .await?
+                        .is_done()
+            );
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_member_with_another_definition_is_refused_and_told_both() -> Result<(), RunError> {
+    World::new(8, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let map = nodes[0]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .join()
+            .await?;
+        let other = nodes[1]
+            .map::<String, String>("map")
+            .types("name -> text 2")
+            .join()
+            .await;
+        let Err(ReplicaError::Refused { reason }) = other else {
+            return Err(format!("{other:?}").into());
+        };
+        assert!(
+            reason.contains("name -> number 1") && reason.contains("name -> text 2"),
+            "{reason}"
+        );
+        let larger = map::Options {
+            max_bytes: 1 << 20,
+            ..map::Options::default()
+        };
+        let other = nodes[1]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .options(larger)
+            .join()
+            .await;
+        assert!(matches!(other, Err(ReplicaError::Refused { .. })), "{other:?}");
+        world.sleep_ms(1_000).await;
+        map.put(&text("it"), &1).await?;
+        let same = nodes[1]
+            .map::<String, u64>("map")
+            .types("name -> number 1")
+            .join()
+            .await?;
+        assert_eq!(same.get(&text("it"))?.map(|item| item.value), Some(1));
+        Ok(())
+    })
+}
