@@ -65,6 +65,8 @@
 //! - A run repeats if your code does: no other threads, no `HashMap` whose order matters, and `biased;` in
 //!   each `tokio::select!`, which otherwise draws its order from the system.
 
+#[cfg(feature = "blocks")]
+mod check;
 mod error;
 mod ground;
 mod machine;
@@ -83,6 +85,8 @@ use tokio::task::JoinHandle;
 
 use crate::host::Host;
 use crate::{Builder, Cluster};
+#[cfg(feature = "blocks")]
+pub use check::{CheckError, check, check_cluster, check_runs};
 pub use error::{RunError, SceneError, UnknownNode};
 use ground::Ground;
 pub use ground::MAX_LOG;

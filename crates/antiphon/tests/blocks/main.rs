@@ -1,6 +1,7 @@
 //! Replicated machines, maps, locks and counters on real nodes in virtual time: what handles promise while
 //! members join, fail, sleep and are cut off.
 
+mod check;
 mod joiners;
 mod maps;
 
