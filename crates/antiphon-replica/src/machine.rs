@@ -39,7 +39,8 @@ pub struct At {
     pub time: AgreedTime,
     /// When the state was founded: milliseconds since 2025 by its founder's clock, and not less than a
     /// thousand times the number of the node view (G2). A state of the same name that is founded later has
-    /// more, unless clocks of founders went back or are apart by more than the time between.
+    /// more, unless clocks of founders went back or are apart by more than the time between. It grows when
+    /// a member joins that has seen higher numbers of another state of the name: see [`Machine::serial`].
     pub founded: u64,
 }
 
@@ -114,6 +115,14 @@ pub trait Machine: Sized {
     /// # Errors
     /// The bytes are no state of this machine, or of one that is defined differently. Nothing changed.
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError>;
+
+    /// The highest number (version, token, id) that this machine has given, if it gives numbers that never go
+    /// back. Numbers are made of [`At::founded`]: when members come back that have seen higher ones,
+    /// `founded` grows beyond those, at a call of [`Machine::members`] without a change. Then a machine gives
+    /// all that it keeps with a number another one.
+    fn serial(&self) -> Option<u64> {
+        None
+    }
 
     /// A digest of the whole state, or `None` if members are not to compare theirs. It is taken often: keep
     /// it up to date with each change where the state is large.

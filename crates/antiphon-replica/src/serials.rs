@@ -23,8 +23,11 @@
 //! - After the end of all processes the same holds if the founder's clock did not go back. If it did, the
 //!   number of the node view still counts (G2).
 //!
-//! Two components that both go on (policy `any`) continue from the same number and give the same numbers.
-//! Fencing by tokens and ids that are unique need the policy `majority`.
+//! **Over a merge** the same holds. Two components that both go on (policy `any`) continue from the same
+//! number and give the same numbers: fencing by tokens and ids that are unique need the policy `majority`.
+//! When they merge, one state goes on. A member of the other component that comes back says the highest
+//! number that it has seen, and `founded` grows beyond it, for all members at the same place of the order.
+//! Nothing is needed of clocks. A number that only members saw that did not come back may be given again.
 //!
 //! The numbers end at 2⁶⁴ − 1; founders' clocks reach that in the year 2164. Then [`Serials::take`] gives
 //! nothing; it never wraps and never repeats a number.
@@ -35,6 +38,11 @@ use serde::{Deserialize, Serialize};
 
 /// How many bits count.
 const COUNT_BITS: u32 = 22;
+/// A state founded then gives numbers above this one.
+pub(crate) fn founded_above(serial: u64) -> u64 {
+    (serial >> COUNT_BITS) + 1
+}
+
 /// No state is founded later than this.
 const LAST_FOUNDED: u64 = u64::MAX >> COUNT_BITS;
 
@@ -58,6 +66,11 @@ impl Serials {
             .max(founded.min(LAST_FOUNDED) << COUNT_BITS | 1);
         self.last = first.checked_add(u64::from(count.get()) - 1)?;
         Some(first)
+    }
+
+    /// Whether the state is founded later than when the last number was given: there was a merge since.
+    pub(crate) fn is_before(self, founded: u64) -> bool {
+        self.last >> COUNT_BITS < founded.min(LAST_FOUNDED)
     }
 
     /// The last number given, 0 if none was.

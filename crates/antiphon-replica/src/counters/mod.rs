@@ -23,7 +23,7 @@ use crate::ordered::Ordered;
 use crate::serials::Serials;
 use crate::state::{Reader, Writer, ensure};
 use crate::version::found;
-use crate::{At, Condition, Machine, RestoreError, SnapshotError, Version};
+use crate::{At, Change, Condition, Machine, RestoreError, SnapshotError, Version};
 
 /// The longest name of a counter, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -261,6 +261,19 @@ impl CounterTable {
         }
     }
 
+    /// After a merge: every counter gets a version above those that any reader of either component has seen.
+    fn renew(&mut self, at: At, events: &mut Vec<Changed>) {
+        if self.state.counters.is_empty() || !self.state.versions.is_before(at.founded) {
+            return;
+        }
+        let counters = self.state.counters.iter();
+        let counters: Vec<_> = counters.map(|(name, counter)| (name.clone(), *counter)).collect();
+        for (name, counter) in counters {
+            // Refused only when all versions have been given.
+            let _ = self.change(at, name, Some(counter.value), events);
+        }
+    }
+
     fn change(
         &mut self,
         at: At,
@@ -348,6 +361,10 @@ impl Machine for CounterTable {
         }
     }
 
+    fn members(&mut self, at: At, _change: &Change, events: &mut Vec<Changed>) {
+        self.renew(at, events);
+    }
+
     fn snapshot(&self) -> State {
         self.state.clone()
     }
@@ -385,6 +402,10 @@ impl Machine for CounterTable {
         reader.finish(read.digest())?;
         self.state = read;
         Ok(())
+    }
+
+    fn serial(&self) -> Option<u64> {
+        Some(self.state.versions.last().max(self.state.ids.last()))
     }
 
     fn digest(&self) -> Option<u64> {

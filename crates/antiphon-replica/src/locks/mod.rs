@@ -447,6 +447,10 @@ impl Machine for LockTable {
         Ok(())
     }
 
+    fn serial(&self) -> Option<u64> {
+        Some(self.state.tokens.last())
+    }
+
     fn digest(&self) -> Option<u64> {
         Some(self.state.digest())
     }

@@ -13,7 +13,9 @@
 //! **Versions and stamps.** Each change takes the next [`Version`] of the map, also the removal, the expiry
 //! and the eviction of an entry. So versions order all changes; they grow also over a map that is founded
 //! anew, under the assumption about clocks that [`At::founded`](crate::At) names. A [`Stamp`]
-//! says when an entry was written in agreed time; no later write of the same map has an earlier stamp.
+//! says when an entry was written in agreed time; no later write of the same map has an earlier stamp. When
+//! two components merge that both went on, the map of one goes on, and every entry is written anew as it is,
+//! with a version above all that either has given: what a reader has seen of a key never goes back.
 //!
 //! **Expiry.** An entry with a time to live is there while the agreed time is before its end. Before each
 //! command the map expires what is due, so no command and no reader finds an expired entry, also if the
@@ -50,7 +52,7 @@ pub use command::{Changed, Command, MAX_WRITES, Now, Operation, Refused, Watch, 
 pub use entry::{Entry, Stamp};
 pub use state::State;
 
-use crate::{AgreedTime, At, Machine, RestoreError, SnapshotError, Version};
+use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError, Version};
 
 /// What a registered function gets: the value, if there is one, and the argument of the command. It gives the
 /// new value, nothing if the entry is to be removed, or why it refuses.
@@ -339,6 +341,28 @@ impl MapMachine {
         }
     }
 
+    /// After a merge: every entry is written anew as it is, so that no reader of either component finds an
+    /// older version or stamp than it has seen.
+    fn renew(&mut self, at: At, events: &mut Vec<Changed>) {
+        let count = u32::try_from(self.state.len()).ok().and_then(NonZeroU32::new);
+        let Some(count) = count.filter(|_| self.state.versions.is_before(at.founded)) else {
+            return;
+        };
+        self.expire(at, events);
+        let Some(first) = self.state.versions.take(at.founded, count) else {
+            return;
+        };
+        let entries = self.state.entries.iter();
+        let mut entries: Vec<_> = entries.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        // What was written first is evicted first, as before.
+        entries.sort_by_key(|(_, entry)| entry.version);
+        for (n, (key, mut entry)) in entries.into_iter().enumerate() {
+            entry.version = Version(first + n as u64);
+            entry.modified = Stamp::new(self.state.now, entry.modified.flags());
+            self.change(key, entry.version, Now::Written(entry), events);
+        }
+    }
+
     fn evict(&mut self, at: At, events: &mut Vec<Changed>) {
         while self.state.bytes > self.options.max_bytes
             && let Some((_, key)) = self.age.pop_first()
@@ -403,6 +427,10 @@ impl Machine for MapMachine {
         Ok(written)
     }
 
+    fn members(&mut self, at: At, _change: &Change, events: &mut Vec<Changed>) {
+        self.renew(at, events);
+    }
+
     fn deadline(&self) -> Option<AgreedTime> {
         self.expiry.first().map(|(expires, _)| *expires)
     }
@@ -440,6 +468,10 @@ impl Machine for MapMachine {
         self.age = age;
         self.state = read;
         Ok(())
+    }
+
+    fn serial(&self) -> Option<u64> {
+        Some(self.state.versions.last())
     }
 
     fn digest(&self) -> Option<u64> {

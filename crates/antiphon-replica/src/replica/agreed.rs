@@ -3,14 +3,17 @@
 //! A joiner gets it with the state. It therefore says the same at every member at the same point; a member's
 //! own affairs (its clock, its requests, what it is sending) are elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::digests::Rounds;
-use super::format::{Member, Point};
+use super::format::{Member, Point, Seen};
+use crate::serials::founded_above;
 use crate::{AgreedTime, At};
 
+/// Views that are remembered. A member that comes back from an earlier one costs a renewal of the numbers.
+const MAX_VIEWS: usize = 64;
 /// Diverged members that are remembered after they left: a state that they gave may still be under way.
 const MAX_DIVERGED: usize = 64;
 
@@ -38,6 +41,12 @@ pub(super) struct Agreed {
     /// Of each joiner, what gives it the state.
     pub(super) transfers: BTreeMap<Member, Transfer>,
     pub(super) rounds: Rounds,
+    /// Which view this is, and the latest ones before it: which, and how many messages were delivered in it.
+    view: u64,
+    views: VecDeque<(u64, u64)>,
+    /// When this state last rose above what members had seen of others: all that it has is from then or
+    /// later.
+    risen: AgreedTime,
 }
 
 /// The way of the state to one joiner.
@@ -49,9 +58,16 @@ pub(super) struct Transfer {
 }
 
 impl Agreed {
-    /// A state that this member founds here.
-    pub(super) fn found(founder: Member, members: Vec<Member>, point: Point, founded: u64) -> Self {
+    /// A state that this member founds here, in this view.
+    pub(super) fn found(
+        founder: Member,
+        members: Vec<Member>,
+        point: Point,
+        founded: u64,
+        view: u64,
+    ) -> Self {
         Self {
+            view,
             point,
             founding: point,
             founded,
@@ -96,6 +112,45 @@ impl Agreed {
         }
         // It joined anew, with nothing of its former state.
         self.diverged.retain(|member| !joined.contains(member));
+    }
+
+    /// This view follows, before its point.
+    pub(super) fn next_view(&mut self, view: u64) {
+        self.views.push_back((self.view, self.point.messages));
+        if self.views.len() > MAX_VIEWS {
+            self.views.pop_front();
+        }
+        self.view = view;
+    }
+
+    /// What a member whose state is void has seen of it.
+    pub(super) fn seen(&self, serial: u64) -> Seen {
+        Seen {
+            serial,
+            time: self.time,
+            view: self.view,
+            messages: self.point.messages,
+        }
+    }
+
+    /// Lifts founding and time above what a member has seen, of which `serial` is the last here. Whether that
+    /// was needed: not if its state was this one at an earlier point, as under the policy `majority`; nor if
+    /// all that is here is later than what it has seen.
+    pub(super) fn rise(&mut self, seen: Seen, serial: u64) -> bool {
+        let mut views = self
+            .views
+            .iter()
+            .copied()
+            .chain([(self.view, self.point.messages)]);
+        let earlier = views.any(|(view, messages)| view == seen.view && seen.messages <= messages);
+        let later = founded_above(seen.serial) <= self.founded && seen.time <= self.risen;
+        if earlier || later {
+            return false;
+        }
+        self.founded = self.founded.max(founded_above(seen.serial.max(serial)));
+        self.time = self.time.max(seen.time);
+        self.risen = self.time;
+        true
     }
 
     /// A member says that it has the state. Whether it is right.

@@ -9,11 +9,17 @@ use std::borrow::Cow;
 use antiphon_core::GroupView;
 use antiphon_core::wire::Incarnation;
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
 use super::agreed::Agreed;
 use crate::AgreedTime;
 use crate::format::as_bytes;
 pub(super) use crate::format::{decode, decode_first, encode, encode_after};
+
+/// Stands for a value.
+pub(super) fn hash<T: Serialize>(value: &T) -> u64 {
+    XxHash3_64::oneshot(&encode(value))
+}
 
 /// A member as it stands in messages and in the agreed state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,8 +85,13 @@ pub(super) enum Body<'a> {
     },
     /// Answers the sender's reads up to this number.
     Barrier { upto: u64 },
-    /// The sender has the state of this point from this source, and has applied what followed.
-    Synced { source: Member, point: Point },
+    /// The sender has the state of this point from this source, and has applied what followed. Before, it has
+    /// seen this of another state.
+    Synced {
+        source: Member,
+        point: Point,
+        seen: Option<Seen>,
+    },
     /// The sender's digest of its state after so many commands.
     Digest { round: u64, digest: Option<u64> },
     /// Carries a stamp.
@@ -93,6 +104,19 @@ pub(super) enum Body<'a> {
     Lost { point: Point },
     /// The same at the message's own place, and the sender founds the state anew.
     Founded { point: Point },
+}
+
+/// How far a member saw a state that is void for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// The highest number it gave.
+    pub(super) serial: u64,
+    /// The latest time.
+    pub(super) time: AgreedTime,
+    /// The last view, by the hash of its id and members: two components may give one id twice.
+    pub(super) view: u64,
+    /// Messages delivered in it.
+    pub(super) messages: u64,
 }
 
 /// A direct message.

@@ -47,6 +47,8 @@ pub(super) enum Item {
 /// What of a view concerns the state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ViewItem {
+    /// Of its id and members.
+    pub(super) hash: u64,
     pub(super) members: Vec<Member>,
     pub(super) joined: Vec<Member>,
     pub(super) gone: Vec<Member>,

@@ -54,6 +54,9 @@
 //! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never
 //!   sends a command again.
 //! - **Agreed time never goes back**, over leaders and joiners.
+//! - **Numbers and time never go back over a merge** either, for any member: a joiner whose former state is
+//!   void says with `Synced` what it has seen of it, and the state rises above that at the same place
+//!   ([`Machine::serial`]). What the other component wrote is lost all the same.
 //!
 //! # Who dies when
 //! | who | when | then |
@@ -116,6 +119,7 @@ mod transfer;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
@@ -127,7 +131,7 @@ pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId, Spill, Sp
 
 use self::agreed::Agreed;
 use self::clock::Clock;
-use self::format::{Body, Member, Point};
+use self::format::{Body, Member, Point, Seen, hash};
 use self::held::{Held, Item, ViewItem};
 use self::joiner::Incoming;
 use self::requests::{Answer, Requests};
@@ -155,8 +159,13 @@ pub struct Replica<M: Machine> {
     phase: Phase,
     /// What goes with the machine's state, where there is one.
     agreed: Agreed,
+    /// What this member has seen of the last state that is void for it. Nothing, if the machine gives no
+    /// numbers.
+    seen: Option<Seen>,
     /// The members of the view, and how far the stream has come here; both may be ahead of `agreed`.
     view: Vec<Member>,
+    /// Of its id and members.
+    view_hash: u64,
     point: Point,
     number: u32,
     /// Milliseconds since 2025, by this host's clock.
@@ -268,7 +277,7 @@ impl<M: Machine> Replica<M> {
         Self {
             me: me.into(),
             definition: format!(
-                "{}; replica format 1, digests every {every}",
+                "{}; replica format 2, digests every {every}",
                 machine.definition()
             ),
             compares: every > 0 && machine.digest().is_some(),
@@ -277,7 +286,9 @@ impl<M: Machine> Replica<M> {
             machine,
             phase: Phase::Outside,
             agreed: Agreed::default(),
+            seen: None,
             view: Vec::new(),
+            view_hash: 0,
             point: Point::default(),
             number: 0,
             clock_ms: 0,
@@ -312,11 +323,14 @@ impl<M: Machine> Replica<M> {
         self.point = Point::of(view);
         self.number = view.id.number;
         self.view = view.members.iter().map(|member| (*member).into()).collect();
+        let node = view.id.node;
+        self.view_hash = hash(&(node.epoch, node.counter, view.id.k, &self.view));
         if matches!(self.phase, Phase::Outside) {
             self.first_view(now, view);
             return;
         }
         let item = ViewItem {
+            hash: self.view_hash,
             members: self.view.clone(),
             joined: view.joined.iter().map(|member| (*member).into()).collect(),
             gone: view
@@ -581,6 +595,7 @@ impl<M: Machine> Replica<M> {
             } => self.queue.push_back(Body::Synced {
                 source: *source,
                 point: *point,
+                seen: self.seen,
             }),
             Phase::Serving if self.leave_by.is_some() => self.queue.push_back(Body::Leaving),
             Phase::Diverged(heard) => {
@@ -622,6 +637,9 @@ impl<M: Machine> Replica<M> {
         self.sources.clear();
         self.clock = None;
         self.ticking = false;
+        if let (Phase::Serving, Some(serial)) = (&self.phase, self.machine.serial()) {
+            self.seen = Some(self.agreed.seen(serial));
+        }
         self.agreed = Agreed::default();
         self.machine = (self.make)();
         self.phase = phase;

@@ -4,7 +4,7 @@ use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
 
 use super::agreed::Agreed;
-use super::format::{self, Body, Member, Ordered, Point};
+use super::format::{self, Body, Member, Ordered, Point, Seen};
 use super::held::{Held, Item, ViewItem};
 use super::{Clock, Event, Failure, Heard, Phase, Replica};
 use crate::{Change, Machine};
@@ -52,7 +52,12 @@ impl<M: Machine> Replica<M> {
     fn found(&mut self, now: Time) {
         self.machine = (self.make)();
         let founded = self.clock_ms.max(u64::from(self.number) * 1000);
-        self.agreed = Agreed::found(self.me, self.view.clone(), self.point, founded);
+        // A state that was before in this view is another one.
+        let view = format::hash(&(self.view_hash, self.point));
+        self.agreed = Agreed::found(self.me, self.view.clone(), self.point, founded, view);
+        if let (Some(seen), Some(serial)) = (self.seen, self.machine.serial()) {
+            self.agreed.rise(seen, serial);
+        }
         self.phase = Phase::Serving;
         self.events.push_back(Event::Synced);
         let members = incarnations(&self.view);
@@ -258,6 +263,7 @@ impl<M: Machine> Replica<M> {
                 self.queue.push_back(Body::Synced {
                     source: *source,
                     point: *point,
+                    seen: self.seen,
                 });
             }
             return;
@@ -266,6 +272,9 @@ impl<M: Machine> Replica<M> {
 
     /// Applies an item to the state.
     fn apply(&mut self, now: Time, point: Point, item: Item) {
+        if let Item::View(view) = &item {
+            self.agreed.next_view(view.hash);
+        }
         self.agreed.point = point;
         match item {
             Item::View(view) => self.apply_view(view),
@@ -312,7 +321,7 @@ impl<M: Machine> Replica<M> {
                     self.answer(answer);
                 }
             }
-            Body::Synced { source, point } => self.apply_synced(sender, source, point),
+            Body::Synced { source, point, seen } => self.apply_synced(sender, source, point, seen),
             Body::Digest { round, digest } => self.agreed.rounds.say(sender, round, digest),
             Body::Tick if sender == self.me => self.ticking = false,
             Body::Leaving if self.agreed.serving.contains(&sender) => {
@@ -372,9 +381,12 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    fn apply_synced(&mut self, sender: Member, source: Member, point: Point) {
+    fn apply_synced(&mut self, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
         let right = self.agreed.synced(sender, source, point);
         if right {
+            if let Some(seen) = seen {
+                self.rise(seen);
+            }
             self.tell_members();
         }
         match &self.phase {
@@ -390,6 +402,20 @@ impl<M: Machine> Replica<M> {
                 self.go("state-refused: the state that this member was given does not count".to_owned());
             }
             _ => {}
+        }
+    }
+
+    /// Numbers and time never go back for a member that has seen these.
+    fn rise(&mut self, seen: Seen) {
+        let serial = self.machine.serial();
+        if serial.is_some_and(|serial| self.agreed.rise(seen, serial)) {
+            // The leader counts on from there.
+            self.clock = None;
+            let members = incarnations(&self.agreed.members);
+            self.tell_machine(Change {
+                members,
+                ..Change::default()
+            });
         }
     }
 

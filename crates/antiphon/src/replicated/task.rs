@@ -49,12 +49,13 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
                 Some(held) => shared.set_lease(held),
                 None => break None,
             },
+            // Before more is read: what is done makes room for it in memory.
+            (id, outcome) = file.done() => shared.spilled(id, outcome),
             taken = group.next_batch(&mut events, EVENTS_PER_TURN) => {
                 if taken == 0 {
                     break None;
                 }
             }
-            (id, outcome) = file.done() => shared.spilled(id, outcome),
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
             () = due(&shared.host, need.deadline) => {}

@@ -19,7 +19,7 @@ use antiphon::replicated::{
     WriteError, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
-use antiphon::{Cluster, Counters, Incarnation, Locks, Map, Replicated};
+use antiphon::{Cluster, Counters, Incarnation, Locks, Map, Policy, Replicated};
 use bytes::Bytes;
 
 const ABC: [&str; 3] = ["a", "b", "c"];

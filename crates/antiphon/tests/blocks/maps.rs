@@ -102,6 +102,63 @@ fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> 
 }
 
 #[test]
+fn what_was_read_in_a_component_that_gave_way_is_not_followed_by_an_older_version() -> Result<(), RunError> {
+    for seed in 40..45 {
+        World::new(seed, ABC).run(async |world| {
+            let mut maps: Vec<Map<String, u64>> = Vec::new();
+            let mut nodes = Vec::new();
+            for name in ABC {
+                nodes.push(world.node(name)?.policy(Policy::Any).start().await?);
+            }
+            let sees = |node: &Cluster, count| {
+                node.view()
+                    .is_some_and(|view| view.is_primary() && view.members.len() == count)
+            };
+            world.until(|| nodes.iter().all(|node| sees(node, 3))).await;
+            for node in &nodes {
+                maps.push(node.map("map").types("name -> number 1").join().await?);
+            }
+            maps[0].put(&text("it"), &0).await?;
+            world.partition(["a"], ["b", "c"])?;
+            world
+                .until(|| sees(&nodes[0], 1) && nodes[1..].iter().all(|node| sees(node, 2)))
+                .await;
+            world.sleep_ms(3_000).await;
+            // Each goes on, one of them for longer.
+            let longer = seed as usize % 2;
+            for number in 0..50 {
+                maps[longer].put(&text("it"), &number).await?;
+            }
+            maps[1 - longer].put(&text("it"), &100).await?;
+            let mut read = Vec::new();
+            for map in &maps {
+                read.push(map.get_latest(&text("it")).await?.expect("it is there"));
+            }
+            world.heal();
+            world.until(|| nodes.iter().all(|node| sees(node, 3))).await;
+            world
+                .until(|| {
+                    maps.iter()
+                        .all(|map| map.machine().status().synced().count() == 3)
+                })
+                .await;
+            let mut now = BTreeSet::new();
+            for (map, before) in maps.iter().zip(read) {
+                let item = map.get(&text("it"))?.expect("it is there");
+                assert!(
+                    item.version > before.version && item.modified >= before.modified,
+                    "{before} {item}"
+                );
+                now.insert((item.value, item.version));
+            }
+            assert_eq!(now.len(), 1, "{now:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn an_iteration_sees_one_point_while_writes_go_on() -> Result<(), RunError> {
     World::new(18, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;

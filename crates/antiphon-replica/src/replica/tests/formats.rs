@@ -8,7 +8,7 @@ use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::format::{Body, Ordered, Point, Told, decode, encode};
+use super::super::format::{Body, Ordered, Point, Seen, Told, decode, encode};
 use super::super::{Config, Event, Replica};
 use super::ledger::Ledger;
 use crate::AgreedTime;
@@ -49,7 +49,11 @@ proptest! {
                 2 => (true, encode(&Told::Received { point, bytes: *a })),
                 3 => (true, encode(&Told::Applied { upto: *a })),
                 4 => (false, ordered(Body::Digest { round: *a, digest: Some(*b) })),
-                5 => (false, ordered(Body::Synced { source: peer.into(), point })),
+                5 => (false, ordered(Body::Synced {
+                    source: peer.into(),
+                    point,
+                    seen: Some(Seen { serial: *a, time: AgreedTime { millis: *b }, view: *a, messages: *b }),
+                })),
                 7 => (true, encode(&Told::Failed { point, reason: "é".repeat(*b as usize % 2_000).into() })),
                 6 => (false, ordered(Body::Founded { point })),
                 _ => {
@@ -79,7 +83,7 @@ proptest! {
 fn told_offer(point: Point, total: u64) -> Told<'static> {
     Told::Offer {
         point,
-        definition: "l; replica format 1, digests every 1024",
+        definition: "l; replica format 2, digests every 1024",
         total,
         digest: 0,
     }

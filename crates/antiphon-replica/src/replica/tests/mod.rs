@@ -3,6 +3,7 @@
 mod formats;
 pub(crate) mod group;
 mod ledger;
+mod merges;
 mod schedules;
 mod spills;
 mod stories;
