@@ -2,7 +2,7 @@
 
 use antiphon::{Outcome, Progress, Receipt, SafeReceipt, TellOutcome, TellReceipt};
 use antiphon_api::Event;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::session::Printer;
 
@@ -98,19 +98,32 @@ impl Resolved {
 /// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known,
 /// and how far it is meanwhile. Nor does anything wait for what one member was told: what that one has room
 /// for bounds how many wait.
+///
+/// When `over` is dropped, no further message is taken, and the receiver ends behind the last fate.
 pub(super) fn resolve(
     mut pending: mpsc::Receiver<Pending>,
+    mut over: oneshot::Receiver<()>,
     group: String,
     printer: Printer,
 ) -> mpsc::Receiver<Resolved> {
     let (fates, resolved) = mpsc::channel(1);
     tokio::spawn(async move {
-        while let Some(Pending {
-            ticket,
-            breaks,
-            mut receipt,
-        }) = pending.recv().await
-        {
+        loop {
+            let next = tokio::select! {
+                next = pending.recv() => next,
+                _ = &mut over, if !pending.is_closed() => {
+                    pending.close();
+                    continue;
+                }
+            };
+            let Some(Pending {
+                ticket,
+                breaks,
+                mut receipt,
+            }) = next
+            else {
+                return;
+            };
             if receipt.may_wait() {
                 let (fates, group, printer) = (fates.clone(), group.clone(), printer.clone());
                 tokio::spawn(async move {

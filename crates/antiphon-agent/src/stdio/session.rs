@@ -11,14 +11,14 @@ use antiphon::{
 };
 use antiphon_api::command::{self, ScopeName};
 use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 
-use super::fates::{Fate, Pending, resolve};
+use super::fates::{Fate, Pending, Resolved, resolve};
 use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
-use super::stdout::Stdout;
+use super::stdout::{LAST_LINES_WITHIN, Stdout};
 use crate::{Names, told};
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
@@ -355,7 +355,8 @@ async fn print_group_events(
     spool: Arc<Spool>,
 ) -> Option<Ended> {
     let name = group.name().to_owned();
-    let mut resolved = resolve(pending, name.clone(), printer.clone());
+    let (not_over, over) = oneshot::channel();
+    let mut resolved = resolve(pending, over, name.clone(), printer.clone());
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
@@ -363,7 +364,7 @@ async fn print_group_events(
             biased;
             taken = group.next_batch(&mut batch, BATCH) => {
                 if taken == 0 {
-                    return None;
+                    break;
                 }
                 for event in batch.drain(..) {
                     if matches!(event, antiphon::Event::Suspended | antiphon::Event::Resync { .. }) {
@@ -381,12 +382,23 @@ async fn print_group_events(
                     printer.print(&line).await;
                 }
             }
-            Some(fate) = resolved.recv() => {
-                if let Some(line) = fate.told(&name, breaks.load(Ordering::Relaxed)) {
-                    printer.print(&line).await;
-                }
-            }
+            Some(fate) = resolved.recv() => print_fate(fate, &name, &breaks, &printer).await,
         }
+    }
+    // The end decides what is still open. The fates come behind the last event, as behind any other break.
+    drop(not_over);
+    let rest = async {
+        while let Some(fate) = resolved.recv().await {
+            print_fate(fate, &name, &breaks, &printer).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_LINES_WITHIN, rest).await;
+    None
+}
+
+async fn print_fate(fate: Resolved, group: &str, breaks: &AtomicU64, printer: &Printer) {
+    if let Some(line) = fate.told(group, breaks.load(Ordering::Relaxed)) {
+        printer.print(&line).await;
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use antiphon_api::{Command as Request, command};
+
 use super::*;
 use crate::{Cluster, Event, Options};
 
@@ -295,5 +297,45 @@ fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives
     cluster.until_together(&all(&names), SOON);
     cluster.tell_member("n1", "n2", COUNT);
     cluster.until("n2 was told all again", SOON, |trace| told(trace, "n2") == COUNT);
+    cluster.finish();
+}
+
+#[test]
+fn a_member_that_leaves_is_told_what_became_of_all_that_it_told_a_stopped_one() {
+    const COUNT: usize = 100;
+    let _turn = Turn::take();
+    let (mut cluster, _names) = started(3, told_in(module_path!()));
+    let told = |trace: &crate::Trace| {
+        let of_name = trace.last("n2").events.iter();
+        of_name
+            .filter(|(_, event)| matches!(event, Event::Told(_)))
+            .count()
+    };
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.until("n2 was told all", SOON, |trace| told(trace) == COUNT);
+    // Its kernel takes more; the process does not.
+    cluster.freeze("n2");
+    cluster.tell_member("n1", "n2", COUNT);
+    // Commands are carried out one after the other: with the answer, all before it was taken.
+    let node = "n2".to_owned();
+    cluster.tell("n1", &Request::Why(command::AskWhy { node }));
+    cluster.until("n1 has taken all", SOON, |trace| {
+        trace.last("n1").said(|event| matches!(event, Event::Why { .. }))
+    });
+    cluster.leave("n1");
+    cluster.kill("n2");
+    let receipts: BTreeSet<u64> = cluster.look(|trace| {
+        let events = trace.last("n1").events.iter();
+        let fates = events.filter_map(|(_, event)| match event {
+            Event::TellReceipt { ticket, .. } => Some(*ticket),
+            _ => None,
+        });
+        fates.filter(|ticket| *ticket > COUNT as u64).collect()
+    });
+    assert!(
+        receipts.iter().copied().eq(COUNT as u64 + 1..=2 * COUNT as u64),
+        "accepted: {}; told: {COUNT}; receipts: {receipts:?}",
+        2 * COUNT
+    );
     cluster.finish();
 }
