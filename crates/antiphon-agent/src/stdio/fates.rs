@@ -2,7 +2,7 @@
 
 use antiphon::{Outcome, Progress, Receipt, SafeReceipt, TellOutcome, TellReceipt};
 use antiphon_api::Event;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::session::Printer;
 
@@ -20,8 +20,8 @@ pub(super) struct Pending {
 pub(super) enum Fate {
     Delivered(Receipt),
     Safe(SafeReceipt),
-    /// Of what this member was told alone.
-    Told(String, TellReceipt),
+    /// Of what this member was told alone, with the right to wait for it.
+    Told(String, TellReceipt, OwnedSemaphorePermit),
 }
 
 impl Fate {
@@ -46,7 +46,7 @@ impl Fate {
         match self {
             Fate::Delivered(receipt) => Known::Sent(receipt.delivered().await),
             Fate::Safe(receipt) => Known::Sent(receipt.safe().await),
-            Fate::Told(to, receipt) => Known::Told(to, receipt.await),
+            Fate::Told(to, receipt, right) => Known::Told(to, receipt.await, right),
         }
     }
 }
@@ -55,7 +55,15 @@ impl Fate {
 #[derive(Debug)]
 enum Known {
     Sent(Outcome),
-    Told(String, TellOutcome),
+    /// With the right to wait, until it is printed.
+    Told(String, TellOutcome, #[expect(dead_code)] OwnedSemaphorePermit),
+}
+
+impl Known {
+    /// Whether no line can come of it: what one member was told and took.
+    fn needs_no_line(&self) -> bool {
+        matches!(self, Known::Told(_, TellOutcome::Delivered, _))
+    }
 }
 
 /// A fate.
@@ -81,9 +89,9 @@ impl Resolved {
                     outcome,
                 });
             }
-            Known::Told(_, TellOutcome::Delivered) => return None,
-            Known::Told(to, TellOutcome::NotDelivered(parting)) => (to, Outcome::NotDelivered, parting),
-            Known::Told(to, TellOutcome::Unknown(parting)) => (to, Outcome::Unknown, parting),
+            Known::Told(_, TellOutcome::Delivered, _) => return None,
+            Known::Told(to, TellOutcome::NotDelivered(parting), _) => (to, Outcome::NotDelivered, parting),
+            Known::Told(to, TellOutcome::Unknown(parting), _) => (to, Outcome::Unknown, parting),
         };
         Some(Event::TellReceipt {
             group,
@@ -96,8 +104,8 @@ impl Resolved {
 }
 
 /// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known,
-/// and how far it is meanwhile. Nor does anything wait for what one member was told: what that one has room
-/// for bounds how many wait.
+/// and how far it is meanwhile. Nor does anything wait for what one member was told: each of these has a
+/// right to wait, of which the teller took one, and keeps it until its line is printed or it needs none.
 ///
 /// When `over` is dropped, no further message is taken, and the receiver ends behind the last fate.
 pub(super) fn resolve(
@@ -139,6 +147,10 @@ pub(super) fn resolve(
                             .await;
                     }
                     let known = receipt.known().await;
+                    // A reader that is behind makes nothing wait that it is not told of.
+                    if known.needs_no_line() {
+                        return;
+                    }
                     // Fails only when nobody prints fates any more.
                     let _ = fates
                         .send(Resolved {

@@ -11,7 +11,7 @@ use antiphon::{
 };
 use antiphon_api::command::{self, ScopeName};
 use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 
 use super::fates::{Fate, Pending, Resolved, resolve};
@@ -23,6 +23,9 @@ use crate::{Names, told};
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;
+/// Tells of a group whose fate is not known, or not printed; beyond that the next tell waits. More than one
+/// member has room for that takes nothing, so that it alone holds up no tell to another.
+const MAX_PENDING_TELLS: usize = 8192;
 /// Files that wait to be sent; beyond that stdin is not read on.
 const MAX_LARGE: usize = 16;
 /// Events of a group taken at once.
@@ -109,6 +112,8 @@ struct Sender {
     group: String,
     sender: GroupSender,
     receipts: mpsc::Sender<Pending>,
+    /// How many more tells may have a fate that is not known or not printed.
+    tells: Arc<Semaphore>,
     breaks: Arc<AtomicU64>,
     /// What takes its time to be read and taken: small messages pass it.
     large: mpsc::Sender<Large>,
@@ -234,6 +239,7 @@ impl Session {
                 group: name.clone(),
                 sender: group.sender(),
                 receipts,
+                tells: Arc::new(Semaphore::new(MAX_PENDING_TELLS)),
                 breaks: breaks.clone(),
                 large,
                 largest: u64::from(groups.options.max_object_bytes).max(MAX_PAYLOAD_BYTES as u64),
@@ -549,6 +555,8 @@ impl Obeying {
             check_file(Path::new(file), MAX_TELL_BYTES as u64).map_err(NotSent::Senseless)?;
         }
         let payload = block_in_place(|| request.payload.into_bytes()).map_err(NotSent::Senseless)?;
+        let right = sender.tells.clone().acquire_owned().await;
+        let right = right.map_err(|closed| NotSent::Senseless(closed.to_string()))?;
         let told = sender.sender.tell(&member, payload).await;
         let receipt = told.map_err(|error| NotSent::Refused {
             group: sender.group.clone(),
@@ -563,7 +571,7 @@ impl Obeying {
         let pending = Pending {
             ticket: *ticket,
             breaks: 0,
-            receipt: Fate::Told(request.to, receipt),
+            receipt: Fate::Told(request.to, receipt, right),
         };
         // Fails only when the group is over and nobody prints fates any more.
         let _ = sender.receipts.send(pending).await;

@@ -140,3 +140,38 @@ fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is
     }
     cluster.finish();
 }
+
+#[test]
+fn a_node_whose_output_nobody_reads_tells_on_and_keeps_nothing_of_what_was_delivered() {
+    const COUNT: usize = 20_000;
+    const MIB: u64 = 1 << 20;
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    let mut cluster = started("total", "lan", "never");
+    cluster.cover_ear("n1");
+    // Enough that its output is full, and no line of it goes out any more.
+    cluster.say("n3", 2000);
+    cluster.until_delivered(&["n3"], SOON);
+    let tell_all = |before: usize| {
+        cluster.tell_member("n1", "n2", COUNT);
+        cluster.until("n2 was told all", SOON, |trace| {
+            let events = trace.last("n2").events.iter();
+            let told = events.filter(|(_, event)| matches!(event, Event::Told(_)));
+            told.count() == before + COUNT
+        });
+        cluster.process("n1").memory()
+    };
+    // The first ones take what it needs while they are under way, which is there for those that follow.
+    let first = (0..2).map(|round| tell_all(round * COUNT)).last();
+    let last = (2..6).map(|round| tell_all(round * COUNT)).last();
+    let more = last.unwrap_or_default().saturating_sub(first.unwrap_or_default());
+    assert!(
+        more < 20 * MIB,
+        "{more} bytes for {} that were delivered",
+        4 * COUNT
+    );
+    cluster.uncover_ear("n1");
+    cluster.until_delivered(&["n1", "n2", "n3"], SOON);
+    cluster.finish();
+}
