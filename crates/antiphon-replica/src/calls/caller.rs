@@ -513,7 +513,8 @@ impl Pending {
                 (members - departed.count()).max(1)
             }
             Rule::All if known => members,
-            Rule::Majority | Rule::All => return None,
+            Rule::Each if known => return self.asked.is_empty().then_some(true),
+            Rule::Majority | Rule::All | Rule::Each => return None,
         };
         if answers >= need {
             Some(true)

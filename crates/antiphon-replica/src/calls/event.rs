@@ -49,6 +49,8 @@ pub enum Rule {
     /// With answers of all members asked. In a call to [`Target::All`] members that are gone are not
     /// waited for.
     All,
+    /// When each member asked has answered, failed or gone, whatever it says: also without any answer.
+    Each,
 }
 
 /// A call.

@@ -352,7 +352,7 @@ impl Calls {
         }
         let possible = match call.rule {
             Rule::Count(count) => (1..=members.len()).contains(&count),
-            Rule::First | Rule::Majority | Rule::All => !members.is_empty(),
+            Rule::First | Rule::Majority | Rule::All | Rule::Each => !members.is_empty(),
         };
         possible.then_some(Some(members)).ok_or(Refusal::Impossible)
     }

@@ -50,6 +50,25 @@ fn the_first_answer_ends_a_call_and_the_others_run_on() {
 }
 
 #[test]
+fn a_call_to_each_has_what_every_member_said_those_that_do_not_serve_it_too() {
+    let mut group = group(2);
+    let caller = group.start(&[]);
+    group.next_view(false);
+    group.settle();
+    let call = group.ask(caller, Target::All, "work", Rule::Each);
+    group.settle();
+    assert!(group.finish(0));
+    group.settle();
+    assert!(group.result(caller, call).is_none(), "one of them still works");
+    group.finish_all();
+    let replies = group.result(caller, call).expect("it has ended").clone();
+    let replies = replies.expect("failures do not end it");
+    assert_eq!(replies.replies.len(), 2);
+    let me = group.nodes[caller].me;
+    assert_eq!(replies.failures, [(me, Failure::NoSuchVerb)]);
+}
+
+#[test]
 fn a_call_to_all_asks_the_members_of_the_view_in_which_it_is_delivered() {
     let mut group = group(2);
     let call = group.ask(0, Target::All, "work", Rule::All);

@@ -255,19 +255,22 @@ fn check_rule(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Re
         _ => asked(call).map(|asked| asked.len()),
     };
     let to_all = call.target == Target::All;
+    let waits = |(_, failure): &&(Incarnation, Failure)| *failure == Failure::NoAnswer;
+    let failed = told.failures.iter().filter(|failure| !waits(failure)).count();
     let holds = match (call.rule, members) {
         (Rule::First, _) => replies >= 1,
         (Rule::Count(count), _) => replies >= count,
-        (Rule::Majority | Rule::All, None) => false,
+        (Rule::Majority | Rule::All | Rule::Each, None) => false,
+        (Rule::Each, Some(members)) => replies + failed == members,
         (Rule::Majority, Some(members)) => 2 * replies > members,
         // G29: the members of the view, less those that are gone.
         (Rule::All, Some(members)) if to_all => replies >= 1 && replies + told.departed() == members,
         (Rule::All, Some(members)) => replies == members,
     };
-    let waits = |(_, failure): &&(Incarnation, Failure)| *failure == Failure::NoAnswer;
     let possible = replies + told.failures.iter().filter(waits).count();
     let fails = || match (call.rule, members) {
-        (_, None) => false,
+        // Each ends with any failures.
+        (_, None) | (Rule::Each, _) => false,
         (Rule::First, _) => possible == 0,
         (Rule::Count(count), _) => possible < count,
         (Rule::Majority, Some(members)) => 2 * possible <= members,
@@ -277,6 +280,8 @@ fn check_rule(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Re
     let right = match told.error {
         None => holds,
         Some((Why::Failed, _)) => fails(),
+        // What the end itself makes of those that are asked counts as failures.
+        Some(_) if call.rule == Rule::Each => true,
         // It would have ended.
         Some(_) => !holds,
     };
