@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Event, Payload};
+use crate::{Event, Payload, blocks};
 
 /// The longest line of a command, in bytes, without its end.
 pub const MAX_LINE_BYTES: usize = 4 << 20;
@@ -18,6 +18,34 @@ pub enum Command {
     Tell(Tell),
     /// Cut this node off from others, or heal it (with `--allow-faults`).
     Fault(Fault),
+    /// Acquire a lock.
+    Lock(blocks::Lock),
+    /// Give a lock back.
+    Unlock(blocks::Unlock),
+    /// Lead a job.
+    Lead(blocks::Lead),
+    /// Lead a job no more.
+    Resign(blocks::Resign),
+    /// Write into a map.
+    Put(blocks::Put),
+    /// Read from a map.
+    Get(blocks::Get),
+    /// Remove from a map.
+    Remove(blocks::Remove),
+    /// Tell how a map changes.
+    Watch(blocks::Watch),
+    /// Add to a counter.
+    Add(blocks::Add),
+    /// Take ids that nobody else is given.
+    TakeIds(blocks::TakeIds),
+    /// Serve requests.
+    Serve(blocks::Serve),
+    /// Answer a request.
+    Answer(blocks::Answer),
+    /// Call members.
+    Call(blocks::Call),
+    /// End an operation that waits, or a watch.
+    Cancel(blocks::Cancel),
     /// Tell what is known about a node.
     Why(AskWhy),
     /// Leave in order and end.
@@ -100,7 +128,7 @@ impl Command {
             error(reason, Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            let known = r#"{"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}}, {"leave":{}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel (`antiphon node --help` has their fields)"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
                 false => Value::String(shortened(line)),
@@ -199,6 +227,35 @@ mod tests {
     }
 
     #[test]
+    fn every_operation_on_a_block_is_read_and_written_as_the_documentation_has_it() {
+        for line in [
+            r#"{"lock":{"name":"x","within":"5s","id":1}}"#,
+            r#"{"unlock":{"name":"x","token":9223372036854775809}}"#,
+            r#"{"lead":{"name":"job","id":5}}"#,
+            r#"{"resign":{"name":"job","token":7,"to":"b","id":"r"}}"#,
+            r#"{"put":{"map":"m","key":"k","value":"v","if_version":3,"ttl":"10s","id":2}}"#,
+            r#"{"put":{"map":"m","key":"k","value":{"base64":"/wD+"}}}"#,
+            r#"{"get":{"map":"m","key":"k","latest":true,"id":3}}"#,
+            r#"{"remove":{"map":"m","key":"k","if_version":3}}"#,
+            r#"{"watch":{"map":"m"}}"#,
+            r#"{"watch":{"map":"m","prefix":"user/","id":"w"}}"#,
+            r#"{"add":{"counter":"c","by":-1,"id":4}}"#,
+            r#"{"take_ids":{"count":100,"id":4}}"#,
+            r#"{"serve":{"group":"g","verb":"v"}}"#,
+            r#"{"answer":{"request":1,"payload":"yes"}}"#,
+            r#"{"answer":{"request":1,"error":"no"}}"#,
+            r#"{"call":{"group":"g","verb":"v","to":"all","payload":"x","within":"2s","id":6}}"#,
+            r#"{"call":{"group":"g","verb":"v","to":"any"}}"#,
+            r#"{"call":{"group":"g","verb":"v","to":["a","b"]}}"#,
+            r#"{"cancel":{"of":6,"id":7}}"#,
+        ] {
+            let command = Command::parse(line).unwrap();
+            let parsed: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(command.to_value(), parsed);
+        }
+    }
+
+    #[test]
     fn a_line_that_makes_no_sense_is_answered_with_the_reason_and_the_line() {
         for (line, expected) in [
             ("hello", "not JSON"),
@@ -210,6 +267,12 @@ mod tests {
             ),
             (r#"{"sned":{}}"#, "sned"),
             (r#"{"leave":{},"why":{"node":"a"}}"#, "expected"),
+            (r#"{"lock":{"name":"x","within":5}}"#, "expected a string"),
+            (r#"{"lock":{"name":"x","within":"5"}}"#, "such as 250ms"),
+            (r#"{"lock":{"name":"x","id":-1}}"#, "id must be"),
+            (r#"{"unlock":{"name":"x"}}"#, "token"),
+            (r#"{"add":{"counter":"c","by":1.5}}"#, "i64"),
+            (r#"{"call":{"group":"g","verb":"v","to":"a"}}"#, "to must be"),
             ("[]", "expected"),
             ("7", "expected"),
         ] {

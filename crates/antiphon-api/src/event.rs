@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Payload;
+use crate::blocks;
 use crate::console::Suspicion;
 use crate::text::now_ms;
 
@@ -179,6 +180,16 @@ pub enum Event {
         /// Its bytes.
         length: u64,
     },
+    /// The answer to an operation on a block.
+    Reply(blocks::Reply),
+    /// A lock, leadership or watch is over that was not given back.
+    Lost(blocks::Lost),
+    /// A watch begins, or begins anew.
+    Watching(blocks::Watching),
+    /// A key of a watched map changed.
+    Changed(blocks::Changed),
+    /// A member wants an answer.
+    Request(blocks::Request),
     /// This node was removed while it was alive.
     Expelled {
         /// Why, and who said so.
@@ -485,7 +496,12 @@ mod tests {
                     Event::Resync { .. } => "receipt",
                     Event::Receipt { .. } => "tell_receipt",
                     Event::TellReceipt { .. } => "progress",
-                    Event::Progress { .. } => "expelled",
+                    Event::Progress { .. } => "reply",
+                    Event::Reply(_) => "lost",
+                    Event::Lost(_) => "watching",
+                    Event::Watching(_) => "changed",
+                    Event::Changed(_) => "request",
+                    Event::Request(_) => "expelled",
                     Event::Expelled { .. } => "refused",
                     Event::Refused { .. } => "group_left",
                     Event::GroupLeft { .. } => "suspected",

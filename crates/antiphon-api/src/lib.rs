@@ -11,6 +11,7 @@
 //! - [`Event`]: what a node tells, and [`Told`]: with its time. The text for people is its
 //!   [`Display`](std::fmt::Display).
 //! - [`Command`]: what a program tells its node to do. [`Payload`]: a message's bytes, both ways.
+//! - [`blocks`]: operations on locks, maps, counters and requests, and their replies.
 //! - [`console`]: questions about a running node, and its answers.
 //! - [`LineBuffer`]: cuts what was read into lines of bounded length.
 //!
@@ -23,6 +24,7 @@
 //! Here: its variant, its text, its line in `golden/events.txt`. The tests fail without these.
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod command;
 pub mod console;
 mod event;

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::blocks::{Changed, Failure, Kind, Lost, Reply, Request, Value, Watching};
 use crate::{Event, Message, NodeView, Part, Payload, Removed, Told, View, ViewName};
 
 impl Display for Event {
@@ -231,6 +232,42 @@ fn describe(event: &Event) -> String {
                 outcome.replace('_', " ")
             )
         }
+        Event::Reply(reply) => replied(reply),
+        Event::Lost(Lost {
+            what, name, cause, ..
+        }) => {
+            let what = match what {
+                Kind::Lock => "the lock",
+                Kind::Lead => "the leadership of",
+                Kind::Watch => "the watch of map",
+            };
+            format!("LOST {what} {name}: {cause}")
+        }
+        Event::Watching(Watching { map, entries, .. }) => {
+            format!("map {map} is watched, with {entries} entries that follow")
+        }
+        Event::Changed(Changed {
+            map,
+            key,
+            value,
+            gone,
+            ..
+        }) => match (value, gone) {
+            (Some(value), _) => format!("map {map}: {key} is {}", shown(value)),
+            (None, gone) => format!("map {map}: {key} is {}", gone.as_deref().unwrap_or("gone")),
+        },
+        Event::Request(Request {
+            group,
+            request,
+            verb,
+            from,
+            payload,
+            within_ms,
+        }) => format!(
+            "request {request} of {from} in {group}: {verb} {} (waits {})",
+            shown(payload),
+            ago(*within_ms)
+        ),
         Event::Expelled { cause } => {
             format!("EXPELLED, though alive: {cause}; joining again as a fresh incarnation")
         }
@@ -272,16 +309,67 @@ fn describe(event: &Event) -> String {
     }
 }
 
+/// "reply to lock (1): token 5".
+fn replied(reply: &Reply) -> String {
+    let Reply {
+        op,
+        id,
+        token,
+        value,
+        version,
+        first,
+        replies,
+        failures,
+        error,
+    } = reply;
+    let id = id.as_ref().map_or(String::new(), |id| format!(" ({id})"));
+    let mut said: Vec<String> = Vec::new();
+    said.extend(error.as_ref().map(|error| format!("NOT DONE, {}", failed(error))));
+    said.extend(token.map(|token| format!("token {token}")));
+    said.extend(value.as_ref().map(|value| match value {
+        Value::Nothing => "nothing".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Bytes(payload) => shown(payload),
+    }));
+    said.extend(version.map(|version| format!("version {version}")));
+    said.extend(first.map(|first| format!("ids from {first}")));
+    if said.is_empty() && replies.is_none() {
+        said.push("done".to_owned());
+    }
+    if replies.is_some() {
+        said.push(format!("{} answers", replies.iter().flatten().count()));
+    }
+    let mut text = format!("reply to {op}{id}: {}", said.join(", "));
+    for (name, payload) in replies.iter().flatten() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n- {name}: {}", shown(payload));
+    }
+    for (name, failure) in failures {
+        let _ = write!(text, "\n- {name}: NO ANSWER, {}", failed(failure));
+    }
+    text
+}
+
+fn failed(failure: &Failure) -> String {
+    match &failure.payload {
+        Some(payload) => format!("{}: {}", failure.reason, shown(payload)),
+        None => failure.reason.clone(),
+    }
+}
+
+/// A payload within a line.
+fn shown(payload: &Payload) -> String {
+    match payload {
+        Payload::Text(text) => text.clone(),
+        Payload::Binary { base64 } => format!("(bytes in base64) {base64}"),
+        Payload::File { file, bytes } => format!("{} bytes in {file}", bytes.unwrap_or(0)),
+    }
+}
+
 /// "ann (elder), ben, cleo".
 fn said(message: &Message, to: &str) -> String {
     let Message { group, sender, .. } = message;
-    match &message.payload {
-        Payload::Text(text) => format!("[{group}] {sender}{to}: {text}"),
-        Payload::Binary { base64 } => format!("[{group}] {sender}{to}: (bytes in base64) {base64}"),
-        Payload::File { file, bytes } => {
-            format!("[{group}] {sender}{to}: {} bytes in {file}", bytes.unwrap_or(0))
-        }
-    }
+    format!("[{group}] {sender}{to}: {}", shown(&message.payload))
 }
 
 fn seniority(names: &[&str]) -> String {

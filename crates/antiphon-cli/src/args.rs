@@ -447,11 +447,21 @@ With --json, one object a line; docs/node.md says what each means.
     {\"tell\":{\"group\":\"chat\",\"to\":\"b\",\"payload\":\"hello\"}}
     {\"why\":{\"node\":\"a\"}}   {\"fault\":{\"block\":[\"b\"]}}
     `payload` may be {\"base64\":\"…\"} or {\"file\":\"/path\"}; beside it \"safe\":true, or \"scope\":17
+  Locks, leaders, maps, counters and requests, each answered by one `reply` with the same \"id\":
+    {\"lock\":{\"name\":\"x\",\"within\":\"5s\",\"id\":1}}   {\"unlock\":{\"name\":\"x\",\"token\":T,\"id\":2}}
+    {\"lead\":{\"name\":\"job\",\"id\":3}}   {\"resign\":{\"name\":\"job\",\"token\":T,\"to\":\"b\",\"id\":4}}
+    {\"put\":{\"map\":\"m\",\"key\":\"k\",\"value\":\"v\",\"if_version\":V,\"ttl\":\"10s\",\"id\":5}}
+    {\"get\":{\"map\":\"m\",\"key\":\"k\",\"latest\":true,\"id\":6}}   {\"remove\":{\"map\":\"m\",\"key\":\"k\",\"if_version\":V,\"id\":7}}
+    {\"watch\":{\"map\":\"m\",\"prefix\":\"user/\",\"id\":8}}   {\"cancel\":{\"of\":8,\"id\":9}}
+    {\"add\":{\"counter\":\"c\",\"by\":-1,\"id\":10}}   {\"take_ids\":{\"count\":100,\"id\":11}}
+    {\"serve\":{\"group\":\"g\",\"verb\":\"v\",\"id\":12}}   {\"answer\":{\"request\":R,\"payload\":\"yes\"}}
+    {\"call\":{\"group\":\"g\",\"verb\":\"v\",\"to\":\"all\",\"payload\":\"?\",\"within\":\"2s\",\"id\":13}}
   Events, on standard output, by the field `event`:
     of the node   ready, forming, founded_alone, discovery, refused, node_view, merge, lease,
                   expelled, incarnation, starved, link, path, multicast, left
     of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt,
                   progress, refused, group_left
+    of blocks     reply, lost, watching, changed, request
     answers       why, error, refused
 Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
 

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use antiphon::config::{self, Effective, Given, list};
+use antiphon_agent::stdio::BLOCK_GROUPS;
 use serde::Deserialize;
 
 use super::args::NodeArgs;
@@ -131,6 +132,7 @@ impl Settings {
             socket: args.socket.or(own.socket),
             json: args.json.or(own.json).unwrap_or(false),
         };
+        settings.check_groups()?;
         settings.check_spool()?;
         settings.check_witness()?;
         Ok(settings)
@@ -149,6 +151,16 @@ impl Settings {
         own.insert("witness".to_owned(), self.witness.into());
         own.insert("json".to_owned(), self.json.into());
         format!("{}{own}", self.node.to_toml())
+    }
+
+    /// Locks, maps and the like have groups of their own.
+    fn check_groups(&self) -> Result<(), Failed> {
+        match self.groups.iter().find(|group| group.starts_with(BLOCK_GROUPS)) {
+            Some(group) => Err(Failed::usage(format!(
+                "group {group:?} begins with {BLOCK_GROUPS:?}, as the groups of locks, maps and requests do: take another name"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A directory that is not there would be noticed with the first payload only.

@@ -14,6 +14,7 @@ use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 
+use super::blocks::Blocks;
 use super::fates::{Fate, Pending, Resolved, resolve};
 use super::roster;
 use super::spool::{Spool, check_file};
@@ -103,6 +104,7 @@ pub struct Session {
     names: Arc<Mutex<Names>>,
     /// In the order of the settings: the first is where human lines and sends without a group go.
     senders: Vec<Sender>,
+    blocks: Arc<Blocks>,
     events: JoinSet<Option<Ended>>,
 }
 
@@ -207,11 +209,14 @@ impl Session {
         printer: Printer,
         spool: Arc<Spool>,
     ) -> Result<Self, (String, Error)> {
+        let names = Arc::<Mutex<Names>>::default();
+        let blocks = Blocks::new(cluster.clone(), printer.clone(), names.clone());
         let mut session = Self {
             cluster,
             printer,
-            names: Arc::default(),
+            names,
             senders: Vec::new(),
+            blocks: Arc::new(blocks),
             events: JoinSet::new(),
         };
         let (shown, view_shown) = watch::channel(0);
@@ -267,6 +272,7 @@ impl Session {
             printer: self.printer.clone(),
             names: self.names.clone(),
             senders: std::mem::take(&mut self.senders),
+            blocks: self.blocks.clone(),
             tickets: BTreeMap::new(),
             tells: BTreeMap::new(),
         };
@@ -290,6 +296,12 @@ impl Session {
             }
         }
         Ended::Stopped
+    }
+
+    /// Leaves locks, maps, counters and groups of calls in order, before the node leaves: what was taken
+    /// happens, and each operation is replied to. It takes a few seconds at most.
+    pub async fn leave_blocks(&self) {
+        self.blocks.close().await;
     }
 
     /// Waits until all that happened before leaving is printed.
@@ -428,6 +440,7 @@ struct Obeying {
     printer: Printer,
     names: Arc<Mutex<Names>>,
     senders: Vec<Sender>,
+    blocks: Arc<Blocks>,
     /// Messages accepted so far, by group.
     tickets: BTreeMap<String, u64>,
     /// The same of what single members were told.
@@ -523,6 +536,12 @@ impl Obeying {
                 Err(error) => Err(NotSent::senseless(error)),
             },
             Command::Leave(_) => Ok(()),
+            operation => {
+                // A command is an object with its word.
+                let words = echo.as_object().and_then(|object| object.keys().next());
+                let taken = self.blocks.take(words.cloned().unwrap_or_default(), operation);
+                taken.await.map_err(NotSent::Senseless)
+            }
         };
         match result {
             Ok(()) => None,

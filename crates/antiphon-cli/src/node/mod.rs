@@ -140,8 +140,12 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         cluster.abort();
         return Ok(exit);
     }
+    let leave = async {
+        session.leave_blocks().await;
+        cluster.leave().await
+    };
     tokio::select! {
-        left = cluster.leave() => match left {
+        left = leave => match left {
             Ok(()) | Err(Error::Closed) => {}
             Err(error) => return Err(Failed::run(format!("cannot leave in order: {error}"))),
         },

@@ -1,5 +1,6 @@
 //! The stories. Each test's name says what happens to the cluster and what must come of it.
 //!
+//! - [`blocks`]: locks, maps and requests, through kills and pauses;
 //! - [`forming`]: many at once, too few, leaving and coming back;
 //! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
@@ -35,6 +36,9 @@ use serde_json::Value;
 use crate::program;
 use crate::{Options, host, membership_asked_for};
 
+mod blocks;
+#[path = "blocks.rs"]
+mod blocks_cut;
 mod cutting;
 #[path = "cutting.rs"]
 mod cutting_cut;

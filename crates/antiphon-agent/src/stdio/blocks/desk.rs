@@ -1,0 +1,353 @@
+//! The operations under way: by their ids, each with its place, its time, and one reply.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use antiphon::Incarnation;
+use antiphon::calls::Request;
+use antiphon_api::blocks::{Code, Failure, Id, Ran, Reply, Span};
+use antiphon_api::{Event, Payload, blocks, shortened};
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::failure::not_done;
+use super::{LATE, MAX_BYTES, MAX_LONG, MAX_QUICK, MAX_WATCHES};
+use crate::Names;
+use crate::stdio::session::Printer;
+
+/// The longest id that is a string.
+const MAX_ID_BYTES: usize = 64;
+
+/// How an operation is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It waits for nothing but the cluster: stdin waits for its place.
+    Quick,
+    /// It may wait for other programs: without a place it is refused.
+    Long,
+    /// The same, of watches.
+    Watch,
+    /// It is over when it was read.
+    AtOnce,
+}
+
+/// What all operations share.
+#[derive(Debug)]
+pub(super) struct Desk {
+    printer: Printer,
+    names: Arc<Mutex<Names>>,
+    quick: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    /// Without what cancels it once that was used.
+    open: Mutex<BTreeMap<Id, Option<oneshot::Sender<()>>>>,
+    requests: Mutex<Requests>,
+}
+
+/// Requests of members that wait for an answer of this program.
+#[derive(Debug, Default)]
+struct Requests {
+    last: u64,
+    open: BTreeMap<u64, oneshot::Sender<Result<Bytes, Bytes>>>,
+}
+
+impl Desk {
+    pub(super) fn new(printer: Printer, names: Arc<Mutex<Names>>) -> Self {
+        Self {
+            printer,
+            names,
+            quick: Arc::new(Semaphore::new(MAX_QUICK)),
+            long: Arc::new(Semaphore::new(MAX_LONG)),
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
+            open: Mutex::default(),
+            requests: Mutex::default(),
+        }
+    }
+
+    /// Gives an operation its place; none if it was refused, and replied to.
+    ///
+    /// # Errors
+    /// The id is of no use, and why.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        op: String,
+        id: Option<Id>,
+        kind: Kind,
+        within: Option<Duration>,
+    ) -> Result<Option<Operation>, String> {
+        if let Some(Id::Text(text)) = &id
+            && text.len() > MAX_ID_BYTES
+        {
+            return Err(format!(
+                "an id that is a string has at most {MAX_ID_BYTES} bytes: {}",
+                shortened(text)
+            ));
+        }
+        if let Some(id) = &id
+            && self.open().contains_key(id)
+        {
+            return Err(format!(
+                "an operation with the id {id} is under way: give each its own, or wait for its reply"
+            ));
+        }
+        let place = match kind {
+            // Never closed.
+            Kind::Quick => self.quick.clone().acquire_owned().await.ok(),
+            Kind::Long => self.long.clone().try_acquire_owned().ok(),
+            Kind::Watch => self.watches.clone().try_acquire_owned().ok(),
+            Kind::AtOnce => None,
+        };
+        let refused = place.is_none() && kind != Kind::AtOnce;
+        let cancelled = id.clone().map(|id| {
+            let (cancel, cancelled) = oneshot::channel();
+            self.open().insert(id, Some(cancel));
+            cancelled
+        });
+        let operation = Operation {
+            desk: self.clone(),
+            op,
+            id,
+            cancelled,
+            until: within.and_then(|within| Instant::now().checked_add(within)),
+            within,
+            places: place.into_iter().collect(),
+        };
+        if refused {
+            let most = if kind == Kind::Watch {
+                MAX_WATCHES
+            } else {
+                MAX_LONG
+            };
+            let reason = format!(
+                "{most} such operations are under way: wait for a reply, give something back, or cancel one"
+            );
+            operation
+                .reply(not_done(Failure::nothing_done(Code::Unavailable, reason)))
+                .await;
+            return Ok(None);
+        }
+        Ok(Some(operation))
+    }
+
+    /// Ends an operation that waits, or a watch.
+    pub(super) fn cancel(&self, of: &Id) -> Reply {
+        let cancel = self.open().get_mut(of).and_then(Option::take);
+        // Fails only if its reply is on its way.
+        match cancel.map(|cancel| cancel.send(())) {
+            Some(Ok(())) => Reply::default(),
+            _ => not_done(Failure::nothing_done(
+                Code::NotHeld,
+                format!("no operation with the id {of} is under way: it was replied to, or never asked for"),
+            )),
+        }
+    }
+
+    /// Hands a member's request to the program, and waits for its answer.
+    pub(super) async fn ask(self: Arc<Self>, group: String, request: Request) -> Result<Bytes, Bytes> {
+        let (answer, answered) = oneshot::channel();
+        let number = {
+            let mut requests = self.requests();
+            requests.last += 1;
+            let number = requests.last;
+            requests.open.insert(number, answer);
+            number
+        };
+        // Whatever ends it.
+        let _forget = Forget {
+            desk: self.clone(),
+            number,
+        };
+        let line = Event::Request(blocks::Request {
+            group,
+            request: number,
+            verb: request.verb,
+            from: self.name(request.id.from),
+            payload: Payload::from_bytes(&request.payload),
+            within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
+        });
+        self.print(&line).await;
+        answered.await.unwrap_or_else(|_| Err(Bytes::new()))
+    }
+
+    /// The program's answer to a request.
+    pub(super) fn answer(&self, number: u64, failed: bool, data: Bytes) -> Reply {
+        let answer = self.requests().open.remove(&number);
+        let result = if failed { Err(data) } else { Ok(data) };
+        match answer.map(|answer| answer.send(result)) {
+            Some(Ok(())) => Reply::default(),
+            _ => not_done(Failure::nothing_done(
+                Code::NotHeld,
+                format!(
+                    "request {number} does not wait: it was answered, its caller is gone, or its time is over"
+                ),
+            )),
+        }
+    }
+
+    pub(super) fn name(&self, member: Incarnation) -> String {
+        self.names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .name(member)
+    }
+
+    pub(super) async fn print(&self, line: &Event) {
+        self.printer.print(line).await;
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<Id, Option<oneshot::Sender<()>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that was answered, or is not wanted any more.
+struct Forget {
+    desk: Arc<Desk>,
+    number: u64,
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.desk.requests().open.remove(&self.number);
+    }
+}
+
+/// An operation under way. Its reply ends it.
+#[derive(Debug)]
+pub(super) struct Operation {
+    desk: Arc<Desk>,
+    op: String,
+    id: Option<Id>,
+    /// None without an id: then nobody can cancel it.
+    cancelled: Option<oneshot::Receiver<()>>,
+    within: Option<Duration>,
+    until: Option<Instant>,
+    places: Vec<OwnedSemaphorePermit>,
+}
+
+/// The place of an operation that goes on behind its reply: it holds something.
+pub(super) type Places = Vec<OwnedSemaphorePermit>;
+
+impl Operation {
+    pub(super) fn id(&self) -> Option<Id> {
+        self.id.clone()
+    }
+
+    pub(super) fn within(&self) -> Option<Duration> {
+        self.within
+    }
+
+    /// How much of its time is left, if it has a limit.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.until
+            .map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until so many bytes more may be under way.
+    pub(super) async fn make_room(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes.min(MAX_BYTES)).unwrap_or(u32::MAX);
+        if bytes > 0
+            && let Ok(room) = self.desk.bytes.clone().acquire_many_owned(bytes).await
+        {
+            self.places.push(room);
+        }
+    }
+
+    /// What it does, unless it is cancelled or far too late first. `ran` is said of it then.
+    pub(super) async fn wait<T>(&mut self, ran: Ran, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let until = self.until.map(|until| until + LATE);
+        let within = self.within;
+        let late = async {
+            match until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut failure = tokio::select! {
+            biased;
+            done = work => return Ok(done),
+            () = self.cancelled() => cancelled_by_program(),
+            () = late => too_late(within),
+        };
+        failure.ran = ran;
+        Err(failure)
+    }
+
+    /// Of one that has not begun: why it never will.
+    pub(super) fn is_over(&mut self) -> Option<Failure> {
+        let cancelled = self.cancelled.as_mut();
+        if cancelled.is_some_and(|cancelled| cancelled.try_recv().is_ok()) {
+            return Some(cancelled_by_program());
+        }
+        // What is not to wait at all waits for the join.
+        let grace = match self.within {
+            Some(Duration::ZERO) => LATE,
+            _ => Duration::ZERO,
+        };
+        let over = self.until.is_some_and(|until| until + grace <= Instant::now());
+        over.then(|| too_late(self.within))
+    }
+
+    /// Returns when it is cancelled.
+    pub(super) async fn cancelled(&mut self) {
+        let cancelled = match &mut self.cancelled {
+            Some(cancelled) => cancelled.await.is_ok(),
+            None => false,
+        };
+        if !cancelled {
+            std::future::pending().await
+        }
+    }
+
+    /// Answers it. What it holds keeps its place.
+    pub(super) async fn reply(self, reply: Reply) -> Places {
+        if let Some(id) = &self.id {
+            self.desk.open().remove(id);
+        }
+        let line = Event::Reply(Reply {
+            op: self.op,
+            id: self.id,
+            ..reply
+        });
+        self.desk.print(&line).await;
+        self.places
+    }
+
+    /// Answers it, and goes on under its id until it is cancelled.
+    pub(super) async fn reply_and_go_on(&self, reply: Reply) {
+        let line = Event::Reply(Reply {
+            op: self.op.clone(),
+            id: self.id.clone(),
+            ..reply
+        });
+        self.desk.print(&line).await;
+    }
+
+    /// It ends without another reply.
+    pub(super) fn end(self) {
+        if let Some(id) = &self.id {
+            self.desk.open().remove(id);
+        }
+    }
+}
+
+fn cancelled_by_program() -> Failure {
+    Failure::nothing_done(Code::Cancelled, "it was cancelled")
+}
+
+/// What did not happen in its time.
+pub(super) fn too_late(within: Option<Duration>) -> Failure {
+    let within = Span(within.unwrap_or_default());
+    Failure::nothing_done(
+        Code::Timeout,
+        format!("it did not happen within {within}: give it more time, or try again"),
+    )
+}

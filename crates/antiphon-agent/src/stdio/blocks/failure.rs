@@ -1,0 +1,195 @@
+//! The library's errors, as those of lines.
+
+use antiphon::calls::{self, CallError, CallsError, Why};
+use antiphon::replicated::{CountingError, LockError, ReadError, Refusal, ReplicaError, WriteError, locks};
+use antiphon_api::Payload;
+use antiphon_api::blocks::{Code, Failure, Ran, Reply};
+
+/// A reply that says only why.
+pub(super) fn not_done(failure: Failure) -> Reply {
+    Reply {
+        error: Some(failure),
+        ..Reply::default()
+    }
+}
+
+/// This node is on its way out.
+pub(super) fn leaving() -> Failure {
+    Failure::nothing_done(
+        Code::Unavailable,
+        "this node is leaving: ask another one, or this one when it is started again",
+    )
+}
+
+pub(super) fn of_replica(error: &ReplicaError) -> Failure {
+    let code = match error {
+        ReplicaError::Refused { .. } | ReplicaError::Cluster(antiphon::Error::GroupRefused { .. }) => {
+            Code::Refused
+        }
+        _ => Code::Unavailable,
+    };
+    Failure::nothing_done(code, error.to_string())
+}
+
+pub(super) fn of_write(error: &WriteError) -> Failure {
+    let (code, ran) = match error {
+        WriteError::Refused(refusal) => (of_refusal(refusal), Ran::No),
+        WriteError::NotSent => (Code::Unavailable, Ran::No),
+        WriteError::Unknown => (Code::Unknown, Ran::Maybe),
+        _ => (Code::Refused, Ran::No),
+    };
+    Failure {
+        code,
+        reason: error.to_string(),
+        ran,
+        payload: None,
+    }
+}
+
+pub(super) fn of_read(error: &ReadError) -> Failure {
+    let code = match error {
+        ReadError::Refused(refusal) => of_refusal(refusal),
+        _ => Code::Unavailable,
+    };
+    Failure::nothing_done(code, error.to_string())
+}
+
+fn of_refusal(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::TooLarge | Refusal::Unencodable => Code::Refused,
+        _ => Code::Unavailable,
+    }
+}
+
+pub(super) fn of_counting(error: &CountingError) -> Failure {
+    match error {
+        CountingError::Write(error) => of_write(error),
+        other => Failure::nothing_done(Code::Refused, other.to_string()),
+    }
+}
+
+/// Of a wait for a lock: where it may have been granted, it is given back by itself.
+pub(super) fn of_wait(error: &LockError) -> Failure {
+    let code = match error {
+        LockError::Write(error) => return Failure::nothing_done(of_write(error).code, error.to_string()),
+        LockError::Refused(_) => Code::Refused,
+        LockError::Lost(_) => Code::Lost,
+        _ => Code::Unavailable,
+    };
+    let reason = match error {
+        LockError::Lost(loss) => format!("the place in its queue was lost: {loss}; ask again"),
+        other => other.to_string(),
+    };
+    Failure::nothing_done(code, reason)
+}
+
+/// Of giving a lock back. This node does not hold it any more in any case.
+pub(super) fn of_release(error: &LockError) -> Failure {
+    let (code, ran) = match error {
+        LockError::Write(error) => (of_write(error).code, Ran::Maybe),
+        LockError::Lost(_) => (Code::Lost, Ran::No),
+        _ => (Code::Refused, Ran::No),
+    };
+    let reason = match error {
+        LockError::Write(error) => format!("{error}; it is given back by itself when that can be"),
+        LockError::Lost(loss) => format!("it was lost before: {loss}"),
+        other => other.to_string(),
+    };
+    Failure {
+        code,
+        reason,
+        ran,
+        payload: None,
+    }
+}
+
+/// Of handing a leadership over. Where nothing happened this node leads on.
+pub(super) fn of_hand_over(error: &LockError) -> Failure {
+    match error {
+        LockError::Write(error) => of_write(error),
+        LockError::Refused(locks::Refused::NotHeld { .. }) => {
+            Failure::nothing_done(Code::NotHeld, error.to_string())
+        }
+        LockError::Refused(locks::Refused::NoSuccessor) => {
+            Failure::nothing_done(Code::Unavailable, error.to_string())
+        }
+        other => Failure::nothing_done(Code::Refused, other.to_string()),
+    }
+}
+
+pub(super) fn of_call(error: &CallsError) -> Failure {
+    match error {
+        CallsError::Refused(refusal) => Failure::nothing_done(of_calls_refusal(refusal), refusal.to_string()),
+        CallsError::Failed(error) => {
+            let (code, reason) = ended(error);
+            Failure {
+                code,
+                reason: reason.to_owned(),
+                ran: ran(error.ran),
+                payload: None,
+            }
+        }
+    }
+}
+
+fn of_calls_refusal(refusal: &calls::Refusal) -> Code {
+    match refusal {
+        calls::Refusal::NotMember
+        | calls::Refusal::NoSuchMember(_)
+        | calls::Refusal::NotServed
+        | calls::Refusal::Full => Code::Unavailable,
+        _ => Code::Refused,
+    }
+}
+
+fn ended(error: &CallError) -> (Code, &'static str) {
+    match error.why {
+        Why::Failed => (
+            Code::Failed,
+            "no member that was called answered: `failures` says why each",
+        ),
+        Why::Deadline => (
+            Code::Timeout,
+            "not all that were called answered in the time: give more of it, or see `failures`",
+        ),
+        Why::Cancelled => (Code::Cancelled, "the call was cancelled"),
+        Why::MembershipEnded => (
+            Code::Unknown,
+            "this node's own membership ended: call again when it is back, if that does no harm",
+        ),
+        Why::NotDelivered => (
+            Code::Unknown,
+            "the majority was lost before the request was delivered: call again when it is back",
+        ),
+    }
+}
+
+/// Why one member gave no answer.
+pub(super) fn of_member(failure: &calls::Failure) -> Failure {
+    let (code, payload) = match failure {
+        calls::Failure::Error(bytes) => (Code::Failed, Some(Payload::from_bytes(bytes))),
+        calls::Failure::Busy | calls::Failure::NotSent => (Code::Unavailable, None),
+        calls::Failure::NoSuchVerb | calls::Failure::TooDeep => (Code::Refused, None),
+        calls::Failure::NotDelivered(_) | calls::Failure::Departed(_) => (Code::Lost, None),
+        calls::Failure::NoAnswer => (Code::Timeout, None),
+        calls::Failure::ReplyLost => (Code::Failed, None),
+    };
+    let reason = match failure {
+        calls::Failure::Error(_) => "its handler answered with an error".to_owned(),
+        other => other.to_string(),
+    };
+    Failure {
+        code,
+        reason,
+        ran: ran(failure.ran()),
+        payload,
+    }
+}
+
+fn ran(ran: calls::Ran) -> Ran {
+    match ran {
+        calls::Ran::No => Ran::No,
+        calls::Ran::Maybe => Ran::Maybe,
+        calls::Ran::Yes => Ran::Yes,
+    }
+}

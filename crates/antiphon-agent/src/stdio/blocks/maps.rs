@@ -1,0 +1,289 @@
+//! Maps: keys are texts, values are bytes, both as they are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use antiphon::Cluster;
+use antiphon::replicated::map::{
+    Changed as MapChanged, Entry, MapMachine, Now, Options, Refused, State, Watch, Write, Written,
+};
+use antiphon::replicated::{ReplicaEvent, ReplicaEvents, Replicable, Replicated, Version};
+use antiphon_api::blocks::{
+    self, Changed, Code, Failure, Id, Kind, Lost, Ran, Reply, Serial, Value, Watching,
+};
+use antiphon_api::{Command, Event, Payload};
+use bytes::Bytes;
+
+use super::desk::{Desk, Operation};
+use super::failure::{not_done, of_read, of_replica, of_write};
+use super::worker::{Block, Job};
+
+/// What the bytes are, as a part of the map's definition.
+const MEANING: &str = "text -> bytes 1";
+
+/// One map.
+#[derive(Clone)]
+pub(super) struct MapBlock {
+    desk: Arc<Desk>,
+    name: Arc<str>,
+    machine: Replicated<MapMachine>,
+}
+
+impl fmt::Debug for MapBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MapBlock").field(&self.name).finish()
+    }
+}
+
+impl MapBlock {
+    pub(super) async fn join(
+        cluster: Cluster,
+        desk: Arc<Desk>,
+        group: String,
+        name: String,
+    ) -> Result<Self, Failure> {
+        let make = || MapMachine::new(Options::default()).of(MEANING);
+        let machine = cluster.replicated(group, make).join().await;
+        let machine = machine.map_err(|error| of_replica(&error))?;
+        Ok(Self {
+            desk,
+            name: name.into(),
+            machine,
+        })
+    }
+
+    async fn reply(&self, command: &Command, data: &Bytes) -> Result<Reply, Failure> {
+        match command {
+            Command::Put(put) => {
+                let write = Write::put(put.key.clone(), data.clone());
+                let write = match put.ttl {
+                    Some(ttl) => write.expiring(ttl.0),
+                    None => write,
+                };
+                let now = |written: Written| Reply {
+                    version: written.new.map(|entry| serial(entry.version)),
+                    ..Reply::default()
+                };
+                self.write(write, put.if_version, now).await
+            }
+            Command::Remove(remove) => {
+                let write = Write::remove(remove.key.clone());
+                let before = |written: Written| found(written.old);
+                self.write(write, remove.if_version, before).await
+            }
+            Command::Get(get) => {
+                let read = |machine: &MapMachine| machine.get(get.key.as_bytes()).cloned();
+                let entry = match get.latest {
+                    true => self.machine.read_latest(read).await,
+                    false => self.machine.read(read),
+                };
+                Ok(found(entry.map_err(|error| of_read(&error))?))
+            }
+            other => unreachable!("nothing that is asked of a map: {other:?}"),
+        }
+    }
+
+    async fn write(
+        &self,
+        write: Write,
+        if_version: Option<Serial>,
+        done: impl FnOnce(Written) -> Reply,
+    ) -> Result<Reply, Failure> {
+        let write = match if_version {
+            None => write,
+            // No entry has this version.
+            Some(Serial(0)) => write.if_absent(),
+            Some(Serial(version)) => write.if_version(Version(version)),
+        };
+        let written = self.machine.write(write.into()).await;
+        match written.map_err(|error| of_write(&error))? {
+            // A command of one write has one result.
+            Ok(written) => Ok(written.into_iter().next().map(done).unwrap_or_default()),
+            Err(Refused::Condition { found, .. }) => {
+                let there = found.map_or("no value".to_owned(), |version| format!("version {version}"));
+                let reason = format!("if_version does not hold, there is {there}: get it, and decide anew");
+                Ok(Reply {
+                    version: found.map(serial),
+                    ..not_done(Failure::nothing_done(Code::Conflict, reason))
+                })
+            }
+            Err(refused) => Err(Failure::nothing_done(Code::Refused, refused.to_string())),
+        }
+    }
+
+    /// Tells what is there and how it changes, until it is cancelled or the map is of no use here.
+    async fn watch(self, watch: blocks::Watch, mut operation: Operation) {
+        let wanted = match (watch.key, watch.prefix) {
+            (Some(key), _) => Watch::Key(key.into()),
+            (None, Some(prefix)) => Watch::Prefix(prefix.into()),
+            (None, None) => Watch::All,
+        };
+        let from_here = |machine: &MapMachine| machine.state().clone();
+        let (state, events) = match self.machine.read_and_follow(from_here) {
+            Ok(begun) => begun,
+            Err(error) => {
+                operation.reply(not_done(of_read(&error))).await;
+                return;
+            }
+        };
+        operation.reply_and_go_on(Reply::default()).await;
+        let id = operation.id();
+        let cause = tokio::select! {
+            biased;
+            () = operation.cancelled() => None,
+            cause = self.tell(&wanted, state, events, &id) => Some(cause),
+        };
+        operation.end();
+        if let Some(cause) = cause {
+            let lost = Lost {
+                what: Kind::Watch,
+                name: self.name.to_string(),
+                token: None,
+                id,
+                cause,
+            };
+            self.desk.print(&Event::Lost(lost)).await;
+        }
+    }
+
+    /// Returns why there is no more to tell.
+    async fn tell(
+        &self,
+        wanted: &Watch,
+        state: State,
+        mut events: ReplicaEvents<MapChanged>,
+        id: &Option<Id>,
+    ) -> String {
+        self.tell_all(wanted, &state, id).await;
+        drop(state);
+        while let Some(event) = events.next().await {
+            match event {
+                ReplicaEvent::Machine { event, .. } if wanted.matches(&event.key) => {
+                    self.desk.print(&self.change(event, id)).await;
+                }
+                // Something may have passed this reader by. It fails while this member does not serve; then
+                // it is told when it does.
+                ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
+                    let from_here = |machine: &MapMachine| machine.state().clone();
+                    if let Ok((state, following)) = self.machine.read_and_follow(from_here) {
+                        events = following;
+                        self.tell_all(wanted, &state, id).await;
+                    }
+                }
+                _ => {}
+            }
+        }
+        "this node is not a member of the map any more: watch it again".to_owned()
+    }
+
+    async fn tell_all(&self, wanted: &Watch, state: &State, id: &Option<Id>) {
+        let there = || state.iter().filter(|(key, _)| wanted.matches(key));
+        let watching = Watching {
+            map: self.name.to_string(),
+            id: id.clone(),
+            entries: there().count(),
+        };
+        self.desk.print(&Event::Watching(watching)).await;
+        for (key, entry) in there() {
+            let line = self.changed(key, id, Some(&entry.value), entry.version, None);
+            self.desk.print(&line).await;
+        }
+    }
+
+    fn change(&self, changed: MapChanged, id: &Option<Id>) -> Event {
+        let gone = match changed.now {
+            Now::Written(entry) => {
+                return self.changed(&changed.key, id, Some(&entry.value), entry.version, None);
+            }
+            Now::Removed => "removed",
+            Now::Expired => "expired",
+            Now::Evicted => "evicted",
+        };
+        self.changed(&changed.key, id, None, changed.version, Some(gone))
+    }
+
+    fn changed(
+        &self,
+        key: &[u8],
+        id: &Option<Id>,
+        value: Option<&Bytes>,
+        version: Version,
+        gone: Option<&str>,
+    ) -> Event {
+        Event::Changed(Changed {
+            map: self.name.to_string(),
+            id: id.clone(),
+            // All members say that keys are texts.
+            key: String::from_utf8_lossy(key).into_owned(),
+            value: value.map(|value| Payload::from_bytes(value)),
+            version: serial(version),
+            gone: gone.map(str::to_owned),
+        })
+    }
+}
+
+impl Block for MapBlock {
+    fn begin(&self, job: Job) -> impl Future<Output = ()> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let Job {
+                mut operation,
+                command,
+                data,
+            } = job;
+            if let Command::Watch(watch) = command {
+                return this.watch(watch, operation).await;
+            }
+            let ran = match &command {
+                Command::Get(_) => Ran::No,
+                _ => Ran::Maybe,
+            };
+            let done = operation.wait(ran, this.reply(&command, &data)).await;
+            let reply = done.and_then(|done| done).unwrap_or_else(not_done);
+            operation.reply(reply).await;
+        }
+    }
+
+    async fn ended(&self) -> Failure {
+        until_of_no_use(&self.machine).await
+    }
+
+    async fn leave(&self) {
+        self.machine.leave().await;
+    }
+}
+
+/// Returns when this member cannot serve any more as it is, and why. It leaves then, and the next operation
+/// joins again.
+pub(super) async fn until_of_no_use<M: Replicable>(machine: &Replicated<M>) -> Failure {
+    let mut events = machine.events();
+    let why = loop {
+        match events.next().await {
+            Some(ReplicaEvent::StateLost) => break "all nodes that had its state are gone",
+            Some(ReplicaEvent::Diverged { here: true, .. }) => {
+                break "its state here differs from the others'";
+            }
+            Some(_) => {}
+            None => break "this node has left its group",
+        }
+    };
+    Failure::nothing_done(
+        Code::Unavailable,
+        format!("{why}: try again, which joins it anew"),
+    )
+}
+
+fn found(entry: Option<Entry>) -> Reply {
+    Reply {
+        value: Some(match &entry {
+            Some(entry) => Value::Bytes(Payload::from_bytes(&entry.value)),
+            None => Value::Nothing,
+        }),
+        version: entry.map(|entry| serial(entry.version)),
+        ..Reply::default()
+    }
+}
+
+fn serial(version: Version) -> Serial {
+    Serial(version.0)
+}

@@ -1,0 +1,336 @@
+//! Operations on blocks: locks, leadership, maps, counters and requests, as lines.
+//!
+//! ```text
+//!  stdin ─► take: id, bounds ─► queue of the block ─► worker: joins once, begins each in its order ─► a task each
+//!              │ error                                   │ refused, left                                   │
+//!              ▼                                         ▼                                                 ▼
+//!           stdout ◄──────────────────────────────────── reply, once ◄──────────────── lost, changed, request
+//! ```
+//! - [`desk`]: the operations under way, by their ids, and what bounds them;
+//! - [`worker`]: joins a block and begins what is asked of it;
+//! - [`locks`], [`maps`], [`counters`], [`calls`]: what each operation does;
+//! - [`failure`]: the library's errors as those of lines.
+//!
+//! # Groups
+//! Each block is a group of its own, in which nothing else is said, and of which no line tells views or
+//! messages. Behind [`GROUPS`] their names are `locks` (locks and leaders), `counters` (counters and ids),
+//! `map/NAME` and `calls/NAME`; the program refuses `--group` with such a name. This node joins a block when
+//! it first uses it, and stays until it ends: what is asked before it is a member, or has the state, waits. A
+//! map lives as long as one node that has used it.
+//!
+//! # What holds
+//! - **One reply for each operation**, with its id. An id is free again with the reply; an operation with the
+//!   id of one that is under way is refused by an `error` line, since a second reply would stand for both.
+//! - **Operations of one block begin in the order of their lines.** They end in any order.
+//! - **A line of a lock comes after its reply**: `lost` never before the token.
+//! - **An error says whether it happened**, with the library's own distinction.
+//!
+//! # Bounds
+//! Stdin is not read on while [`MAX_QUICK`] operations that only wait for the cluster, or [`MAX_BYTES`] of
+//! values, are under way. What may wait for other programs (locks, leadership, calls) is refused beyond
+//! [`MAX_LONG`] instead, held locks included: the line that ends such a wait may stand behind it. So are
+//! watches beyond [`MAX_WATCHES`], and blocks beyond [`MAX_BLOCKS`]. Requests of others are bounded by
+//! [`antiphon::calls::Config`]. Replies wait for the reader of stdout, and with them the operations' places.
+//!
+//! # What happens when…
+//! | what | then |
+//! |---|---|
+//! | no cluster yet, no state yet | operations wait; `within` counts, `cancel` works |
+//! | no majority | new ones are refused (`unavailable`); those under way are answered when it is back, or at the removal (`unknown`) |
+//! | no majority, of calls | they wait for it until their time is over |
+//! | `within` is over and the group has no leader, whose time a lock waits by | the wait ends here, [`LATE`] later |
+//! | the lease is lost, or the node was stopped for so long | `lost` for each lock and leadership held |
+//! | the state is lost, or differs here | the block is left; the next operation joins it again |
+//! | stdin ends | nothing changes: what is held stays held |
+//! | the reader of stdout is slow | replies wait; a watch that lags begins anew (`watching`) |
+//! | the node leaves | what was taken happens, for [`CLOSE_WITHIN`] at most; what waits is answered with an error; locks are free |
+//! | the node dies | others get its locks, and learn whether its handlers may have run |
+
+mod calls;
+mod counters;
+mod desk;
+mod failure;
+mod locks;
+mod maps;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use antiphon::Cluster;
+use antiphon::calls::MAX_CALL_BYTES;
+use antiphon_api::blocks::{Answer, Code, Failure, Id, Span};
+use antiphon_api::{Command, Payload};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, block_in_place};
+
+use self::calls::CallBlock;
+use self::counters::CounterBlock;
+use self::desk::{Desk, Kind};
+use self::failure::{leaving, not_done};
+use self::locks::LockBlock;
+use self::maps::MapBlock;
+use self::worker::Job;
+use super::session::Printer;
+use super::spool::check_file;
+use crate::Names;
+
+/// What the names of the blocks' groups begin with.
+pub const GROUPS: &str = "block/";
+/// Operations under way that wait for nothing but the cluster.
+const MAX_QUICK: usize = 1024;
+/// Locks and jobs that this node holds or waits for, and calls that have not ended.
+const MAX_LONG: usize = 2048;
+/// Watches.
+const MAX_WATCHES: usize = 64;
+/// Bytes of values and payloads under way. Below what a replica queues, so that it takes each in its order.
+const MAX_BYTES: usize = 4 << 20;
+/// Blocks that this node uses.
+const MAX_BLOCKS: usize = 64;
+/// The longest name of a map or of a group of calls: the longest group name less what stands before it.
+const MAX_NAME_BYTES: usize = 52;
+/// The longest value. With the longest key it fits one command.
+const MAX_VALUE_BYTES: usize = (1 << 20) - 2048;
+/// How much longer than it says an operation waits here: a lock's time is that of its group, which may be
+/// slower than this node's.
+const LATE: Duration = Duration::from_secs(5);
+/// How long leaving the blocks in order may take.
+const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+
+/// The blocks that this node uses.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    cluster: Cluster,
+    desk: Arc<Desk>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    closed: bool,
+    queues: BTreeMap<Place, mpsc::Sender<Job>>,
+    workers: JoinSet<()>,
+}
+
+/// Which block an operation is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Locks,
+    Counters,
+    Map(String),
+    Calls(String),
+}
+
+impl Place {
+    /// The name of its group, or why there can be none.
+    fn group(&self) -> Result<String, Failure> {
+        let (kind, name) = match self {
+            Place::Locks => return Ok(format!("{GROUPS}locks")),
+            Place::Counters => return Ok(format!("{GROUPS}counters")),
+            Place::Map(name) => ("map", name),
+            Place::Calls(name) => ("calls", name),
+        };
+        if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control) {
+            return Ok(format!("{GROUPS}{kind}/{name}"));
+        }
+        Err(Failure::nothing_done(
+            Code::Refused,
+            format!(
+                "a map or group has a name of 1 to {MAX_NAME_BYTES} bytes without control characters: take another"
+            ),
+        ))
+    }
+}
+
+impl Blocks {
+    pub(super) fn new(cluster: Cluster, printer: Printer, names: Arc<Mutex<Names>>) -> Self {
+        Self {
+            cluster,
+            desk: Arc::new(Desk::new(printer, names)),
+            inside: Mutex::default(),
+        }
+    }
+
+    /// Takes an operation, called `op`, and waits while there is no room for it.
+    ///
+    /// # Errors
+    /// The line makes no sense, and why; then there is no reply.
+    pub(super) async fn take(&self, op: String, mut command: Command) -> Result<(), String> {
+        if let Command::Watch(watch) = &command
+            && watch.key.is_some()
+            && watch.prefix.is_some()
+        {
+            return Err("a watch is of a key or of a prefix: leave one of both out".to_owned());
+        }
+        let (kind, id, within) = described(&command);
+        let (id, within) = (id.clone(), within.map(|within| within.0));
+        let Some(mut operation) = self.desk.admit(op, id, kind, within).await? else {
+            return Ok(());
+        };
+        let data = match bytes_of(&mut command) {
+            Ok(data) => data,
+            Err(reason) => {
+                operation
+                    .reply(not_done(Failure::nothing_done(Code::Refused, reason)))
+                    .await;
+                return Ok(());
+            }
+        };
+        operation.make_room(data.len()).await;
+        let place = match &mut command {
+            Command::Cancel(cancel) => {
+                let reply = self.desk.cancel(&cancel.of);
+                operation.reply(reply).await;
+                return Ok(());
+            }
+            Command::Answer(answer) => {
+                let reply = self.desk.answer(answer.request, answer.error.is_some(), data);
+                operation.reply(reply).await;
+                return Ok(());
+            }
+            Command::Add(_) | Command::TakeIds(_) => Place::Counters,
+            Command::Put(put) => Place::Map(std::mem::take(&mut put.map)),
+            Command::Get(get) => Place::Map(std::mem::take(&mut get.map)),
+            Command::Remove(remove) => Place::Map(std::mem::take(&mut remove.map)),
+            Command::Watch(watch) => Place::Map(std::mem::take(&mut watch.map)),
+            Command::Serve(serve) => Place::Calls(std::mem::take(&mut serve.group)),
+            Command::Call(call) => Place::Calls(std::mem::take(&mut call.group)),
+            _ => Place::Locks,
+        };
+        let job = Job {
+            operation,
+            command,
+            data,
+        };
+        if let Err((failure, job)) = self.queue(place, job) {
+            job.operation.reply(not_done(failure)).await;
+        }
+        Ok(())
+    }
+
+    /// Leaves all blocks in order: what was taken happens, what waits for others is answered.
+    pub(super) async fn close(&self) {
+        let mut workers = {
+            let mut inside = self.inside();
+            inside.closed = true;
+            // Each worker ends with its queue.
+            inside.queues.clear();
+            std::mem::take(&mut inside.workers)
+        };
+        let all = async { while workers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(CLOSE_WITHIN, all).await;
+    }
+
+    /// Hands a job to its block's worker, and starts one if there is none.
+    fn queue(&self, place: Place, job: Job) -> Result<(), (Failure, Box<Job>)> {
+        let group = match place.group() {
+            Ok(group) => group,
+            Err(failure) => return Err((failure, Box::new(job))),
+        };
+        let mut inside = self.inside();
+        if inside.closed {
+            return Err((leaving(), Box::new(job)));
+        }
+        inside.queues.retain(|_, queue| !queue.is_closed());
+        while inside.workers.try_join_next().is_some() {}
+        let job = match inside.queues.get(&place) {
+            // It may have ended just now.
+            Some(queue) => match queue.try_send(job) {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::TrySendError::Closed(job) | mpsc::error::TrySendError::Full(job)) => job,
+            },
+            None => job,
+        };
+        if inside.queues.len() >= MAX_BLOCKS && !inside.queues.contains_key(&place) {
+            let reason =
+                format!("this node uses {MAX_BLOCKS} maps and groups already: use these, or another node");
+            return Err((Failure::nothing_done(Code::Refused, reason), Box::new(job)));
+        }
+        // Each job has a place at the desk, so there is always room.
+        let (queue, jobs) = mpsc::channel(MAX_QUICK + MAX_LONG + MAX_WATCHES);
+        // Fails neither full nor closed.
+        let _ = queue.try_send(job);
+        let (cluster, desk) = (self.cluster.clone(), self.desk.clone());
+        let workers = &mut inside.workers;
+        match &place {
+            Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, desk, group), jobs)),
+            Place::Counters => workers.spawn(worker::run(CounterBlock::join(cluster, group), jobs)),
+            Place::Map(map) => workers.spawn(worker::run(
+                MapBlock::join(cluster, desk, group, map.clone()),
+                jobs,
+            )),
+            Place::Calls(name) => workers.spawn(worker::run(
+                CallBlock::join(cluster, desk, group, name.clone()),
+                jobs,
+            )),
+        };
+        inside.queues.insert(place, queue);
+        Ok(())
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How it is bounded, its id, and for how long it waits.
+fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
+    match command {
+        Command::Lock(lock) => (Kind::Long, &lock.id, lock.within),
+        Command::Lead(lead) => (Kind::Long, &lead.id, None),
+        Command::Call(call) => (Kind::Long, &call.id, Some(call.within.unwrap_or(calls::WITHIN))),
+        Command::Watch(watch) => (Kind::Watch, &watch.id, None),
+        Command::Answer(answer) => (Kind::AtOnce, &answer.id, None),
+        Command::Cancel(cancel) => (Kind::AtOnce, &cancel.id, None),
+        Command::Unlock(unlock) => (Kind::Quick, &unlock.id, None),
+        Command::Resign(resign) => (Kind::Quick, &resign.id, None),
+        Command::Put(put) => (Kind::Quick, &put.id, None),
+        Command::Get(get) => (Kind::Quick, &get.id, None),
+        Command::Remove(remove) => (Kind::Quick, &remove.id, None),
+        Command::Add(add) => (Kind::Quick, &add.id, None),
+        Command::TakeIds(take) => (Kind::Quick, &take.id, None),
+        Command::Serve(serve) => (Kind::Quick, &serve.id, None),
+        Command::Send(_) | Command::Tell(_) | Command::Fault(_) | Command::Why(_) | Command::Leave(_) => {
+            unreachable!("the session carries these out itself")
+        }
+    }
+}
+
+/// The value or payload that a command brings, read from its file if it is in one.
+fn bytes_of(command: &mut Command) -> Result<Bytes, String> {
+    let (payload, limit) = match command {
+        Command::Put(put) => (
+            Some(std::mem::replace(&mut put.value, Payload::Text(String::new()))),
+            MAX_VALUE_BYTES,
+        ),
+        Command::Call(call) => (call.payload.take(), MAX_CALL_BYTES),
+        Command::Answer(Answer {
+            payload: Some(_),
+            error: Some(_),
+            ..
+        }) => return Err("an answer is a payload or an error: leave one of both out".to_owned()),
+        Command::Answer(Answer { payload, error, .. }) => {
+            (payload.take().or_else(|| error.clone()), MAX_CALL_BYTES)
+        }
+        _ => return Ok(Bytes::new()),
+    };
+    let Some(payload) = payload else {
+        return Ok(Bytes::new());
+    };
+    if let Payload::File { file, .. } = &payload {
+        check_file(Path::new(file), limit as u64)?;
+    }
+    let bytes = block_in_place(|| payload.into_bytes())?;
+    if bytes.len() > limit {
+        return Err(format!(
+            "it has {} bytes, at most {limit} are taken: send it in parts, or to a group",
+            bytes.len()
+        ));
+    }
+    Ok(bytes)
+}

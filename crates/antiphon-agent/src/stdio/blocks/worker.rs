@@ -1,0 +1,125 @@
+//! The task of one block: joins it, and begins what is asked of it in the order of the lines.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use antiphon_api::Command;
+use antiphon_api::blocks::Failure;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::desk::Operation;
+use super::failure::{leaving, not_done};
+
+/// How often what waits for the join is looked through for what is cancelled or late.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is asked of a block.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) operation: Operation,
+    pub(super) command: Command,
+    /// The value or payload that the command brought.
+    pub(super) data: Bytes,
+}
+
+impl Job {
+    async fn refuse(self, failure: &Failure) {
+        self.operation.reply(not_done(failure.clone())).await;
+    }
+}
+
+/// A block that this node has joined.
+pub(super) trait Block: Send + Sync + 'static {
+    /// Does what is asked and replies. Its first poll gives the request its place among the others.
+    fn begin(&self, job: Job) -> impl Future<Output = ()> + Send + 'static;
+
+    /// Returns when this node is of no use to the block any more, and why.
+    fn ended(&self) -> impl Future<Output = Failure> + Send;
+
+    /// Leaves in order.
+    fn leave(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Runs until the jobs end, or the block does.
+pub(super) async fn run<B: Block>(
+    join: impl Future<Output = Result<B, Failure>>,
+    mut jobs: mpsc::Receiver<Job>,
+) {
+    let mut waiting = Vec::new();
+    let joined = {
+        let mut join = pin!(join);
+        loop {
+            tokio::select! {
+                biased;
+                joined = &mut join => break joined,
+                job = jobs.recv() => match job {
+                    Some(job) => waiting.push(job),
+                    None => break Err(leaving()),
+                },
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            waiting = drop_those_over(waiting).await;
+        }
+    };
+    let block = match joined {
+        Ok(block) => block,
+        Err(failure) => return refuse_all(waiting, jobs, &failure).await,
+    };
+    let mut tasks = JoinSet::new();
+    for job in waiting {
+        begin(&block, job, &mut tasks).await;
+    }
+    let failure = {
+        let mut ended = pin!(block.ended());
+        loop {
+            tokio::select! {
+                biased;
+                failure = &mut ended => break failure,
+                job = jobs.recv() => match job {
+                    Some(job) => begin(&block, job, &mut tasks).await,
+                    None => break leaving(),
+                },
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    };
+    // Only then another worker may join again, and it is started when the jobs are closed.
+    block.leave().await;
+    refuse_all(Vec::new(), jobs, &failure).await;
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Polls it once here, so that it begins before the next one does: whatever the runtime thinks of how much
+/// this task has done without a pause, by which it would put the poll off.
+async fn begin<B: Block>(block: &B, job: Job, tasks: &mut JoinSet<()>) {
+    let mut work = Box::pin(block.begin(job));
+    let once = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready()));
+    let done = tokio::task::unconstrained(once).await;
+    if !done {
+        tasks.spawn(work);
+    }
+}
+
+async fn drop_those_over(waiting: Vec<Job>) -> Vec<Job> {
+    let mut still = Vec::with_capacity(waiting.len());
+    for mut job in waiting {
+        match job.operation.is_over() {
+            Some(failure) => job.refuse(&failure).await,
+            None => still.push(job),
+        }
+    }
+    still
+}
+
+async fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::Receiver<Job>, failure: &Failure) {
+    jobs.close();
+    for job in waiting {
+        job.refuse(failure).await;
+    }
+    while let Some(job) = jobs.recv().await {
+        job.refuse(failure).await;
+    }
+}
