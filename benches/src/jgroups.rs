@@ -195,7 +195,7 @@ impl JGroups {
         size: u32,
         common: &Common,
     ) -> Result<Vec<u64>, Failure> {
-        let classes = self.compile("OrderLatency.java")?;
+        let classes = self.compiled("OrderLatency.java")?;
         let stack = self.stack("sequencer-tcp.xml", "<FRAG2", "<SEQUENCER/><FRAG2")?;
         let result = self.latency_rounds(lab, nodes, &stack, &classes, rate, size, common);
         lab.kill_all();
@@ -203,25 +203,19 @@ impl JGroups {
     }
 
     /// Compiles a client of ours; gives the folder of its class.
-    fn compile(&self, source: &str) -> Result<String, Failure> {
-        tools::need("javac", &["default-jdk-headless"])?;
-        let classes = tools::cache()?.to_string_lossy().into_owned();
-        let source = tools::root().join("benches/peers").join(source);
-        let made = Path::new(&classes)
-            .join(source.file_name().unwrap_or_default())
-            .with_extension("class");
-        let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        if changed(&made).is_none_or(|made| Some(made) < changed(&source)) {
-            let jar = self.jar.to_string_lossy();
-            tools::run("javac", &["-cp", &jar, "-d", &classes, &source.to_string_lossy()])?;
-        }
-        Ok(classes)
+    fn compiled(&self, source: &str) -> Result<String, Failure> {
+        tools::compile(source, &self.jar.to_string_lossy())
+    }
+
+    /// The jar.
+    pub(crate) fn jar(&self) -> &Path {
+        &self.jar
     }
 
     /// So many members in one process, on loopback with tcp.xml: the first three are asked for the cluster,
     /// as with ours.
     pub(crate) fn swarm(&self, nodes: &str, joins: &str) -> Result<Command, Failure> {
-        let classes = self.compile("Members.java")?;
+        let classes = self.compiled("Members.java")?;
         let mut command = Command::new("java");
         command
             .args(["-Xms256m", "-Xmx2g", "-Djava.net.preferIPv4Stack=true"])
@@ -241,7 +235,7 @@ impl JGroups {
         node: usize,
         stack: &str,
     ) -> Result<Command, Failure> {
-        let classes = self.compile("Members.java")?;
+        let classes = self.compiled("Members.java")?;
         let hosts: Vec<String> = (1..=nodes.min(3))
             .map(|node| format!("{}[7800]", lab.ip(node)))
             .collect();
@@ -268,7 +262,7 @@ impl JGroups {
     }
 
     /// A file with tcp.xml changed in one place.
-    fn stack(&self, name: &str, old: &str, new: &str) -> Result<String, Failure> {
+    pub(crate) fn stack(&self, name: &str, old: &str, new: &str) -> Result<String, Failure> {
         tools::need("unzip", &["unzip"])?;
         let path = tools::cache()?.join(name);
         let tcp = tools::run("unzip", &["-p", &self.jar.to_string_lossy(), "tcp.xml"])?;

@@ -12,11 +12,13 @@
 //!   members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],
 //!   [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
+//! - [`blocks`]: requests, locks, maps, state: benchmarks with workers of their own.
 //! - [`report`], [`table`], [`plot`]: what is told.
 //!
 //! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours
 //! alone.
 
+mod blocks;
 mod chain;
 mod corosync;
 mod cpg;
@@ -78,6 +80,19 @@ enum Bench {
     Shutdown(formation::ShutdownArgs),
     /// A member killed, cut off, stopped: until all know; little CPU, bad links: who is removed though alive
     Detect(detect::DetectArgs),
+    /// A replicated map: entries written per second and applied by all of three, and reads of one's own copy,
+    /// against JGroups and Hazelcast
+    Map(blocks::map::MapArgs),
+    /// Locks taken and given back per second by eight nodes, against ZooKeeper, etcd and a plain lock server
+    Locks(blocks::locks::LocksArgs),
+    /// The holder of a lock is killed: until the next one holds it
+    Failover(blocks::failover::FailoverArgs),
+    /// Requests per second at each node, against JGroups UPerf; one call at a time, against gRPC
+    Rpc(blocks::rpc::RpcArgs),
+    /// Six ways to get a version stamped on a message at three servers
+    Versions(blocks::versions::VersionsArgs),
+    /// A joiner takes a large state while others write, against JGroups and raw TCP
+    State(blocks::state::StateArgs),
     /// What TCP and UDP give on this machine without any protocol
     Limits(limits::LimitsArgs),
     /// Make the tables of benchmarks.md and the plots from the data file again
@@ -89,6 +104,9 @@ enum Bench {
     /// One process of a raw measurement
     #[command(hide = true)]
     Raw(raw::RawArgs),
+    /// One node that does what it is told on its standard input
+    #[command(hide = true)]
+    Worker(blocks::worker::WorkerArgs),
 }
 
 /// Of every benchmark.
@@ -150,7 +168,7 @@ impl Common {
 
 fn main() -> ExitCode {
     let bench = Cli::parse().bench;
-    if matches!(bench, Bench::Plots { .. } | Bench::Raw(_)) {
+    if matches!(bench, Bench::Plots { .. } | Bench::Raw(_) | Bench::Worker(_)) {
         return told(run(bench));
     }
     if !rustix::process::geteuid().is_root() {
@@ -178,9 +196,16 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Join(args) => formation::join(&args),
         Bench::Shutdown(args) => formation::shutdown(&args),
         Bench::Detect(args) => detect::run(&args),
+        Bench::Map(args) => blocks::map::run(&args),
+        Bench::Locks(args) => blocks::locks::run(&args),
+        Bench::Failover(args) => blocks::failover::run(&args),
+        Bench::Rpc(args) => blocks::rpc::run(&args),
+        Bench::Versions(args) => blocks::versions::run(&args),
+        Bench::State(args) => blocks::state::run(&args),
         Bench::Limits(args) => limits::run(&args),
         Bench::Plots { out } => report::draw(&out.unwrap_or_else(|| tools::root().join("docs")), None),
         Bench::Raw(args) => raw::member(&args),
+        Bench::Worker(args) => blocks::worker::run(&args),
     }
 }
 

@@ -42,23 +42,11 @@ impl Ours {
     /// `antiphon 0.1.0 at 1a2b3c4`.
     pub(crate) fn version(&self) -> String {
         let version = tools::run(&self.program.to_string_lossy(), &["--version"]).unwrap_or_default();
-        let root = tools::root();
-        let root = root.to_string_lossy();
-        let commit = tools::run("git", &["-C", &root, "describe", "--always"]);
-        // What earlier benchmarks wrote is no change of the program.
-        let changed = tools::run(
-            "git",
-            &["-C", &root, "status", "--porcelain", "crates", "benches"],
-        );
-        let mark = if changed.is_ok_and(|files| files.trim().is_empty()) {
-            ""
-        } else {
-            "-dirty"
-        };
-        match commit {
-            Ok(commit) => format!("{} at {}{mark}", version.trim(), commit.trim()),
-            Err(_) => version.trim().to_owned(),
-        }
+        format!(
+            "{}{}",
+            version.trim(),
+            commit().map(|commit| format!(" at {commit}")).unwrap_or_default()
+        )
     }
 
     /// Throughput at each of these sizes.
@@ -146,4 +134,28 @@ impl Ours {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect())
     }
+}
+
+/// The same of the library that this program was built with.
+pub(crate) fn version() -> String {
+    let commit = commit().map(|commit| format!(" at {commit}")).unwrap_or_default();
+    format!("antiphon {}{commit}", env!("CARGO_PKG_VERSION"))
+}
+
+/// `1a2b3c4`, or `1a2b3c4-dirty`.
+fn commit() -> Option<String> {
+    let root = tools::root();
+    let root = root.to_string_lossy();
+    let commit = tools::run("git", &["-C", &root, "describe", "--always"]).ok()?;
+    // What earlier benchmarks wrote is no change of the program.
+    let changed = tools::run(
+        "git",
+        &["-C", &root, "status", "--porcelain", "crates", "benches"],
+    );
+    let is_clean = changed.is_ok_and(|files| files.trim().is_empty());
+    Some(format!(
+        "{}{}",
+        commit.trim(),
+        if is_clean { "" } else { "-dirty" }
+    ))
 }

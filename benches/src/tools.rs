@@ -85,6 +85,46 @@ pub(crate) fn cache() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
+/// Compiles a client of ours in Java for these libraries; gives the folder of its class.
+pub(crate) fn compile(source: &str, libraries: &str) -> Result<String, Failure> {
+    need("javac", &["default-jdk-headless"])?;
+    let classes = cache()?.to_string_lossy().into_owned();
+    let source = root().join("benches/peers").join(source);
+    let made = Path::new(&classes)
+        .join(source.file_name().unwrap_or_default())
+        .with_extension("class");
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    if changed(&made).is_none_or(|made| Some(made) < changed(&source)) {
+        run(
+            "javac",
+            &["-cp", libraries, "-d", &classes, &source.to_string_lossy()],
+        )?;
+    }
+    Ok(classes)
+}
+
+/// Builds a client of ours in Go, a folder of `peers`.
+pub(crate) fn go(client: &str) -> Result<PathBuf, Failure> {
+    need("go", &["golang-go"])?;
+    let program = cache()?.join(client);
+    eprintln!("building the {client} client");
+    let output = Command::new("go")
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(root().join("benches/peers").join(client))
+        .output()
+        .map_err(|error| format!("cannot run go: {error}"))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "the {client} client cannot be built: {}",
+            complaint.trim()
+        ));
+    }
+    Ok(program)
+}
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

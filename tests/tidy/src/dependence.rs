@@ -128,10 +128,12 @@ pub fn without_reason(tree: &Tree) -> Vec<String> {
             }
         }
     }
+    // These two are no members of the workspace.
+    let apart = |f: &File| f.under("fuzz/") || f.under("benches/peers/");
     for manifest in tree
         .files
         .iter()
-        .filter(|f| f.path.ends_with("/Cargo.toml") && !f.under("fuzz/"))
+        .filter(|f| f.path.ends_with("/Cargo.toml") && !apart(f))
     {
         for (at, line) in section(manifest, |name| name.ends_with("dependencies")) {
             let ours_or_shared = line.contains("workspace") || line.contains("path =");

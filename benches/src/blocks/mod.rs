@@ -1,0 +1,65 @@
+//! Requests, locks, maps and state: what is built on the group, beside what others have for the same job.
+//!
+//! ```text
+//!  benchmark ── crew ──┬── worker on host 1 ── Cluster, map, locks, calls, …
+//!      │               ├── worker on host 2        (`antiphon-bench worker`, one process and one thread each)
+//!      │               └── …      ▲ stdin: what to do     │ stdout: what came of it
+//!      └── java, etcd: the peers, one process for each host, told and heard in the same way
+//! ```
+//! - [`worker`]: one node and its loads, through the library's public API alone; [`crew`]: all of them.
+//! - [`java`]: peers that run in a JVM, and how any peer is told and heard; [`etcd`], [`grpc`].
+//! - [`map`], [`locks`], [`failover`], [`rpc`], [`versions`], [`state`]: a benchmark each.
+
+mod crew;
+mod etcd;
+pub(crate) mod failover;
+mod grpc;
+mod java;
+pub(crate) mod locks;
+pub(crate) mod map;
+pub(crate) mod rpc;
+pub(crate) mod state;
+pub(crate) mod versions;
+pub(crate) mod worker;
+
+use std::collections::BTreeMap;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::report::Case;
+use crate::{Common, Failure};
+
+/// What a worker or a peer measured, by name.
+type Figures = BTreeMap<String, f64>;
+
+/// The mean of a figure over all that told it.
+fn mean(figures: &[Figures], name: &str) -> f64 {
+    sum(figures, name) / figures.len().max(1) as f64
+}
+
+fn sum(figures: &[Figures], name: &str) -> f64 {
+    figures.iter().filter_map(|told| told.get(name)).sum()
+}
+
+/// The least of a figure: what holds at all.
+fn least(figures: &[Figures], name: &str) -> f64 {
+    let told = figures.iter().map(|told| told.get(name).copied().unwrap_or(0.0));
+    told.fold(f64::INFINITY, f64::min)
+}
+
+/// The clock that all processes of this machine share.
+fn clock_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+impl Common {
+    /// Adds a peer's sample. What of a peer cannot be measured is told in the case, and the rest goes on.
+    fn add_peer(&self, case: &mut Case, series: &str, sample: Result<f64, Failure>) {
+        match sample {
+            Ok(sample) => case.add(series, sample),
+            Err(failure) if self.smoke => eprintln!("SKIPPED {series}: {failure}"),
+            Err(failure) => case.fail(series, false, &failure),
+        }
+    }
+}

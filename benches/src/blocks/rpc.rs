@@ -1,0 +1,177 @@
+//! `rpc`: what UPerf of JGroups does (of five requests, four get 1000 bytes from one other member, one puts
+//! them to two), and one call at a time beside gRPC.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::crew::Crew;
+use super::java::{Java, Peer};
+use super::worker::words::{Ask, Mix, Open};
+use super::{grpc, mean};
+use crate::jgroups;
+use crate::lab::Lab;
+use crate::ours::version;
+use crate::report::{Case, Headline, Report};
+use crate::{Common, Failure};
+
+const BYTES: usize = 1000;
+/// A JVM's first half minute says nothing about the next hours.
+const WARMUP_S: u32 = 20;
+/// In a shorter test its members' results get lost.
+const LEAST_S: u32 = 3;
+/// For a member of UPerf to be in the view.
+const START_WITHIN: Duration = Duration::from_secs(60);
+/// It throws away what came before it asked.
+const ASKED_WITHIN: Duration = Duration::from_millis(500);
+const OURS: &str = "antiphon";
+const PEER: &str = "JGroups tcp.xml";
+const GRPC: &str = "gRPC (tonic)";
+const MICROSECONDS: &str = "us";
+
+#[derive(Debug, Args)]
+pub(crate) struct RpcArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of nodes, measured one after the other
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [4, 6, 8], value_parser = clap::value_parser!(u8).range(3..=16))]
+    nodes: Vec<u8>,
+    /// Callers at each node
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    callers: u16,
+}
+
+/// Measures and reports.
+pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let java = Java::get("Maps.java");
+    let grpc = grpc::get();
+    let counts = if common.smoke {
+        &args.nodes[..1]
+    } else {
+        &args.nodes[..]
+    };
+    let most = counts
+        .iter()
+        .copied()
+        .max()
+        .ok_or("no number of nodes is given")?;
+    let lab = Lab::new(most.into(), !common.no_offload)?;
+    let mut cases = Vec::new();
+    for nodes in counts.iter().copied().map(usize::from) {
+        let mut case = Case::new(format!("{nodes} nodes"));
+        for run in 1..=common.runs() {
+            eprintln!("{nodes} nodes, run {run}");
+            let mut crew = Crew::muster(&lab, nodes)?;
+            crew.open(Open::Calls { bytes: BYTES })?;
+            let mix = Mix {
+                callers: args.callers.into(),
+                bytes: BYTES,
+                gets_only: false,
+            };
+            let all: Vec<usize> = (1..=nodes).collect();
+            let time = common.time();
+            let told = crew.done(&all, &Ask::Mix { mix, time }, common.patience())?;
+            case.add(OURS, mean(&told, "rate"));
+            drop(crew);
+            let sample = java.as_ref().map_err(Clone::clone);
+            let sample = sample.and_then(|java| uperf(&lab, java, nodes, args));
+            common.add_peer(&mut case, PEER, sample);
+        }
+        cases.push(case);
+    }
+    let mut one = Case::of("one call at a time, p50".to_owned(), MICROSECONDS);
+    for run in 1..=common.runs() {
+        eprintln!("one call at a time, run {run}");
+        let mut crew = Crew::muster(&lab, 2)?;
+        crew.open(Open::Calls { bytes: BYTES })?;
+        let mix = Mix {
+            callers: 1,
+            bytes: BYTES,
+            gets_only: true,
+        };
+        let time = common.time();
+        let told = crew.done(&[1], &Ask::Mix { mix, time }, common.patience())?;
+        one.add(OURS, mean(&told, "p50_us"));
+        drop(crew);
+        let sample = grpc.as_ref().map_err(Clone::clone);
+        let sample = sample.and_then(|program| grpc::one_at_a_time(&lab, program, BYTES, common));
+        common.add_peer(&mut one, GRPC, sample);
+    }
+    cases.push(one);
+    let mut report = Report::new(
+        "rpc",
+        "requests per second at each node, 80 % get 1000 bytes from one, 20 % put them to two, 25 callers",
+        "requests/s per node",
+    );
+    report.cases = cases;
+    report.headline = Headline {
+        ours: OURS.to_owned(),
+        peers: vec![PEER.to_owned()],
+        limit: None,
+    };
+    report.peer_version = Some(format!("JGroups {}, {}", jgroups::VERSION, grpc::VERSION));
+    report.tell(&version(), common)
+}
+
+/// Requests per second per node, as UPerf counts.
+fn uperf(lab: &Lab, java: &Java, nodes: usize, args: &RpcArgs) -> Result<f64, Failure> {
+    let result = uperf_rounds(lab, java, nodes, args);
+    lab.kill_all();
+    result
+}
+
+fn uperf_rounds(lab: &Lab, java: &Java, nodes: usize, args: &RpcArgs) -> Result<f64, Failure> {
+    let common = &args.common;
+    let seconds = common.seconds().max(LEAST_S);
+    let (time, threads, size) = (seconds.to_string(), args.callers.to_string(), BYTES.to_string());
+    let mut members: Vec<Peer> = Vec::new();
+    for node in 1..=nodes {
+        let name = format!("m{node}");
+        let mut words = vec![
+            "org.jgroups.tests.perf.UPerf",
+            "-props",
+            "tcp.xml",
+            "-name",
+            &name,
+        ];
+        match node {
+            1 => words.extend(["-time", &time, "-threads", &threads, "-size", &size]),
+            _ => words.push("-nohup"),
+        }
+        members.push(java.start(lab, nodes, node, &words)?);
+        // One at a time: a member that finds none in time would found a cluster of its own.
+        let all = format!("({node})");
+        let has_view = |line: &str| (line.contains("[m1|") && line.contains(&all)).then_some(());
+        members[0].find(START_WITHIN, "UPerf's members to join", has_view)?;
+    }
+    let within = Duration::from_secs(u64::from(seconds)) + START_WITHIN;
+    let warmups = if common.smoke {
+        0
+    } else {
+        WARMUP_S.div_ceil(seconds)
+    };
+    let mut rate = 0.0;
+    for _ in 0..=warmups {
+        std::thread::sleep(ASKED_WITHIN);
+        members[0].tell("1")?;
+        rate = members[0].find(within, "UPerf's figures", throughput)?;
+    }
+    Ok(rate)
+}
+
+/// `Throughput: 2,510.11 reqs/sec/node (…`
+fn throughput(line: &str) -> Option<f64> {
+    let (rate, _) = line.split_once("Throughput: ")?.1.split_once(" reqs/sec/node")?;
+    rate.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn uperfs_throughput_is_read_with_its_commas() {
+        let line = "Throughput: 2,510.11 reqs/sec/node (2.51MB/sec)";
+        assert_eq!(super::throughput(line), Some(2510.11));
+        assert_eq!(super::throughput("m1: 1 reqs/sec (1 reads)"), None);
+    }
+}

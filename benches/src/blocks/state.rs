@@ -1,0 +1,140 @@
+//! `state`: a fourth member takes a large state while three write.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::crew::Crew;
+use super::java::Java;
+use super::worker::words::{Ask, Open, Pace, Time};
+use super::{Figures, mean, sum};
+use crate::jgroups::{self, JGroups};
+use crate::lab::Lab;
+use crate::ours::version;
+use crate::raw::{self, Raw, RawWay};
+use crate::report::{Case, Headline, Report};
+use crate::{Common, Failure};
+
+/// Three that write, and the joiner.
+const NODES: usize = 4;
+const WRITERS: [usize; 3] = [1, 2, 3];
+const JOINER: usize = 4;
+/// For the state to be there.
+const STATE_WITHIN: Duration = Duration::from_secs(180);
+/// Writers run so long before the joiner starts.
+const LEAD_MS: u64 = 500;
+const OURS: &str = "antiphon";
+const PEER: &str = "JGroups STATE";
+const RAW: &str = "raw TCP";
+const MEGABYTE: f64 = 1e6;
+
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Of the state, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    size: u64,
+    /// Writes per second at each of three members
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Of a write
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    bytes: usize,
+}
+
+/// Measures and reports.
+pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let peer = JGroups::get().and_then(|jgroups| {
+        let java = Java::get("States.java")?;
+        let stack = jgroups.stack("state-tcp.xml", "<pbcast.STATE_TRANSFER/>", "<pbcast.STATE/>")?;
+        Ok((java, stack))
+    });
+    let lab = Lab::new(NODES, !common.no_offload)?;
+    let bytes = if common.smoke { 32 << 20 } else { args.size << 20 };
+    let mut state = Case::new(format!("{} MiB", bytes >> 20));
+    let mut rate = Case::of("writes that were answered".to_owned(), "writes/s");
+    let mut p99 = Case::of("p99 of a write".to_owned(), "us");
+    for run in 1..=common.runs() {
+        eprintln!("run {run}");
+        let raw = Raw {
+            way: RawWay::Tcp,
+            senders: 1,
+            slice: 64 << 10,
+            ring: 1 << 20,
+        };
+        state.add(RAW, raw::measure(&lab, 2, raw, common)?[1] / MEGABYTE);
+        let (quiet, beside, joined) = ours(&lab, bytes, args)?;
+        state.add(OURS, mean(&joined, "bytes") / mean(&joined, "seconds") / MEGABYTE);
+        rate.add("without a joiner", sum(&quiet, "rate"));
+        rate.add("while it joins", sum(&beside, "rate"));
+        p99.add("without a joiner", mean(&quiet, "p99_us"));
+        p99.add("while it joins", mean(&beside, "p99_us"));
+        let sample = peer.as_ref().map_err(Clone::clone);
+        let sample = sample.and_then(|(java, stack)| jgroups_state(&lab, java, stack, bytes));
+        common.add_peer(&mut state, PEER, sample.map(|rate| rate / MEGABYTE));
+    }
+    let mut report = Report::new(
+        "state",
+        "bytes per second of the state that a joiner takes while three members write",
+        "MB/s",
+    );
+    report.cases = vec![state, rate, p99];
+    report.headline = Headline {
+        ours: OURS.to_owned(),
+        peers: vec![PEER.to_owned()],
+        limit: Some(RAW.to_owned()),
+    };
+    report.peer_version = Some(format!("JGroups {}", jgroups::VERSION));
+    report.tell(&version(), common)
+}
+
+/// The writers without a joiner and beside it, and what the joiner tells.
+fn ours(
+    lab: &Lab,
+    bytes: u64,
+    args: &StateArgs,
+) -> Result<(Vec<Figures>, Vec<Figures>, Vec<Figures>), Failure> {
+    let common = &args.common;
+    let mut crew = Crew::muster(lab, NODES)?;
+    let open = Ask::Open {
+        open: Open::Blob { bytes },
+    };
+    crew.done(&WRITERS, &open, common.patience())?;
+    let members = WRITERS.len();
+    crew.done(&WRITERS[..1], &Ask::Fill { bytes, members }, STATE_WITHIN)?;
+    let pace = Pace {
+        bytes: args.bytes,
+        per_second: args.rate,
+    };
+    let time = common.time();
+    let quiet = crew.done(&WRITERS, &Ask::Write { pace, time }, common.patience())?;
+    // How long it takes is known from a first joiner: only what is written in that time counts then.
+    let first = crew.done(&[JOINER], &open, STATE_WITHIN)?;
+    crew.kill(JOINER);
+    crew.start_again(JOINER)?;
+    let time = Time {
+        warmup_ms: LEAD_MS,
+        measured_ms: (mean(&first, "seconds") * 1000.0) as u64,
+    };
+    crew.ask(&WRITERS, &Ask::Write { pace, time })?;
+    std::thread::sleep(time.warmup());
+    crew.ask(&[JOINER], &open)?;
+    let mut beside = crew.figures(&[1, 2, 3, JOINER], STATE_WITHIN)?;
+    let joined = beside.split_off(WRITERS.len());
+    Ok((quiet, beside, joined))
+}
+
+fn jgroups_state(lab: &Lab, java: &Java, stack: &str, bytes: u64) -> Result<f64, Failure> {
+    let result = (|| {
+        let size = bytes.to_string();
+        let first = java.start_with(lab, 2, 1, "4g", &["States", stack, "m1", &size])?;
+        first.expect("members 1", STATE_WITHIN)?;
+        let joiner = java.start_with(lab, 2, 2, "4g", &["States", stack, "m2", "0"])?;
+        let told = joiner.done(STATE_WITHIN)?;
+        Ok(mean(&[told.clone()], "bytes") / mean(&[told], "seconds"))
+    })();
+    lab.kill_all();
+    result
+}

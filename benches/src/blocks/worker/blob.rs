@@ -1,0 +1,150 @@
+//! A state of one large value that does not change, beside a count that does: what a joiner takes, and what
+//! writers do meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use antiphon::replicated::{At, Config, Machine, Replicated, RestoreError};
+use antiphon::{Cluster, Incarnation};
+use bytes::Bytes;
+
+use super::load;
+use super::words::{Pace, Time};
+use crate::Failure;
+use crate::blocks::Figures;
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// What a joiner holds while the state comes: minutes of what the writers write.
+const HELD_BYTES: usize = 512 << 20;
+
+/// The machine.
+pub(super) struct Blob {
+    value: Bytes,
+    count: u64,
+}
+
+/// A write: makes the value so large, or only counts what it carries.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(super) struct Command {
+    fill: Option<u64>,
+    payload: Bytes,
+}
+
+impl Machine for Blob {
+    type Command = Command;
+    type Reply = u64;
+    type Event = ();
+    type Snapshot = (Bytes, u64);
+
+    fn apply(&mut self, _at: At, _from: Incarnation, command: Command, _events: &mut Vec<()>) -> u64 {
+        if let Some(bytes) = command.fill {
+            // A bound of the benchmark's options.
+            self.value = vec![0x5a; bytes as usize].into();
+        }
+        self.count += 1;
+        self.count
+    }
+
+    fn snapshot(&self) -> (Bytes, u64) {
+        (self.value.clone(), self.count)
+    }
+
+    fn write(snapshot: &(Bytes, u64)) -> Bytes {
+        let (value, count) = snapshot;
+        let mut state = Vec::with_capacity(value.len() + 8);
+        state.extend(count.to_be_bytes());
+        state.extend(value);
+        state.into()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+        let (count, value) = state.split_first_chunk().ok_or_else(|| RestoreError {
+            reason: "eight bytes were expected".to_owned(),
+        })?;
+        self.count = u64::from_be_bytes(*count);
+        self.value = Bytes::copy_from_slice(value);
+        Ok(())
+    }
+
+    fn definition(&self) -> String {
+        "blob 1".to_owned()
+    }
+}
+
+/// Joins, and tells how long it took until the state was here.
+pub(super) async fn open(cluster: &Cluster, bytes: u64) -> Result<(Replicated<Blob>, Figures), Failure> {
+    let from = Instant::now();
+    let make = || Blob {
+        value: Bytes::new(),
+        count: 0,
+    };
+    let config = Config {
+        held_bytes: HELD_BYTES,
+        max_state_bytes: bytes + 1024,
+        ..Config::default()
+    };
+    let blob = cluster.replicated("blob", make).config(config).join().await;
+    let blob = blob.map_err(|error| error.to_string())?;
+    let seconds = from.elapsed().as_secs_f64();
+    let bytes = blob
+        .read(|blob| blob.value.len())
+        .map_err(|error| error.to_string())?;
+    let figures = [
+        ("seconds".to_owned(), seconds),
+        ("bytes".to_owned(), bytes as f64),
+    ];
+    Ok((blob, figures.into()))
+}
+
+/// Waits until so many members have the state, and makes it so large.
+pub(super) async fn fill(blob: &Replicated<Blob>, bytes: u64, members: usize) -> Result<(), Failure> {
+    while blob.members().iter().filter(|member| member.synced).count() < members {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let payload = Bytes::new();
+    let fill = Some(bytes);
+    let filled = blob.write_acked(Command { fill, payload }).await;
+    filled.map(drop).map_err(|error| error.to_string())
+}
+
+/// Writes at a rate: each write is due at its time, and its latency counts from there, also if it was late
+/// because others were.
+pub(super) async fn write(blob: &Replicated<Blob>, pace: Pace, time: Time) -> Result<Figures, Failure> {
+    let payload = Bytes::from(vec![b'x'; pace.bytes]);
+    let latencies = Arc::new(std::sync::Mutex::new(load::histogram()?));
+    let interval = Duration::from_secs_f64(1.0 / f64::from(pace.per_second.max(1)));
+    let from = Instant::now() + time.warmup();
+    let until = from + time.measured();
+    let (mut due, mut writing) = (Instant::now(), tokio::task::JoinSet::new());
+    while due < until {
+        tokio::time::sleep_until(due.into()).await;
+        while due <= Instant::now() {
+            let (blob, latencies, since) = (blob.clone(), latencies.clone(), due);
+            let command = Command {
+                fill: None,
+                payload: payload.clone(),
+            };
+            writing.spawn(async move {
+                blob.write(command).await.map_err(|error| error.to_string())?;
+                if since >= from && Instant::now() <= until {
+                    let mut latencies = latencies
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    load::record(&mut latencies, since.elapsed());
+                }
+                Ok::<(), Failure>(())
+            });
+            due += interval;
+        }
+        while let Some(done) = writing.try_join_next() {
+            done.map_err(|error| error.to_string())??;
+        }
+    }
+    while let Some(done) = writing.join_next().await {
+        done.map_err(|error| error.to_string())??;
+    }
+    let latencies = latencies
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    Ok(load::figures(&latencies, time.measured()))
+}

@@ -1,0 +1,115 @@
+//! A load: tasks that do one thing after the other, of which some time counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::words::Time;
+use crate::Failure;
+use crate::blocks::Figures;
+
+/// Latencies are kept up to this.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// Where a load is; it begins with 0, and warms up.
+const COUNTS: u8 = 1;
+const OVER: u8 = 2;
+
+/// What tells the tasks of a load whether they count and go on.
+#[derive(Clone, Default)]
+pub(super) struct Course(Arc<AtomicU8>);
+
+impl Course {
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == OVER
+    }
+
+    fn counts(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == COUNTS
+    }
+}
+
+/// Runs tasks, each of which does `one` (given its number, and how often it did it before) again and again.
+/// The figures are `rate`, how often per second all did it, and how long one took: `p50_us`, `p99_us`.
+///
+/// # Errors
+/// The first error ends the load.
+pub(super) async fn run<F>(
+    tasks: usize,
+    time: Time,
+    one: impl Fn(usize, u64) -> F + Clone + Send + 'static,
+) -> Result<Figures, Failure>
+where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
+    run_beside(tasks, time, one, async {}, async {}).await
+}
+
+/// The same, with what is done when it begins to count, and when it has counted.
+pub(super) async fn run_beside<F>(
+    tasks: usize,
+    time: Time,
+    one: impl Fn(usize, u64) -> F + Clone + Send + 'static,
+    begins: impl Future<Output = ()>,
+    ends: impl Future<Output = ()>,
+) -> Result<Figures, Failure>
+where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
+    let course = Course::default();
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (one, course) = (one.clone(), course.clone());
+            tokio::spawn(async move {
+                let mut latencies = histogram()?;
+                for count in 0.. {
+                    if course.is_over() {
+                        break;
+                    }
+                    let from = Instant::now();
+                    one(task, count).await?;
+                    if course.counts() {
+                        record(&mut latencies, from.elapsed());
+                    }
+                }
+                Ok::<_, Failure>(latencies)
+            })
+        })
+        .collect();
+    tokio::time::sleep(time.warmup()).await;
+    begins.await;
+    let from = Instant::now();
+    course.0.store(COUNTS, Ordering::Relaxed);
+    tokio::time::sleep(time.measured()).await;
+    let took = from.elapsed();
+    course.0.store(OVER, Ordering::Relaxed);
+    ends.await;
+    let mut all = histogram()?;
+    for task in running {
+        let latencies = task
+            .await
+            .map_err(|error| format!("a task of the load: {error}"))??;
+        all.add(latencies).map_err(|error| error.to_string())?;
+    }
+    Ok(figures(&all, took))
+}
+
+pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string())
+}
+
+pub(super) fn record(latencies: &mut Histogram<u64>, took: Duration) {
+    latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST_NS).max(1));
+}
+
+pub(super) fn figures(latencies: &Histogram<u64>, took: Duration) -> Figures {
+    let quantile = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
+    Figures::from([
+        ("rate".to_owned(), latencies.len() as f64 / took.as_secs_f64()),
+        ("p50_us".to_owned(), quantile(0.5)),
+        ("p99_us".to_owned(), quantile(0.99)),
+    ])
+}

@@ -1,0 +1,93 @@
+//! Loads on a replicated map.
+
+use std::time::{Duration, Instant};
+
+use antiphon::Cluster;
+use antiphon::replicated::{Map, Version};
+
+use super::load;
+use super::words::{Get, Put, Time};
+use crate::Failure;
+use crate::blocks::Figures;
+
+/// Between two looks at whether all members are there.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The key by which this member asks how many changes the map has seen.
+const MARK: u64 = u64::MAX;
+
+pub(super) type Table = Map<u64, String>;
+
+/// Joins, and waits until all members have the state.
+pub(super) async fn open(cluster: &Cluster, agreed: bool, members: usize) -> Result<Table, Failure> {
+    let name = if agreed { "agreed map" } else { "map" };
+    let map = cluster.map(name).types("number -> text 1");
+    let map = map.replicated(move |replicated| if agreed { replicated.agreed() } else { replicated });
+    let map: Table = map.join().await.map_err(|error| error.to_string())?;
+    while map
+        .machine()
+        .members()
+        .iter()
+        .filter(|member| member.synced)
+        .count()
+        < members
+    {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(map)
+}
+
+/// Writes; `applied` is how many writes of all members this one applied per second. Each change of the map
+/// takes the next version, so two versions tell how many came between.
+pub(super) async fn put(map: &Table, put: Put, time: Time) -> Result<Figures, Failure> {
+    let value: String = "x".repeat(put.bytes);
+    let mark = async |map: &Table| -> Result<(Version, Instant), Failure> {
+        let version = map
+            .put(&MARK, &String::new())
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok((version, Instant::now()))
+    };
+    let (mut from, mut until) = (Err(Failure::new()), Err(Failure::new()));
+    let writing = map.clone();
+    let one = move |task: usize, count: u64| {
+        let (map, value) = (writing.clone(), value.clone());
+        async move {
+            let key = (task as u64 + count * put.writers as u64) % put.keys.max(1);
+            let written = map.put(&key, &value).await;
+            written.map(drop).map_err(|error| error.to_string())
+        }
+    };
+    let begins = async { from = mark(map).await };
+    let ends = async { until = mark(map).await };
+    let mut figures = load::run_beside(put.writers, time, one, begins, ends).await?;
+    let ((from, began), (until, ended)) = (from?, until?);
+    let changes = until.0.saturating_sub(from.0) as f64;
+    figures.insert("applied".to_owned(), changes / (ended - began).as_secs_f64());
+    Ok(figures)
+}
+
+/// Reads; `ns` is how long a read of one's own copy takes.
+pub(super) async fn get(map: &Table, get: Get) -> Result<Figures, Failure> {
+    let failed = |error: antiphon::replicated::MapError| error.to_string();
+    let value = "x".repeat(get.bytes);
+    for key in 0..get.keys {
+        if map.get(&key).map_err(failed)?.is_none() {
+            map.put(&key, &value).await.map_err(failed)?;
+        }
+    }
+    let mut read = 0;
+    let from = Instant::now();
+    for count in 0..get.gets {
+        if let Some(item) = map.get(&(count % get.keys.max(1))).map_err(failed)? {
+            read += item.value.len();
+        }
+    }
+    let took = from.elapsed();
+    if read < get.gets as usize {
+        return Err(format!("{} reads found {read} bytes", get.gets));
+    }
+    Ok(Figures::from([(
+        "ns".to_owned(),
+        took.as_nanos() as f64 / get.gets.max(1) as f64,
+    )]))
+}
