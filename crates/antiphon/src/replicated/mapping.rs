@@ -22,6 +22,9 @@ use super::watch::Watching;
 use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
 use crate::Cluster;
 
+/// Bytes of a key for which [`Map::get`] allocates nothing.
+const SHORT_KEY_BYTES: usize = 64;
+
 /// A map to join. From [`Cluster::map`].
 #[must_use = "nothing happens until `join` or `start`"]
 pub struct MapBuilder<K, V> {
@@ -230,11 +233,14 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// # Errors
     /// [`MapError::Read`], [`MapError::Codec`].
     pub fn get(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
-        let key = encode(key)?;
-        self.machine
-            .read(|machine| machine.get(&key).cloned())?
-            .map(item)
-            .transpose()
+        let find = |key: &[u8]| self.machine.read(|machine| machine.get(key).cloned());
+        // Most keys fit here, and a read then allocates nothing but what it gives.
+        let mut short = [0; SHORT_KEY_BYTES];
+        let found = match postcard::to_slice(key, &mut short) {
+            Ok(key) => find(key),
+            Err(_) => find(&encode(key)?),
+        };
+        found?.map(item).transpose()
     }
 
     /// The entry of a key, with all that was answered to any member before this call. See
