@@ -24,7 +24,7 @@ impl Common {
                 measured_ms: 500,
             },
             false => Time {
-                warmup_ms: 1000 * u64::from(self.warmup()),
+                warmup_ms: 500,
                 measured_ms: 1000 * u64::from(self.seconds()),
             },
         }

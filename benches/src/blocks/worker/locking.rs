@@ -20,6 +20,8 @@ use crate::blocks::Figures;
 
 /// Between two looks at whether all members are there.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// To reach the server, one each time that it looks.
+const TRIES: usize = 400;
 /// Of a request: an operation, and the number of the lock.
 const REQUEST_BYTES: usize = 9;
 const ACQUIRE: u8 = 1;
@@ -152,13 +154,24 @@ async fn answer(mut stream: TcpStream, table: Table) {
     }
 }
 
+/// The server may be about to listen.
+async fn connect(server: SocketAddr) -> Result<TcpStream, Failure> {
+    let mut failure = Failure::new();
+    for _ in 0..TRIES {
+        match TcpStream::connect(server).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = format!("the lock server at {server}: {error}"),
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Err(failure)
+}
+
 /// Takes and gives back locks of the server: each client has a connection.
 pub(super) async fn ask(server: SocketAddr, rank: usize, lock: Lock, time: Time) -> Result<Figures, Failure> {
     let mut streams = Vec::new();
     for _ in 0..lock.clients {
-        let stream = TcpStream::connect(server)
-            .await
-            .map_err(|error| error.to_string())?;
+        let stream = connect(server).await?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         streams.push(Arc::new(tokio::sync::Mutex::new(stream)));
     }
