@@ -108,7 +108,7 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
     cases.push(one);
     let mut report = Report::new(
         "rpc",
-        "requests per second at each node, 80 % get 1000 bytes from one, 20 % put them to two, 25 callers",
+        "requests per second at each node, 80 % get 1000 bytes from one, 20 % put them to two",
         "requests/s per node",
     );
     report.cases = cases;
