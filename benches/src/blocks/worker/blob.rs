@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use antiphon::replicated::{At, Config, Machine, Replicated, RestoreError};
+use antiphon::replicated::{At, Config, Machine, Replicated, RestoreError, SnapshotError};
 use antiphon::{Cluster, Incarnation};
 use bytes::Bytes;
 
@@ -49,12 +49,12 @@ impl Machine for Blob {
         (self.value.clone(), self.count)
     }
 
-    fn write(snapshot: &(Bytes, u64)) -> Bytes {
+    fn write(snapshot: &(Bytes, u64)) -> Result<Bytes, SnapshotError> {
         let (value, count) = snapshot;
         let mut state = Vec::with_capacity(value.len() + 8);
         state.extend(count.to_be_bytes());
         state.extend(value);
-        state.into()
+        Ok(state.into())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
