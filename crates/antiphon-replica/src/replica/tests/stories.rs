@@ -60,6 +60,7 @@ fn a_joiner_that_holds_too_much_leaves_and_says_so() {
         2,
         Config {
             held_bytes: 5_000,
+            spill_bytes: 0,
             ..small()
         },
     );
