@@ -29,6 +29,7 @@ fn five_nodes_are_broken_in_every_way_and_keep_every_promise() {
     let steps: Vec<&str> = lines.iter().filter_map(|line| line["step"].as_str()).collect();
     for step in [
         "formed",
+        "kept",
         "paused",
         "elder_crashed",
         "restarted",
@@ -49,10 +50,20 @@ fn five_nodes_are_broken_in_every_way_and_keep_every_promise() {
         "order_violations",
         "view_violations",
         "invented",
+        "map_entries_lost",
+        "stale_tokens",
     ] {
         assert_eq!(summary[count], 0, "{story}");
     }
-    for figure in ["formed_ms", "elder_crash_detected_ms", "delivery_gap_ms"] {
+    // One entry by each node, one by the majority; the lock outlived its first holder, then each elder.
+    assert_eq!(summary["map_entries"], 6, "{summary}");
+    assert!(summary["lock_grants"].as_u64().unwrap() >= 3, "{summary}");
+    for figure in [
+        "formed_ms",
+        "elder_crash_detected_ms",
+        "delivery_gap_ms",
+        "lock_moved_ms",
+    ] {
         assert!(summary[figure].as_u64().is_some(), "{figure}: {summary}");
     }
     assert!(summary["sent"].as_u64().unwrap() > 500, "{summary}");

@@ -40,7 +40,16 @@ impl Story<'_> {
             Some(checkpoint) => sheet.worst(checkpoint),
             None => sheet,
         };
-        (sheet, std::mem::take(&mut self.figures))
+        let kept = std::mem::take(&mut self.kept);
+        let figures = Figures {
+            lock_moved_ms: kept.lock_moved.map(ms),
+            map_entries: kept.entries(),
+            map_entries_lost: kept.lost,
+            lock_grants: kept.grants.len(),
+            stale_tokens: kept.stale(),
+            ..std::mem::take(&mut self.figures)
+        };
+        (sheet, figures)
     }
 
     /// After a failure: the last words of everyone.

@@ -10,6 +10,7 @@
 //! at the end is computed by [`antiphon_lab::judge()`] from what the nodes printed.
 
 mod cast;
+mod keep;
 mod screen;
 mod sheet;
 mod story;
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failed> {
     }
     let (sheet, figures) = story.verdict();
     story.leave_logs()?;
-    let holds = sheet.holds() && outcome.is_ok();
+    let holds = sheet.holds() && figures.hold() && outcome.is_ok();
     sheet::show(&screen, &sheet, &figures, holds);
     Ok(if holds { Exit::Success } else { Exit::Failure })
 }

@@ -131,13 +131,13 @@ impl Sheet {
 
 /// Shows the verdict; for programs, as the last line.
 pub(crate) fn show(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) {
-    for line in text(screen, sheet, holds) {
+    for line in text(screen, sheet, figures, holds) {
         screen.people(&line);
     }
     screen.program(&summary(sheet, figures, holds));
 }
 
-fn text(screen: &Screen, sheet: &Sheet, holds: bool) -> Vec<String> {
+fn text(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) -> Vec<String> {
     let mut lines = vec![
         String::new(),
         screen.paint("1", "The sheet, from what every node printed"),
@@ -165,10 +165,12 @@ fn text(screen: &Screen, sheet: &Sheet, holds: bool) -> Vec<String> {
         ("order violations", sheet.order_violations),
         ("view violations", sheet.view_violations),
         ("invented", sheet.invented),
+        ("map entries lost", figures.map_entries_lost),
+        ("stale lock tokens", figures.stale_tokens),
     ] {
         let colour = if many == 0 { "32" } else { "1;31" };
         lines.push(format!(
-            "  {what:<18}{}",
+            "  {what:<19}{}",
             screen.paint(colour, &format!("{many:>6}"))
         ));
     }
@@ -210,6 +212,11 @@ fn summary(sheet: &Sheet, figures: &Figures, holds: bool) -> Value {
         "partition_ms": figures.partition_ms,
         "healed_ms": figures.healed_ms,
         "pause_view_changes": figures.pause_view_changes,
+        "lock_moved_ms": figures.lock_moved_ms,
+        "lock_grants": figures.lock_grants,
+        "stale_tokens": figures.stale_tokens,
+        "map_entries": figures.map_entries,
+        "map_entries_lost": figures.map_entries_lost,
     });
     // A sheet is a struct of numbers, strings and lists of them.
     let counts = serde_json::to_value(sheet).expect("a sheet has only string keys");

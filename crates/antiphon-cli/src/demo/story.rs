@@ -10,6 +10,7 @@ use antiphon_lab::{Load, Process, Run, Signal, Stage};
 use serde_json::json;
 
 use super::cast::{count, delivers, longest_gap, ms, per_second, seniority};
+use super::keep::Kept;
 use super::screen::{Screen, Tone};
 use super::sheet::Sheet;
 use crate::exit::Failed;
@@ -32,6 +33,20 @@ pub(crate) struct Figures {
     pub(crate) partition_ms: Option<u64>,
     pub(crate) healed_ms: Option<u64>,
     pub(crate) pause_view_changes: Option<usize>,
+    /// Longest, from the death of the lock's holder to the next grant.
+    pub(crate) lock_moved_ms: Option<u64>,
+    pub(crate) map_entries: usize,
+    pub(crate) map_entries_lost: u64,
+    pub(crate) lock_grants: usize,
+    /// Grants whose fencing token is not above all those before.
+    pub(crate) stale_tokens: u64,
+}
+
+impl Figures {
+    /// Whether the map and the lock kept what they promise.
+    pub(crate) fn hold(&self) -> bool {
+        self.map_entries_lost + self.stale_tokens == 0
+    }
 }
 
 /// The cast and where the story stands.
@@ -46,6 +61,8 @@ pub(crate) struct Story<'a> {
     /// While everyone talks.
     pub(super) load: Option<Load>,
     pub(super) figures: Figures,
+    /// What the nodes keep together.
+    pub(super) kept: Kept,
     /// The audit while all were there and all was quiet.
     pub(super) checkpoint: Option<Sheet>,
     /// Where to leave what the nodes printed.
@@ -66,6 +83,7 @@ impl<'a> Story<'a> {
                 nodes,
                 ..Figures::default()
             },
+            kept: Kept::default(),
             checkpoint: None,
             logs,
         })
@@ -75,6 +93,7 @@ impl<'a> Story<'a> {
     pub(crate) fn play(&mut self) -> Result<(), Failed> {
         self.form()?;
         self.talk()?;
+        self.keep()?;
         self.pause_one()?;
         self.kill_the_elder()?;
         let (minority, majority) = self.partition()?;
@@ -238,6 +257,7 @@ impl<'a> Story<'a> {
             }),
         );
         self.note_evidence(&name);
+        self.lock_goes_on(std::slice::from_ref(&name), killed)?;
 
         self.act("restart", &format!("start {name} again, at its old address"));
         let begun = self.stage.now();
@@ -255,6 +275,9 @@ impl<'a> Story<'a> {
             ),
             json!({"node": name, "ms": ms(back), "members": views.cluster.names()}),
         );
+        let back = self.actor(&name)?;
+        self.find_all(&back)?;
+        self.want_lock(&back);
         Ok(())
     }
 
@@ -329,6 +352,9 @@ impl<'a> Story<'a> {
             &format!("{cut_off} refuses to send: \"{reason}\""),
             json!({"reason": reason}),
         );
+        self.lock_goes_on(&minority, begun)?;
+        let writer = self.actor(&majority[0])?;
+        self.write(&writer, "partition", "written by the majority")?;
         std::thread::sleep(Duration::from_millis(500));
         Ok((minority, majority))
     }
@@ -366,6 +392,11 @@ impl<'a> Story<'a> {
             );
         }
         self.note("state", &format!("{} went on undisturbed", majority.join(", ")));
+        for name in minority {
+            let back = self.actor(name)?;
+            self.find_all(&back)?;
+            self.want_lock(&back);
+        }
         Ok(())
     }
 
@@ -409,6 +440,7 @@ impl<'a> Story<'a> {
                 &format!("{} is dead; primary view {} after {} ms: {}", elder.name(), view.number, ms(everywhere), seniority(view)),
                 json!({"node": elder.name(), "ms": ms(everywhere), "view": view.number, "members": view.names()}),
             );
+            self.lock_goes_on(&[elder.name().to_owned()], killed)?;
         }
         self.load = None;
         let last = self.elder()?;
@@ -421,6 +453,7 @@ impl<'a> Story<'a> {
             &format!("{} is alone, primary, and still delivers", last.name()),
             json!({"node": last.name()}),
         );
+        self.find_all(&last)?;
         self.settle()
     }
 }
