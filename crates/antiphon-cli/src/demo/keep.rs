@@ -10,7 +10,8 @@ use antiphon_lab::{Process, Trace};
 use serde_json::json;
 
 use super::cast::ms;
-use super::story::Story;
+use super::screen::Tone;
+use super::story::{PATIENCE, Story};
 use crate::exit::Failed;
 
 /// The map, and the lock.
@@ -154,28 +155,50 @@ impl Story<'_> {
 
     /// A node reads all that was ever written.
     pub(super) fn find_all(&mut self, actor: &Process) -> Result<(), Failed> {
-        let mut found = 0;
+        let mut lost = 0;
         for (key, value) in self.kept.entries.clone() {
+            let found = self.read(actor, &key)?;
+            if found != Some(Value::Bytes(Payload::Text(value))) {
+                lost += 1;
+                let text = format!("{} finds {found:?} for {key}", actor.name());
+                self.screen.tell(Tone::Bad, "map", &text, json!({"key": key}));
+            }
+        }
+        self.kept.lost = self.kept.lost.max(lost);
+        if lost == 0 {
+            let (name, entries) = (actor.name(), self.kept.entries());
+            self.good(
+                "map",
+                &format!("{name} reads all {entries} entries of the map"),
+                json!({"node": name, "entries": entries}),
+            );
+        }
+        Ok(())
+    }
+
+    /// A node reads an entry, with all that was replied to any node before.
+    fn read(&mut self, actor: &Process, key: &str) -> Result<Option<Value>, Failed> {
+        let begun = self.stage.now();
+        loop {
             let id = self.next_id();
             actor.ask(&Command::Get(Get {
                 map: NAME.to_owned(),
-                key,
+                key: key.to_owned(),
                 latest: true,
                 id: Some(Id::Number(id)),
             }));
             let reply = self.reply(actor, id, &format!("{} to read an entry", actor.name()))?;
-            found += u64::from(reply.value == Some(Value::Bytes(Payload::Text(value))));
+            // A node that has just come back takes the state over first: what it was asked meanwhile it may
+            // have to be asked again.
+            match reply.error {
+                Some(error) if self.stage.now() - begun > PATIENCE => {
+                    let (name, reason) = (actor.name(), error.reason);
+                    return Err(Failed::run(format!("{name} could not read {key}: {reason}")));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return Ok(reply.value),
+            }
         }
-        let lost = self.kept.entries() as u64 - found;
-        self.kept.lost = self.kept.lost.max(lost);
-        if lost == 0 {
-            self.good(
-                "map",
-                &format!("{} reads all {found} entries of the map", actor.name()),
-                json!({"node": actor.name(), "entries": found}),
-            );
-        }
-        Ok(())
     }
 
     fn next_id(&mut self) -> u64 {
