@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A time that all members of a group agree on: how long the group's state has existed, as its leaders
-/// counted it. It never goes back, stands still while no leader says more, and says nothing about the time of
+/// A time that all members of a group agree on: how long the group's state has existed, as the members with
+/// the state count it. It never goes back, goes on with their messages, and says nothing about the time of
 /// day.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, serde::Deserialize,

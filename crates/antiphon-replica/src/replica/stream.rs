@@ -58,6 +58,7 @@ impl<M: Machine> Replica<M> {
         if let (Some(seen), Some(serial)) = (self.seen, self.machine.serial()) {
             self.agreed.rise(seen, serial);
         }
+        self.clock = Some(Clock::start(now, self.agreed.time));
         self.phase = Phase::Serving;
         self.events.push_back(Event::Synced);
         let members = incarnations(&self.view);
@@ -279,7 +280,7 @@ impl<M: Machine> Replica<M> {
         match item {
             Item::View(view) => self.apply_view(view),
             Item::Message { sender, payload } => match format::decode(&payload) {
-                Some(message) => self.apply_message(sender, message),
+                Some(message) => self.apply_message(now, sender, message),
                 None => self.ignore(sender, "an ordered message of a replica"),
             },
         }
@@ -300,14 +301,17 @@ impl<M: Machine> Replica<M> {
         self.tell_members();
     }
 
-    fn apply_message(&mut self, sender: Member, message: Ordered<'_>) {
-        let counts = self.agreed.leader() == Some(sender);
+    fn apply_message(&mut self, now: Time, sender: Member, message: Ordered<'_>) {
+        let counts = self.agreed.serving.contains(&sender);
         if let Some(stamp) = message.stamp.filter(|_| counts) {
             self.agreed.time = if planted!(self, TimeGoesBack) {
                 stamp
             } else {
                 stamp.max(self.agreed.time)
             };
+            if let Some(clock) = &mut self.clock {
+                clock.hear(now, stamp);
+            }
             self.fire();
         }
         match message.body {
@@ -321,7 +325,7 @@ impl<M: Machine> Replica<M> {
                     self.answer(answer);
                 }
             }
-            Body::Synced { source, point, seen } => self.apply_synced(sender, source, point, seen),
+            Body::Synced { source, point, seen } => self.apply_synced(now, sender, source, point, seen),
             Body::Digest { round, digest } => self.agreed.rounds.say(sender, round, digest),
             Body::Tick if sender == self.me => self.ticking = false,
             Body::Leaving if self.agreed.serving.contains(&sender) => {
@@ -381,11 +385,11 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    fn apply_synced(&mut self, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
+    fn apply_synced(&mut self, now: Time, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
         let right = self.agreed.synced(sender, source, point);
         if right {
             if let Some(seen) = seen {
-                self.rise(seen);
+                self.rise(now, seen);
             }
             self.tell_members();
         }
@@ -406,11 +410,13 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Numbers and time never go back for a member that has seen these.
-    fn rise(&mut self, seen: Seen) {
+    fn rise(&mut self, now: Time, seen: Seen) {
         let serial = self.machine.serial();
         if serial.is_some_and(|serial| self.agreed.rise(seen, serial)) {
-            // The leader counts on from there.
-            self.clock = None;
+            // This member counts on from there.
+            if let Some(clock) = &mut self.clock {
+                clock.hear(now, self.agreed.time);
+            }
             let members = incarnations(&self.agreed.members);
             self.tell_machine(Change {
                 members,
@@ -435,7 +441,6 @@ impl<M: Machine> Replica<M> {
             }
         }
         self.sources.keep(self.me, &self.agreed.transfers);
-        self.lead(now);
         self.tick(now);
         self.leave_if_safe(now);
     }
@@ -497,17 +502,9 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Begins or ends to lead.
-    fn lead(&mut self, now: Time) {
-        let leads = matches!(self.phase, Phase::Serving) && self.agreed.leader() == Some(self.me);
-        match self.clock {
-            None if leads && planted!(self, TimeGoesBack) => {
-                self.clock = Some(Clock::start(now, Default::default()))
-            }
-            None if leads => self.clock = Some(Clock::start(now, self.agreed.time)),
-            Some(_) if !leads => self.clock = None,
-            _ => {}
-        }
+    /// Whether it is this member's part to say that a deadline has come.
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.phase, Phase::Serving) && self.agreed.leader() == Some(self.me)
     }
 
     /// Lets all know that a deadline of the machine has come.
@@ -516,7 +513,7 @@ impl<M: Machine> Replica<M> {
             let deadline = self.machine.deadline();
             deadline.is_some_and(|deadline| deadline <= clock.read(now))
         });
-        if due && !self.ticking && !self.suspended {
+        if due && self.leads() && !self.ticking && !self.suspended {
             self.ticking = true;
             self.queue.push_back(Body::Tick);
         }

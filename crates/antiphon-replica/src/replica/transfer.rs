@@ -3,6 +3,7 @@
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
+use super::clock::Clock;
 use super::format::{self, Member, Point, Told};
 use super::held::Held;
 use super::joiner::{Damage, Incoming};
@@ -24,7 +25,11 @@ impl<M: Machine> Replica<M> {
                 definition,
                 total,
                 digest,
-            }) => self.handle_offer(Incoming::new(from, point, total, digest), definition),
+                time,
+            }) => {
+                let clock = Clock::start(now, time);
+                self.handle_offer(Incoming::new(from, point, total, digest, clock), definition);
+            }
             Some(Told::Chunk {
                 point,
                 offset,
@@ -174,7 +179,7 @@ impl<M: Machine> Replica<M> {
         else {
             return;
         };
-        let (source, point) = (incoming.source, incoming.point);
+        let (source, point, clock) = (incoming.source, incoming.point, incoming.clock);
         let image = match incoming.image() {
             Ok(image) => image,
             Err(damage) => return self.damaged(source, damage),
@@ -186,6 +191,7 @@ impl<M: Machine> Replica<M> {
         }
         self.machine = machine;
         self.agreed = image.agreed;
+        self.clock = Some(clock);
         let mut held: Held = std::mem::take(held);
         if planted!(self, DropHeld) {
             held.pop();

@@ -369,6 +369,28 @@ fn a_deadline_passes_without_traffic_and_under_the_next_leader() {
     assert!(group.nodes[2].replica.time() > before);
 }
 
+/// Of the member's own count, and of the one that gives the state to a joiner.
+#[test]
+fn what_is_to_happen_later_waits_as_long_after_an_hour_without_a_word() {
+    let mut group = group_of(2, small());
+    let hour = 3_600_000_000;
+    group.pass(hour);
+    let joiner = join(&mut group);
+    group.settle();
+    for node in [joiner, 1, 0] {
+        group.pass(hour);
+        group.write(node, Ack::Here, Some(10_000)).unwrap();
+        group.settle();
+        group.pass(9_000_000);
+        group.settle();
+        let rings = |group: &Group| group.nodes[0].replica.poll_timeout();
+        assert!(rings(&group).is_some(), "{node}: there is a second left");
+        group.pass(1_000_000);
+        group.settle();
+        assert!(rings(&group).is_none(), "{node}");
+    }
+}
+
 #[test]
 fn reads_that_wait_share_one_message() {
     let mut group = group_of(2, small());
