@@ -332,7 +332,10 @@ impl<M: Machine> Replica<M> {
                 self.agreed.leaving.insert(sender);
             }
             // G28: what this member has is not what all members begin with from here on.
-            Body::Founded { .. } if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
+            // Asked of the view at this place of the stream: what is held is applied after later views came.
+            Body::Founded { .. }
+                if self.agreed.serving.is_empty() && self.agreed.members.first() == Some(&sender) =>
+            {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.

@@ -544,3 +544,51 @@ fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ(
     group.settle();
     assert_eq!(group.serving(), [0, 2, joiner]);
 }
+
+#[test]
+fn a_joiner_that_hears_late_that_the_state_was_founded_anew_leaves_also_if_the_founder_is_gone() {
+    let config = Config {
+        digest_every: 0,
+        found_anew: true,
+        ..small()
+    };
+    let mut group = group_of(1, config);
+    let [founder, late, next] = [(); 3].map(|()| join(&mut group));
+    let deliver = |group: &mut Group| (0..4).for_each(|node| while group.deliver(node) {});
+    group.deaf.extend([founder, late, next]);
+    for _ in 0..20_000 {
+        group.write(0, Ack::Here, None).unwrap();
+        group.outputs(0);
+        group.order(0);
+        deliver(&mut group);
+    }
+    group.deaf.remove(&late);
+    while group.standing(late) != Standing::CatchingUp {
+        [0, late].map(|node| group.outputs(node));
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    group.crash(0);
+    group.next_view(false);
+    deliver(&mut group);
+    group.deaf.clear();
+    while group.standing(next) != Standing::Serving {
+        for node in [founder, next] {
+            group.outputs(node);
+            while group.order(node) {}
+        }
+        deliver(&mut group);
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    assert_eq!(group.standing(late), Standing::CatchingUp);
+    group.crash(founder);
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.standing(late), Standing::Gone);
+    assert_eq!(group.serving(), [next]);
+}
