@@ -2,7 +2,8 @@
 //!
 //! Each guard is a client of its own in the table. A claim that its caller has given up, and a guard that is
 //! dropped, are forgotten by a command that is given until it is applied, or until this member is removed,
-//! which ends all its claims as well.
+//! which ends all its claims as well. A claim that was given up before there was room for its command leaves
+//! nothing behind: such commands are no more than claims that were sent.
 //!
 //! A guard is held while three things hold: the table says so, this member has not been removed, and this
 //! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a
@@ -455,8 +456,9 @@ impl Drop for Claim {
             ClaimState::Lost(loss) => loss == Loss::Interrupted,
             ClaimState::TimedOut => false,
         };
-        self.locks.claims.remove(self.client);
-        if self.armed && known {
+        // Without room for its command it was never entered.
+        let entered = self.locks.claims.remove(self.client);
+        if self.armed && known && entered {
             let client = self.client;
             self.locks.table.shared().insist(Command::Forget { client });
         }
@@ -487,8 +489,9 @@ impl Claims {
         self.claims().extend(sender.map(|sender| (client, sender)));
     }
 
-    fn remove(&self, client: u64) {
-        self.claims().remove(&client);
+    /// Whether it was there.
+    fn remove(&self, client: u64) -> bool {
+        self.claims().remove(&client).is_some()
     }
 
     fn lose(&self, client: u64, loss: Loss) {

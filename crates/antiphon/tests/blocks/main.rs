@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
-    At, Condition, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
+    At, Condition, Config, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
     ReplicaError, ReplicaEvent, ReplicatedBuilder, RestoreError, SnapshotError, Version, WatchEvent,
-    WriteError, map,
+    WriteError, locks, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
 use antiphon::{Cluster, Counters, Incarnation, Locks, Map, Policy, Replicated};
@@ -400,6 +401,40 @@ fn a_leader_that_leaves_hands_over_and_may_choose_to_whom() -> Result<(), RunErr
         fourth.step_down().await?;
         world.sleep_ms(500).await;
         assert_eq!(locks[3].leader("job")?, None);
+        Ok(())
+    })
+}
+
+#[test]
+fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let config = Config {
+            max_requests: 4,
+            ..Config::default()
+        };
+        let locks = nodes[0].locks("locks");
+        let locks = locks.replicated(|table| table.config(config)).join().await?;
+        let nothing = || locks::Command::Forget { client: u64::MAX };
+        let before = locks.table().write_at(nothing()).await?.0.index;
+        let mut entered = Vec::new();
+        for number in 0..1_000 {
+            let name = format!("lock {number}");
+            let of = locks.clone();
+            let mut lock = Box::pin(async move { of.lock(&name).await });
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(lock.as_mut().poll(&mut context).is_pending());
+            // The first four take all the room.
+            if number < 4 {
+                entered.push(lock);
+            }
+        }
+        world.sleep_ms(1_000).await;
+        let after = locks.table().write_at(nothing()).await?.0.index;
+        assert_eq!(after - before, 5, "four claims, and the last command");
+        drop(entered);
+        world.sleep_ms(1_000).await;
+        assert!(locks.try_lock("lock 0", Duration::ZERO).await?.is_some());
         Ok(())
     })
 }
