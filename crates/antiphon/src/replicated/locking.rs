@@ -20,7 +20,7 @@ use antiphon_replica::Ack;
 use antiphon_replica::locks::{
     Cause, Command, Done, LockTable, Mode, Options, Refused, Token, What, leadership,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::shared::Happened;
 use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
@@ -246,7 +246,7 @@ impl Locks {
                 Ok(None)
             }
             ClaimState::Lost(loss) => Err(LockError::Lost(loss)),
-            ClaimState::Waits => Err(LockError::Lost(Loss::Interrupted)),
+            ClaimState::Waits | ClaimState::HandingOver { .. } => Err(LockError::Lost(Loss::Interrupted)),
         }
     }
 }
@@ -289,9 +289,8 @@ impl Guard {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Loss {
         let mut state = self.claim.state.clone();
-        let held = ClaimState::Held(self.token);
         match state
-            .wait_for(|state| *state != held && *state != ClaimState::Waits)
+            .wait_for(|state| matches!(state, ClaimState::Lost(_)))
             .await
             .as_deref()
         {
@@ -347,21 +346,45 @@ impl Leadership {
         self.0.lost().await
     }
 
-    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more.
+    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more:
+    /// the other one may hear of it first, so [`is_held`](Self::is_held) is false from the beginning of the
+    /// call on. It is true again if the call says that nothing happened.
     ///
     /// # Errors
     /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads
     /// on. [`LockError::Write`]: see there.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it may happen or not; [`lost`](Self::lost) tells.
+    /// If the future is dropped after its first poll, it happens or is refused all the same;
+    /// [`lost`](Self::lost) and [`is_held`](Self::is_held) tell.
     pub async fn hand_over(&self, to: impl Into<Incarnation>) -> Result<(), LockError> {
+        let Claim { locks, client, .. } = &self.0.claim;
+        let (locks, client) = (locks.clone(), *client);
         let command = Command::transfer(self.0.token, to.into());
-        let table = &self.0.claim.locks.table;
-        match table.write(command).await.map_err(LockError::Write)? {
-            Ok(_) => Ok(()),
-            Err(refused) => Err(LockError::Refused(refused)),
-        }
+        locks.claims.begin_handing_over(client);
+        let (answer, answered) = oneshot::channel();
+        let host = locks.table.shared().host.clone();
+        // Its own task, which undoes what was begun also if the caller waits no more.
+        host.spawn(async move {
+            let handed = match locks.table.write(command).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(refused)) => Err(LockError::Refused(refused)),
+                Err(error) => Err(LockError::Write(error)),
+            };
+            let nothing = match &handed {
+                Ok(()) => false,
+                Err(LockError::Write(error)) => !error.may_have_happened(),
+                Err(_) => true,
+            };
+            if nothing {
+                locks.claims.undo_handing_over(client);
+            }
+            // Fails only when the caller has given up.
+            let _ = answer.send(handed);
+        });
+        answered
+            .await
+            .unwrap_or(Err(LockError::Write(WriteError::Unknown)))
     }
 
     /// Steps down, and waits until that has happened. See [`Guard::unlock`].
@@ -452,7 +475,7 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let known = match *self.state.borrow() {
-            ClaimState::Waits | ClaimState::Held(_) => true,
+            ClaimState::Waits | ClaimState::Held(_) | ClaimState::HandingOver { .. } => true,
             ClaimState::Lost(loss) => loss == Loss::Interrupted,
             ClaimState::TimedOut => false,
         };
@@ -469,6 +492,11 @@ impl Drop for Claim {
 enum ClaimState {
     Waits,
     Held(Token),
+    /// It may be another member's already: so many calls to hand it over are under way.
+    HandingOver {
+        token: Token,
+        calls: u32,
+    },
     TimedOut,
     Lost(Loss),
 }
@@ -495,8 +523,41 @@ impl Claims {
     }
 
     fn lose(&self, client: u64, loss: Loss) {
+        self.change(client, |state| state.lose(loss));
+    }
+
+    fn begin_handing_over(&self, client: u64) {
+        self.change(client, |state| {
+            *state = match *state {
+                ClaimState::Held(token) => ClaimState::HandingOver { token, calls: 1 },
+                ClaimState::HandingOver { token, calls } => ClaimState::HandingOver {
+                    token,
+                    calls: calls.saturating_add(1),
+                },
+                _ => return false,
+            };
+            true
+        });
+    }
+
+    /// Nothing came of it.
+    fn undo_handing_over(&self, client: u64) {
+        self.change(client, |state| {
+            *state = match *state {
+                ClaimState::HandingOver { token, calls: ..=1 } => ClaimState::Held(token),
+                ClaimState::HandingOver { token, calls } => ClaimState::HandingOver {
+                    token,
+                    calls: calls - 1,
+                },
+                _ => return false,
+            };
+            true
+        });
+    }
+
+    fn change(&self, client: u64, change: impl FnOnce(&mut ClaimState) -> bool) {
         if let Some(claim) = self.claims().get(&client) {
-            claim.send_if_modified(|state| state.lose(loss));
+            claim.send_if_modified(change);
         }
     }
 
@@ -528,7 +589,7 @@ impl Claims {
             Happened::Unsure => {
                 for claim in claims.values() {
                     claim.send_if_modified(|state| {
-                        matches!(state, ClaimState::Held(_)) && state.lose(Loss::Interrupted)
+                        *state != ClaimState::Waits && state.lose(Loss::Interrupted)
                     });
                 }
             }
@@ -548,7 +609,7 @@ impl Claims {
 impl ClaimState {
     /// Whether this is news.
     fn lose(&mut self, loss: Loss) -> bool {
-        let news = matches!(self, Self::Waits | Self::Held(_))
+        let news = matches!(self, Self::Waits | Self::Held(_) | Self::HandingOver { .. })
             // The lease was lost first, and the membership then.
             || *self == Self::Lost(Loss::Interrupted) && loss != Loss::Interrupted;
         if news {

@@ -406,6 +406,36 @@ fn a_leader_that_leaves_hands_over_and_may_choose_to_whom() -> Result<(), RunErr
 }
 
 #[test]
+fn no_two_members_lead_while_one_hands_over_also_if_its_caller_gives_up() -> Result<(), RunError> {
+    for seed in 1..20 {
+        World::new(seed, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let locks = locks(&nodes).await?;
+            let first = Arc::new(locks[2].leadership("job").await?);
+            let of = locks[0].clone();
+            let second = tokio::spawn(async move { of.leadership("job").await });
+            world.sleep_ms(200).await;
+            let (hands, to) = (first.clone(), nodes[1].incarnation());
+            // Dropped at once, and refused: b does not want it.
+            let mut given_up = Box::pin(async move { hands.hand_over(to).await });
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(given_up.as_mut().poll(&mut context).is_pending());
+            drop(given_up);
+            assert!(!first.is_held(), "b may lead");
+            world.until(|| first.is_held()).await;
+            let (hands, to) = (first.clone(), nodes[0].incarnation());
+            let over = tokio::spawn(async move { hands.hand_over(to).await });
+            let second = second.await??;
+            assert!(second.is_held() && !first.is_held());
+            over.await??;
+            assert_eq!(first.lost().await, Loss::HandedOver);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
     World::new(10, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
