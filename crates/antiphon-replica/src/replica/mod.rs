@@ -278,8 +278,10 @@ impl<M: Machine> Replica<M> {
         Self {
             me: me.into(),
             definition: format!(
-                "{}; replica format 2, digests every {every}",
-                machine.definition()
+                "{}; replica format 2, digests every {every}, {} messages, found anew: {}",
+                machine.definition(),
+                if config.agreed { "agreed" } else { "safe" },
+                if config.found_anew { "yes" } else { "no" },
             ),
             compares: every > 0 && machine.digest().is_some(),
             config,

@@ -42,7 +42,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Changes how the table is replicated.
+    /// Changes how the table is replicated. [`agreed`](ReplicatedBuilder::agreed) is refused: a lock might be
+    /// granted twice with one token.
     pub fn replicated(
         mut self,
         change: impl FnOnce(ReplicatedBuilder<LockTable>) -> ReplicatedBuilder<LockTable> + Send + 'static,
@@ -78,7 +79,8 @@ impl LocksBuilder {
             .cluster
             .replicated(self.name, move || LockTable::new(options.clone()));
         let told = claims.clone();
-        let builder = (self.change)(builder).observer(move |happened| told.hear(&happened));
+        let builder = (self.change)(builder).always_safe("locks")?;
+        let builder = builder.observer(move |happened| told.hear(&happened));
         let table = builder.start().await?;
         Ok(Locks { table, claims })
     }

@@ -436,6 +436,32 @@ fn no_two_members_lead_while_one_hands_over_also_if_its_caller_gives_up() -> Res
 }
 
 #[test]
+fn what_all_members_must_say_alike_is_compared_and_locks_and_counters_are_never_agreed()
+-> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first = nodes[0].replicated("hits", table).join().await?;
+        let agreed = nodes[1].replicated("hits", table).agreed().join().await;
+        let anew = nodes[2].replicated("hits", table).found_anew(true).join().await;
+        for (refused, named) in [(agreed, "agreed messages"), (anew, "found anew: yes")] {
+            let Err(ReplicaError::Refused { reason }) = refused else {
+                return Err("they say something else".into());
+            };
+            assert!(reason.contains(named), "{reason}");
+        }
+        let locks = nodes[0].locks("locks").replicated(|table| table.agreed());
+        let counters = nodes[0].counters("ids").replicated(|table| table.agreed());
+        let refused = [locks.join().await.err(), counters.join().await.err()];
+        for refused in refused {
+            let refused = refused.ok_or("never")?.to_string();
+            assert!(refused.contains("`agreed` is set for"), "{refused}");
+        }
+        first.write(count("n")).await??;
+        Ok(())
+    })
+}
+
+#[test]
 fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
     World::new(10, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;

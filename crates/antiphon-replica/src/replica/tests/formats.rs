@@ -100,7 +100,7 @@ fn a_joiner_that_says_it_has_what_it_was_not_sent_is_named_and_gets_no_more_than
 fn told_offer(point: Point, total: u64) -> Told<'static> {
     Told::Offer {
         point,
-        definition: "l; replica format 2, digests every 1024",
+        definition: "l; replica format 2, digests every 1024, safe messages, found anew: no",
         total,
         digest: 0,
         time: AgreedTime::default(),
