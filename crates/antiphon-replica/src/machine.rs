@@ -56,7 +56,8 @@ impl fmt::Display for At {
     }
 }
 
-/// How the members of the group changed.
+/// How the members of the group changed. A member whose state was found to differ from the others' counts as
+/// gone from there on, and as new when it joins again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
     /// All members from here on, by seniority in the group.

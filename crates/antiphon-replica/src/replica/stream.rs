@@ -291,13 +291,16 @@ impl<M: Machine> Replica<M> {
         for member in &view.gone {
             self.requests.forget(*member);
         }
-        let change = Change {
-            members: incarnations(&view.members),
-            joined: incarnations(&view.joined),
-            gone: incarnations(&view.gone),
-        };
+        // A member that has diverged was said to be gone.
+        let known = |member: &&Member| !self.agreed.diverged.contains(member);
+        let gone = view.gone.iter().filter(known).map(|member| (*member).into());
+        let gone = gone.collect();
         self.agreed.view(view.members, &view.gone, &view.joined);
-        self.tell_machine(change);
+        self.tell_machine(Change {
+            members: self.agreed.able(),
+            joined: incarnations(&view.joined),
+            gone,
+        });
         self.tell_members();
     }
 
@@ -420,9 +423,8 @@ impl<M: Machine> Replica<M> {
             if let Some(clock) = &mut self.clock {
                 clock.hear(now, self.agreed.time);
             }
-            let members = incarnations(&self.agreed.members);
             self.tell_machine(Change {
-                members,
+                members: self.agreed.able(),
                 ..Change::default()
             });
         }
@@ -476,6 +478,14 @@ impl<M: Machine> Replica<M> {
                     commands,
                 });
                 self.tell_members();
+                if member != self.me {
+                    // What it held goes to others: it cannot give it back.
+                    self.tell_machine(Change {
+                        members: self.agreed.able(),
+                        gone: vec![member.into()],
+                        ..Change::default()
+                    });
+                }
                 self.part_with(member);
             }
         }

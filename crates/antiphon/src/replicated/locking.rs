@@ -413,7 +413,8 @@ pub enum Loss {
     /// This node lost its lease or the primary: others may have gone on without it, and hold the lock. It is
     /// taken as lost also if they have not.
     Interrupted,
-    /// This member was removed from the group, has left, or its node has stopped.
+    /// This member was removed from the group, has left, its state differed from the others', or its node has
+    /// stopped.
     Removed,
     /// It was handed over.
     HandedOver,
@@ -425,7 +426,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Interrupted => "this node lost its lease or the primary",
-            Loss::Removed => "this member was removed from the group, or left it",
+            Loss::Removed => "this member was removed from the group, or left it, or its state differed",
             Loss::HandedOver => "it was handed over",
             Loss::Released => "it was given back",
         })

@@ -54,9 +54,9 @@ pub(super) struct State {
 pub(super) enum Happened<'a, E> {
     /// The machine says this, to this member.
     Machine { me: Incarnation, event: &'a E },
-    /// This member may not act for now: its lease, the primary or its state is lost.
+    /// This member may not act for now: its lease or the primary is lost.
     Unsure,
-    /// This member is no member any more, or a fresh one.
+    /// This member is no member any more, or a fresh one, or its state differs from the others'.
     Void,
 }
 
@@ -569,7 +569,8 @@ impl<M: Replicable> Inside<M> {
             CoreEvent::Diverged { member, commands } => {
                 let here = member == self.me;
                 if here {
-                    (self.observer)(Happened::Unsure);
+                    // To the others it is gone.
+                    (self.observer)(Happened::Void);
                 }
                 self.tell(ReplicaEvent::Diverged {
                     member: self.name(member),

@@ -6,6 +6,7 @@ use antiphon_core::wire::Incarnation;
 use super::super::{Ack, Config, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
+use crate::Change;
 
 fn small() -> Config {
     Config {
@@ -176,6 +177,17 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
             );
         }
         assert_eq!(group.standing(broken), Standing::Diverged);
+        let others: Vec<usize> = (0..3).filter(|node| *node != broken).collect();
+        let incarnations = |nodes: &[usize]| nodes.iter().map(|node| group.nodes[*node].me).collect();
+        let parted = Change {
+            members: incarnations(&others),
+            gone: incarnations(&[broken]),
+            ..Change::default()
+        };
+        for node in &others {
+            let machine = &group.nodes[*node].replica.machine;
+            assert_eq!(machine.last_change, parted, "what it held goes to others");
+        }
         assert!(group.write(broken, Ack::Here, None).is_none());
         let joiner = join(&mut group);
         group.settle();
@@ -184,6 +196,19 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
             !group.nodes[joiner].tainted,
             "its source is not the one that diverged"
         );
+        let able: Vec<_> = [&others[..], &[joiner]].concat();
+        let able: Vec<_> = able.iter().map(|node| group.nodes[*node].me).collect();
+        group.crash(broken);
+        group.next_view(false);
+        group.settle();
+        for node in others {
+            let change = &group.nodes[node].replica.machine.last_change;
+            assert_eq!(
+                (&change.members, change.gone.len()),
+                (&able, 0),
+                "it was gone before"
+            );
+        }
     }
 }
 
