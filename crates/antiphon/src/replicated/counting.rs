@@ -43,7 +43,7 @@ impl CountersBuilder {
     /// As there.
     pub async fn join(self) -> Result<Counters, ReplicaError> {
         let counters = self.start().await?;
-        counters.table.synced().await?;
+        counters.table.joined().await?;
         Ok(counters)
     }
 

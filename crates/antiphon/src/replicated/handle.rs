@@ -130,7 +130,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// If the future is dropped, the node does not become a member, or leaves again in order.
     pub async fn join(self) -> Result<Replicated<M>, ReplicaError> {
         let replicated = self.start().await?;
-        replicated.synced().await?;
+        replicated.joined().await?;
         Ok(replicated)
     }
 
@@ -352,6 +352,16 @@ impl<M: Replicable> Replicated<M> {
     /// A question: dropping the future changes nothing.
     pub async fn synced(&self) -> Result<(), ReplicaError> {
         self.shared().synced().await
+    }
+
+    /// The same; if it does not, this node has left the group when the error is returned, and may join again
+    /// at once.
+    pub(super) async fn joined(&self) -> Result<(), ReplicaError> {
+        let synced = self.synced().await;
+        if synced.is_err() {
+            self.leave().await;
+        }
+        synced
     }
 
     /// Leaves in order: writes are refused from here on, those that were taken happen. The last member with

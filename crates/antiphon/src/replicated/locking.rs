@@ -61,7 +61,7 @@ impl LocksBuilder {
     /// As there.
     pub async fn join(self) -> Result<Locks, ReplicaError> {
         let locks = self.start().await?;
-        locks.table.synced().await?;
+        locks.table.joined().await?;
         Ok(locks)
     }
 

@@ -462,6 +462,33 @@ fn what_all_members_must_say_alike_is_compared_and_locks_and_counters_are_never_
 }
 
 #[test]
+fn a_join_that_failed_can_be_tried_again_at_once() -> Result<(), RunError> {
+    World::new(12, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first = nodes[0].map::<u64, Vec<u8>>("large").join().await?;
+        for key in 0..100 {
+            first.put(&key, &vec![7; 100_000]).await?;
+        }
+        let of = nodes[1].clone();
+        let joins = tokio::spawn(async move { of.map::<u64, Vec<u8>>("large").join().await });
+        world.sleep_ms(15).await;
+        world.kill("a")?;
+        let lost = joins.await?;
+        assert!(matches!(lost, Err(ReplicaError::StateLost)), "{lost:?}");
+        let again = nodes[1].map::<u64, Vec<u8>>("large").join().await?;
+        assert!(again.get(&1)?.is_none(), "founded anew");
+        let _other = nodes[2].map::<u64, u64>("small").types("x").join().await?;
+        let refused = nodes[1].map::<u64, u64>("small").types("y").join().await;
+        assert!(
+            matches!(refused, Err(ReplicaError::Refused { .. })),
+            "{refused:?}"
+        );
+        nodes[1].map::<u64, u64>("small").types("x").join().await?;
+        Ok(())
+    })
+}
+
+#[test]
 fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
     World::new(10, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
