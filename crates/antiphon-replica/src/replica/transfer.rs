@@ -54,9 +54,19 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// What is told comes in no earlier view than it was told in (G44), and no member has the state of a view
+    /// that it has not had. An offer of a later one would make this member wait for ever.
+    fn is_to_come(&self, point: Point) -> bool {
+        point.view > self.point.view
+    }
+
     /// An offer counts if its point is later than that of any before: that of a source which the others have
     /// given up may come late.
     fn handle_offer(&mut self, offer: Incoming, definition: &str) {
+        if self.is_to_come(offer.point) {
+            self.ignore(offer.source, "the state of a view that this member has had");
+            return;
+        }
         let Phase::Waiting {
             held,
             incoming,
@@ -102,6 +112,10 @@ impl<M: Machine> Replica<M> {
 
     /// It counts as the offer would that cannot be made.
     fn handle_failed(&mut self, source: Member, point: Point, reason: &str) {
+        if self.is_to_come(point) {
+            self.ignore(source, "the state of a view that this member has had");
+            return;
+        }
         let Phase::Waiting { held, incoming, .. } = &self.phase else {
             return;
         };

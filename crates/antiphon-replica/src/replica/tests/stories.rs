@@ -3,6 +3,7 @@
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
+use super::super::format::{Point, Told, encode};
 use super::super::{Ack, Config, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
@@ -210,6 +211,36 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
             );
         }
     }
+}
+
+#[test]
+fn an_offer_of_a_view_to_come_is_named_and_keeps_no_joiner_from_the_state() {
+    let mut group = group_of(1, small());
+    let joiner = join(&mut group);
+    let never = Point {
+        view: u32::MAX,
+        messages: u64::MAX,
+    };
+    let offer = Told::Offer {
+        point: never,
+        definition: &group.nodes[0].replica.definition.clone(),
+        total: 1,
+        digest: 0,
+        time: Default::default(),
+    };
+    let failed = Told::Failed {
+        point: never,
+        reason: "none".into(),
+    };
+    while group.deliver(joiner) {}
+    let source = group.nodes[0].me;
+    for lie in [offer, failed] {
+        let replica = &mut group.nodes[joiner].replica;
+        replica.handle_told(Time::ZERO, source, &encode(&lie));
+    }
+    assert_eq!(group.nodes[joiner].replica.malformed(), 2);
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Serving);
 }
 
 #[test]
