@@ -19,9 +19,9 @@ pub struct Config {
     /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a
     /// group takes of direct messages for one member, so that acknowledgements to the same member find room.
     pub transfer_bytes: u64,
-    /// Requests of this member that wait for their answer; more are refused as full.
+    /// Requests of this member that wait for their answer; more are refused as full. At least 1.
     pub max_requests: usize,
-    /// Bytes of commands that wait to be sent; more are refused as full.
+    /// Bytes of commands that wait to be sent; more are refused as full. One command is always taken.
     pub max_queued_bytes: usize,
     /// A longer command is refused. Below the 1 MiB that a message may have, and below the group's window:
     /// what is larger goes as an object, which messages overtake, and replicas count on the order of a

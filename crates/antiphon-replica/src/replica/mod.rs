@@ -426,7 +426,9 @@ impl<M: Machine> Replica<M> {
         if command.len() > self.config.max_command_bytes {
             return Err(Refusal::TooLarge);
         }
-        if self.queued_bytes + command.len() > self.config.max_queued_bytes {
+        // A command that is larger than the bound would never be taken.
+        let alone = self.queued_bytes == 0;
+        if !alone && self.queued_bytes + command.len() > self.config.max_queued_bytes {
             return Err(Refusal::Full);
         }
         let request = self.requests.write(ack);
@@ -564,7 +566,7 @@ impl<M: Machine> Replica<M> {
             return Err(Refusal::Leaving);
         }
         self.may_serve()?;
-        if self.requests.len() >= self.config.max_requests {
+        if self.requests.len() >= self.config.max_requests.max(1) {
             return Err(Refusal::Full);
         }
         Ok(())

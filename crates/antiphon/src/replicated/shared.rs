@@ -339,7 +339,9 @@ impl<M: Replicable> Shared<M> {
         let mut inside = self.inside();
         (inside.observer)(Happened::Void);
         inside.replica.handle_suspended();
+        // No state is handed on any more: it has left.
         inside.replica.leave(Time::ZERO);
+        inside.replica.handle_timeout(Time::from_micros(u64::MAX));
         self.settle(&mut inside);
         let why = inside.cause.take().unwrap_or(why);
         inside.writes.clear();

@@ -489,6 +489,22 @@ fn a_join_that_failed_can_be_tried_again_at_once() -> Result<(), RunError> {
 }
 
 #[test]
+fn a_handle_of_a_node_that_has_stopped_says_that_it_has_left() -> Result<(), RunError> {
+    World::new(13, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let locks = locks(&nodes).await?;
+        let guard = locks[0].lock("it").await?;
+        assert!(locks[1].try_lock("it", Duration::from_micros(1)).await?.is_none());
+        world.kill("a")?;
+        assert!(!guard.is_held());
+        world.sleep_ms(1_000).await;
+        let left = ReadError::Refused(Refusal::Leaving);
+        assert_eq!(locks[0].table().read(|_| ()), Err(left));
+        Ok(())
+    })
+}
+
+#[test]
 fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
     World::new(10, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;

@@ -244,6 +244,24 @@ fn an_offer_of_a_view_to_come_is_named_and_keeps_no_joiner_from_the_state() {
 }
 
 #[test]
+fn a_command_larger_than_all_that_may_wait_is_taken_alone() {
+    let mut group = group_of(
+        1,
+        Config {
+            max_queued_bytes: 1,
+            max_requests: 0,
+            ..small()
+        },
+    );
+    for _ in 0..3 {
+        assert!(group.write(0, Ack::Here, None).is_some());
+        assert!(group.write(0, Ack::Here, None).is_none(), "one at a time");
+        group.settle();
+        assert_eq!(group.unanswered(0), 0);
+    }
+}
+
+#[test]
 fn of_two_members_the_junior_one_is_taken_to_differ() {
     let mut group = group_of(2, small());
     group.break_at_next_command(1);
