@@ -101,6 +101,12 @@ pub trait Machine: Sized {
     /// The agreed time has reached the deadline.
     fn timeout(&mut self, _at: At, _events: &mut Vec<Self::Event>) {}
 
+    /// About how many bytes an event keeps in memory, beside itself: what waits for a slow reader is bounded
+    /// by them.
+    fn event_bytes(_event: &Self::Event) -> usize {
+        0
+    }
+
     /// The state as it is now.
     fn snapshot(&self) -> Self::Snapshot;
 
