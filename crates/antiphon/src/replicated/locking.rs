@@ -118,7 +118,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Waits for a lock, without end, and holds it alone. First come, first served in the group.
+    /// Waits for a lock, without end, and holds it alone. First come, first served in the group. While the
+    /// primary is lost, a claim that is in the queue waits on: it is granted, or lost with this membership,
+    /// when the group goes on.
     ///
     /// # Errors
     /// [`LockError`]: it is not held.
