@@ -51,7 +51,8 @@
 //!   decide: only a later one replaces an earlier one, and what is held is dropped up to the point of the
 //!   offer, never before there is one.
 //! - **Nothing of a state that differed spreads**: a member that diverged gives no state, and a joiner that
-//!   has the state of such a source does not come to serve.
+//!   has the state of such a source does not come to serve. To the machine of the others it is gone, and what
+//!   it held goes to them.
 //! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never
 //!   sends a command again.
 //! - **Agreed time never goes back**, over leaders and joiners.

@@ -470,13 +470,17 @@ impl<M: Machine> Replica<M> {
     /// Names the members whose digests differ.
     fn close_rounds(&mut self) {
         while let Some((commands, differ)) = self.agreed.rounds.close(&self.agreed.members) {
+            self.events.extend(differ.iter().map(|member| Event::Diverged {
+                member: (*member).into(),
+                commands,
+            }));
             for member in differ {
+                // This member may be the one before.
+                if !matches!(self.phase, Phase::Serving | Phase::CatchingUp { .. }) {
+                    return;
+                }
                 self.agreed.diverge(member);
                 self.requests.wait_no_more(member);
-                self.events.push_back(Event::Diverged {
-                    member: member.into(),
-                    commands,
-                });
                 self.tell_members();
                 if member != self.me {
                     // What it held goes to others: it cannot give it back.
