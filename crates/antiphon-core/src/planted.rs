@@ -364,7 +364,7 @@ bugs! {
     ForgetToLeave,
     /// A read of the latest is answered without a place in the order (G45).
     ReadAtOnce,
-    /// A new leader counts agreed time from nothing (G46).
+    /// Members take every stamp as it is, also one that is behind the agreed time (G46).
     TimeGoesBack,
     /// A write for all is answered before the others have applied it (G47).
     AnswerBeforeAll,

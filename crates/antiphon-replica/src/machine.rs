@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A time that all members of a group agree on: how long the group's state has existed, as its leaders
-/// counted it. It never goes back, stands still while no leader says more, and says nothing about the time of
+/// A time that all members of a group agree on: how long the group's state has existed, as the members with
+/// the state count it. It never goes back, goes on with their messages, and says nothing about the time of
 /// day.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, serde::Deserialize,
@@ -56,7 +56,8 @@ impl fmt::Display for At {
     }
 }
 
-/// How the members of the group changed.
+/// How the members of the group changed. A member whose state was found to differ from the others' counts as
+/// gone from there on, and as new when it joins again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
     /// All members from here on, by seniority in the group.
@@ -99,6 +100,12 @@ pub trait Machine: Sized {
 
     /// The agreed time has reached the deadline.
     fn timeout(&mut self, _at: At, _events: &mut Vec<Self::Event>) {}
+
+    /// About how many bytes an event keeps in memory, beside itself: what waits for a slow reader is bounded
+    /// by them.
+    fn event_bytes(_event: &Self::Event) -> usize {
+        0
+    }
 
     /// The state as it is now.
     fn snapshot(&self) -> Self::Snapshot;

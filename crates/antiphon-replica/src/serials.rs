@@ -16,7 +16,8 @@
 //! **Over states that follow each other** the same holds. Let the earlier state be founded at `f`, the later
 //! one at `g`, and let the earlier one have given `n` numbers, so that none is above `f · 2²² + n`. The later
 //! state starts at `g · 2²² + 1`. That is more if the earlier state has given fewer than 4,194,304 numbers
-//! for each millisecond from `f` to `g`.
+//! for each millisecond from `f` to `g`. No command takes more than 4096 (a block of ids), and a group orders
+//! less than a thousand commands in a millisecond, so numbers never run ahead of the time.
 //! - A group that all members leave, and that is founded again, has a later `g` **if the clock of the later
 //!   founder is not behind that of the earlier one** by more than the time between. To leave and to found
 //!   takes several messages, so more than a millisecond.
@@ -95,6 +96,13 @@ mod tests {
         assert_eq!(serials.next(7), Some(7 << COUNT_BITS | 1));
         assert_eq!(serials.take(7, count(10)), Some(7 << COUNT_BITS | 2));
         assert_eq!(serials.next(7), Some(7 << COUNT_BITS | 12));
+    }
+
+    #[test]
+    fn no_group_gives_numbers_faster_than_time_goes() {
+        // Ten times as many commands in a second as were ever measured.
+        let each_millisecond = 1_000 * u64::from(crate::counters::MAX_BLOCK);
+        assert!(each_millisecond < 1 << COUNT_BITS);
     }
 
     #[test]

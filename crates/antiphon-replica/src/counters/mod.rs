@@ -30,7 +30,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 /// The most ids in one block: so few that blocks, taken as fast as a group orders commands, do not outrun the
 /// seconds from which founding numbers are made.
-pub const MAX_BLOCK: u32 = 1 << 16;
+pub const MAX_BLOCK: u32 = 1 << 12;
 
 /// The name of a counter.
 pub type Name = Arc<str>;

@@ -166,10 +166,10 @@ impl Command {
         self.waiting(Wait::Try)
     }
 
-    /// Of an acquire: the longest wait.
+    /// Of an acquire: the longest wait, in milliseconds, rounded up.
     pub fn within(self, wait: Duration) -> Self {
         self.waiting(Wait::WithinMs(
-            u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
         ))
     }
 

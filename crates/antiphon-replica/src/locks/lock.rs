@@ -98,13 +98,8 @@ impl Lock {
         self.owners.get(&owner).copied()
     }
 
-    /// The places of the owners that are gone.
-    pub(super) fn places(&self, gone: impl Fn(Owner) -> bool) -> Vec<Place> {
-        let gone = self.owners.iter().filter(|(owner, _)| gone(**owner));
-        let mut places: Vec<_> = gone.map(|(_, place)| *place).collect();
-        // What is held is lost in the order in which it was granted.
-        places.sort_unstable();
-        places
+    pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.owners.keys().copied()
     }
 
     /// The waiter whose turn it is, if there are enough permits for it. No waiter overtakes another one.

@@ -88,6 +88,8 @@ pub struct LockTable {
     state: State,
     /// By their tokens, the locks that are held.
     held: BTreeMap<Token, Name>,
+    /// By their owners, the locks that are held or waited for.
+    owned: BTreeSet<(Owner, Name)>,
     /// By when they time out, and their tickets, the locks that are waited for.
     deadlines: BTreeMap<(AgreedTime, u64), Name>,
 }
@@ -99,6 +101,7 @@ impl LockTable {
             options,
             state: State::new("".into()),
             held: BTreeMap::new(),
+            owned: BTreeSet::new(),
             deadlines: BTreeMap::new(),
         };
         table.state.definition = table.definition().into();
@@ -160,6 +163,7 @@ impl LockTable {
         if let Some(deadline) = claim.deadline {
             self.deadlines.insert((deadline, at.index), name.clone());
         }
+        self.owned.insert((claim.owner, name.clone()));
         self.state.put(&name, size, Place::Waits(at.index), claim);
         Ok(Done::Waiting)
     }
@@ -175,6 +179,7 @@ impl LockTable {
     ) -> Option<Token> {
         let token = Token(self.state.tokens.next(at.founded)?);
         claim.deadline = None;
+        self.owned.insert((claim.owner, name.clone()));
         self.state.put(name, size, Place::Holds(token), claim);
         self.held.insert(token, name.clone());
         events.push(Event {
@@ -188,6 +193,7 @@ impl LockTable {
     /// Ends a claim, in all indexes.
     fn end(&mut self, name: &Name, place: Place) -> Option<Claim> {
         let claim = self.state.end(name, place)?;
+        self.owned.remove(&(claim.owner, name.clone()));
         match (place, claim.deadline) {
             (Place::Holds(token), _) => drop(self.held.remove(&token)),
             (Place::Waits(ticket), Some(deadline)) => drop(self.deadlines.remove(&(deadline, ticket))),
@@ -289,17 +295,16 @@ impl LockTable {
         granted.map(Done::Granted).ok_or(Refused::Exhausted)
     }
 
-    /// Ends all claims of owners that are gone. Gives the locks that others may get now.
-    fn end_all(
-        &mut self,
-        gone: impl Fn(Owner) -> bool,
-        cause: Cause,
-        events: &mut Vec<Event>,
-    ) -> BTreeSet<Name> {
-        let locks = self.state.locks.iter();
-        let ending = locks.map(|(name, lock)| (name.clone(), lock.places(&gone)));
-        let ending: Vec<_> = ending.filter(|(_, places)| !places.is_empty()).collect();
-        for (name, places) in &ending {
+    /// Ends these claims of owners that are gone. Gives the locks that others may get now.
+    fn end_all(&mut self, gone: Vec<(Owner, Name)>, cause: Cause, events: &mut Vec<Event>) -> BTreeSet<Name> {
+        let mut ending: BTreeMap<Name, Vec<Place>> = BTreeMap::new();
+        for (owner, name) in gone {
+            let place = self.state.lock(&name).and_then(|lock| lock.place(owner));
+            ending.entry(name).or_default().extend(place);
+        }
+        for (name, places) in &mut ending {
+            // What is held is lost in the order in which it was granted.
+            places.sort_unstable();
             for place in places {
                 if let Some(claim) = self.end(name, *place)
                     && let Place::Holds(token) = *place
@@ -312,7 +317,7 @@ impl LockTable {
                 }
             }
         }
-        ending.into_iter().map(|(name, _)| name).collect()
+        ending.into_keys().collect()
     }
 
     /// Time has come so far: ends the waiting of all that have waited long enough. Gives the locks that
@@ -375,7 +380,10 @@ impl Machine for LockTable {
             Command::Release { token } => self.release(at, from, token, events),
             Command::HandOver { token, to, client } => self.hand_over(at, from, token, (to, client), events),
             Command::Forget { client } => {
-                let left = self.end_all(|of| of == owner(client), Cause::Forgotten, events);
+                // Each guard that is dropped comes here: among many locks it must find its own at once.
+                let gone = self.owned.range((owner(client), Name::from(""))..);
+                let gone = gone.take_while(|(of, _)| *of == owner(client)).cloned().collect();
+                let left = self.end_all(gone, Cause::Forgotten, events);
                 self.promote_all(at, left, events);
                 Ok(Done::Ended)
             }
@@ -390,6 +398,12 @@ impl Machine for LockTable {
         let departed = !planted!(KeepLocksOfDeparted);
         let gone =
             |owner: Owner| departed && (!members.contains(&owner.member) || again.contains(&owner.member));
+        let gone = self
+            .owned
+            .iter()
+            .filter(|(owner, _)| gone(*owner))
+            .cloned()
+            .collect();
         // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too
         // late.
         let mut left = self.end_all(gone, Cause::Departed, events);
@@ -419,8 +433,10 @@ impl Machine for LockTable {
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
         let read = State::read(state, self.state.definition.clone(), &self.options)?;
         let mut held = BTreeMap::new();
+        let mut owned = BTreeSet::new();
         let mut deadlines = BTreeMap::new();
         for (name, lock) in read.locks.iter() {
+            owned.extend(lock.owners().map(|owner| (owner, name.clone())));
             for (token, _) in lock.holders() {
                 if let Some(other) = held.insert(token, name.clone()) {
                     return Err(RestoreError {
@@ -439,6 +455,7 @@ impl Machine for LockTable {
             }
         }
         self.held = held;
+        self.owned = owned;
         self.deadlines = deadlines;
         self.state = read;
         if planted!(ForgetTokens) {

@@ -439,6 +439,15 @@ impl Machine for MapMachine {
         self.expire(at, events);
     }
 
+    fn event_bytes(event: &Changed) -> usize {
+        let now = match &event.now {
+            Now::Written(entry) => Some(entry),
+            Now::Removed | Now::Expired | Now::Evicted => None,
+        };
+        let values = event.old.iter().chain(now).map(|entry| entry.value.len());
+        event.key.len() + values.sum::<usize>()
+    }
+
     fn snapshot(&self) -> State {
         self.state.clone()
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use antiphon_core::wire::Incarnation;
 use serde::{Deserialize, Serialize};
 
 use super::digests::Rounds;
@@ -101,6 +102,15 @@ impl Agreed {
         self.members.iter().filter(lacks).copied()
     }
 
+    /// All members whose state has not differed.
+    pub(super) fn able(&self) -> Vec<Incarnation> {
+        let able = self
+            .members
+            .iter()
+            .filter(|member| !self.diverged.contains(member));
+        able.map(|member| (*member).into()).collect()
+    }
+
     /// The members are these from here on.
     pub(super) fn view(&mut self, members: Vec<Member>, gone: &[Member], joined: &[Member]) {
         self.members = members;
@@ -175,8 +185,12 @@ impl Agreed {
         self.leaving.remove(&member);
         self.rounds.remove(member);
         self.diverged.push(member);
-        if self.diverged.len() > MAX_DIVERGED {
-            self.diverged.remove(0);
+        // Not of members: they would seem to be as able as the others.
+        let left = |member: &Member| !self.members.contains(member);
+        if self.diverged.len() > MAX_DIVERGED
+            && let Some(oldest) = self.diverged.iter().position(left)
+        {
+            self.diverged.remove(oldest);
         }
     }
 

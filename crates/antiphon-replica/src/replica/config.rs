@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How a [`Replica`](super::Replica) works. `digest_every` and `found_anew` should be the same at all
-/// members; the first is compared when a member joins.
+/// How a [`Replica`](super::Replica) works. `digest_every`, `found_anew` and `agreed` are the same at
+/// all members: they are compared when a member joins.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// A joiner holds at most so many bytes of messages in memory while it waits for the state. Designed for
@@ -19,9 +19,9 @@ pub struct Config {
     /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a
     /// group takes of direct messages for one member, so that acknowledgements to the same member find room.
     pub transfer_bytes: u64,
-    /// Requests of this member that wait for their answer; more are refused as full.
+    /// Requests of this member that wait for their answer; more are refused as full. At least 1.
     pub max_requests: usize,
-    /// Bytes of commands that wait to be sent; more are refused as full.
+    /// Bytes of commands that wait to be sent; more are refused as full. One command is always taken.
     pub max_queued_bytes: usize,
     /// A longer command is refused. Below the 1 MiB that a message may have, and below the group's window:
     /// what is larger goes as an object, which messages overtake, and replicas count on the order of a
@@ -34,6 +34,8 @@ pub struct Config {
     /// If no member with the state is left, the most senior member founds it anew, with the machine as it was
     /// made. Otherwise the members report the loss and refuse writes.
     pub found_anew: bool,
+    /// The owner sends ordered messages as agreed ones, and not as safe ones.
+    pub agreed: bool,
 }
 
 impl Default for Config {
@@ -49,6 +51,7 @@ impl Default for Config {
             digest_every: 1024,
             leave_timeout: Duration::from_secs(10),
             found_anew: false,
+            agreed: false,
         }
     }
 }

@@ -66,7 +66,7 @@ impl Point {
 /// An ordered message.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ordered<'a> {
-    /// The agreed time, if the sender leads.
+    /// The agreed time, if the sender has the state.
     pub(super) stamp: Option<AgreedTime>,
     #[serde(borrow)]
     pub(super) body: Body<'a>,
@@ -131,6 +131,8 @@ pub(super) enum Told<'a> {
         total: u64,
         /// XXH3 of the image.
         digest: u64,
+        /// The agreed time by the source's clock; the image has what was last said.
+        time: AgreedTime,
     },
     /// The image from this offset on.
     Chunk {

@@ -2,7 +2,11 @@
 
 use twox_hash::XxHash3_64;
 
+use super::clock::Clock;
 use super::format::{self, Image, Member, Point};
+
+/// No group has applied so much.
+const MAX_COUNT: u64 = u64::MAX >> 1;
 
 /// The state as it comes.
 #[derive(Debug)]
@@ -10,6 +14,7 @@ pub(super) struct Incoming {
     pub(super) source: Member,
     pub(super) point: Point,
     pub(super) total: u64,
+    pub(super) clock: Clock,
     digest: u64,
     bytes: Vec<u8>,
     /// What the source was told.
@@ -17,11 +22,12 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(source: Member, point: Point, total: u64, digest: u64) -> Self {
+    pub(super) fn new(source: Member, point: Point, total: u64, digest: u64, clock: Clock) -> Self {
         Self {
             source,
             point,
             total,
+            clock,
             digest,
             bytes: Vec::new(),
             told: None,
@@ -51,11 +57,14 @@ impl Incoming {
             return Err(Damage::Altered);
         }
         let image: Image<'_> = format::decode(&self.bytes).ok_or(Damage::Unreadable)?;
-        if image.agreed.point == self.point {
-            Ok(image)
-        } else {
-            Err(Damage::Misplaced)
+        if image.agreed.point != self.point {
+            return Err(Damage::Misplaced);
         }
+        // This member counts on from them.
+        if image.agreed.index.max(image.agreed.commands) > MAX_COUNT {
+            return Err(Damage::Unreadable);
+        }
+        Ok(image)
     }
 
     /// How much is here, if the source does not know.

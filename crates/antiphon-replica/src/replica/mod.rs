@@ -10,7 +10,8 @@
 //! ```
 //! # Roles
 //! - A **serving** member has the state, applies what is delivered, takes writes and reads. *Synced* means
-//!   the same. The most senior one is the **leader**: its messages carry the agreed time ([`clock`]).
+//!   the same. Its messages carry the agreed time ([`clock`]). The most senior one is the **leader**: it says
+//!   when a deadline of the machine has come.
 //! - A **joiner** is a member without the state. It holds what is delivered until the state is here
 //!   ([`held`], [`joiner`]).
 //! - The **source** of a joiner is a serving member that gives it the state ([`source`]).
@@ -50,7 +51,8 @@
 //!   decide: only a later one replaces an earlier one, and what is held is dropped up to the point of the
 //!   offer, never before there is one.
 //! - **Nothing of a state that differed spreads**: a member that diverged gives no state, and a joiner that
-//!   has the state of such a source does not come to serve.
+//!   has the state of such a source does not come to serve. To the machine of the others it is gone, and what
+//!   it held goes to them.
 //! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never
 //!   sends a command again.
 //! - **Agreed time never goes back**, over leaders and joiners.
@@ -67,7 +69,7 @@
 //! | the joiner's disk | any time | the joiner leaves and says why; a new file is made when it joins again |
 //! | the source diverges | before the joiner has all | the same as if it died, at the point where it was seen |
 //! | the source diverges | after | the joiner leaves: others may have a copy of its word already |
-//! | the leader | any time | the next leader goes on from the agreed time; a deadline passes as much later as that takes |
+//! | the leader | any time | the next leader has counted as well; a deadline passes when it leads |
 //! | all serving members | while joiners receive | the most senior joiner says `Lost`, or `Founded` |
 //! | all serving members | when a joiner has all, and has not said `Synced` | it does, and is the source of all others; unless `Founded` came first: then it leaves |
 //! | the founder anew | before `Founded` is delivered | the next most senior member says it |
@@ -170,7 +172,7 @@ pub struct Replica<M: Machine> {
     number: u32,
     /// Milliseconds since 2025, by this host's clock.
     clock_ms: u64,
-    /// Set at the leader.
+    /// Set where there is a state.
     clock: Option<Clock>,
     /// A `Tick` of this member is under way.
     ticking: bool,
@@ -277,8 +279,10 @@ impl<M: Machine> Replica<M> {
         Self {
             me: me.into(),
             definition: format!(
-                "{}; replica format 2, digests every {every}",
-                machine.definition()
+                "{}; replica format 2, digests every {every}, {} messages, found anew: {}",
+                machine.definition(),
+                if config.agreed { "agreed" } else { "safe" },
+                if config.found_anew { "yes" } else { "no" },
             ),
             compares: every > 0 && machine.digest().is_some(),
             config,
@@ -405,7 +409,8 @@ impl<M: Machine> Replica<M> {
             _ => None,
         };
         let ticking = self.ticking || self.suspended || !self.lease;
-        let deadline = self.clock.filter(|_| !ticking).and_then(|clock| {
+        let leads = self.leads() && !ticking;
+        let deadline = self.clock.filter(|_| leads).and_then(|clock| {
             let deadline = self.machine.deadline()?;
             Some(clock.reaches(deadline))
         });
@@ -422,7 +427,9 @@ impl<M: Machine> Replica<M> {
         if command.len() > self.config.max_command_bytes {
             return Err(Refusal::TooLarge);
         }
-        if self.queued_bytes + command.len() > self.config.max_queued_bytes {
+        // A command that is larger than the bound would never be taken.
+        let alone = self.queued_bytes == 0;
+        if !alone && self.queued_bytes + command.len() > self.config.max_queued_bytes {
             return Err(Refusal::Full);
         }
         let request = self.requests.write(ack);
@@ -560,7 +567,7 @@ impl<M: Machine> Replica<M> {
             return Err(Refusal::Leaving);
         }
         self.may_serve()?;
-        if self.requests.len() >= self.config.max_requests {
+        if self.requests.len() >= self.config.max_requests.max(1) {
             return Err(Refusal::Full);
         }
         Ok(())

@@ -21,7 +21,7 @@ impl<M: Machine> Replica<M> {
             let mut full = Vec::new();
             self.tell_applied(&mut full, &mut port);
             self.tell_received(&mut full, &mut port);
-            self.tell_joiners(&full, &mut port);
+            self.tell_joiners(now, &full, &mut port);
         }
         if let Some(reason) = self.leave_reason.take() {
             port(Output::Leave { reason });
@@ -88,11 +88,12 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    fn tell_joiners(&mut self, full: &[Member], port: &mut impl FnMut(Output) -> bool) {
+    fn tell_joiners(&mut self, now: Time, full: &[Member], port: &mut impl FnMut(Output) -> bool) {
+        let time = self.clock.map(|clock| clock.read(now)).unwrap_or_default();
         let budget = self.config.transfer_bytes.max(CHUNK_BYTES);
         for joiner in self.sources.joiners() {
             while !full.contains(&joiner)
-                && let Some(part) = self.sources.next(joiner, budget, &self.definition)
+                && let Some(part) = self.sources.next(joiner, budget, &self.definition, time)
                 && tell(port, joiner, part.payload.clone())
             {
                 self.sources.sent(joiner, &part);

@@ -12,7 +12,7 @@ use twox_hash::XxHash3_64;
 
 use super::agreed::{Agreed, Transfer};
 use super::format::{self, Image, Member, Point, Told};
-use crate::{Machine, SnapshotError};
+use crate::{AgreedTime, Machine, SnapshotError};
 
 /// Of the state in one direct message.
 pub(super) const CHUNK_BYTES: u64 = 32 << 10;
@@ -95,8 +95,11 @@ impl<M: Machine> Sources<M> {
     pub(super) fn received(&mut self, joiner: Member, point: Point, bytes: u64) -> bool {
         match self.outgoing.get_mut(&joiner) {
             Some(outgoing) if outgoing.point == point => {
-                outgoing.received = bytes.max(outgoing.received);
-                bytes <= outgoing.sent
+                let possible = bytes <= outgoing.sent;
+                if possible {
+                    outgoing.received = bytes.max(outgoing.received);
+                }
+                possible
             }
             // It speaks of a transfer that has ended.
             _ => true,
@@ -104,7 +107,13 @@ impl<M: Machine> Sources<M> {
     }
 
     /// What to tell a joiner next, if its budget allows.
-    pub(super) fn next(&mut self, joiner: Member, budget: u64, definition: &str) -> Option<Part> {
+    pub(super) fn next(
+        &mut self,
+        joiner: Member,
+        budget: u64,
+        definition: &str,
+        time: AgreedTime,
+    ) -> Option<Part> {
         let outgoing = self.outgoing.get(&joiner)?;
         let point = outgoing.point;
         let (image, digest) = match written::<M>(self.images.get_mut(&point)?) {
@@ -129,6 +138,7 @@ impl<M: Machine> Sources<M> {
                 definition,
                 total,
                 digest,
+                time,
             };
             return Some(Part {
                 payload: format::encode(&told).into(),
@@ -136,7 +146,9 @@ impl<M: Machine> Sources<M> {
                 failed: None,
             });
         }
-        let room = (outgoing.received + budget)
+        let room = outgoing
+            .received
+            .saturating_add(budget)
             .min(total)
             .saturating_sub(outgoing.sent);
         let end = outgoing.sent + room.min(CHUNK_BYTES);

@@ -58,6 +58,7 @@ impl<M: Machine> Replica<M> {
         if let (Some(seen), Some(serial)) = (self.seen, self.machine.serial()) {
             self.agreed.rise(seen, serial);
         }
+        self.clock = Some(Clock::start(now, self.agreed.time));
         self.phase = Phase::Serving;
         self.events.push_back(Event::Synced);
         let members = incarnations(&self.view);
@@ -279,7 +280,7 @@ impl<M: Machine> Replica<M> {
         match item {
             Item::View(view) => self.apply_view(view),
             Item::Message { sender, payload } => match format::decode(&payload) {
-                Some(message) => self.apply_message(sender, message),
+                Some(message) => self.apply_message(now, sender, message),
                 None => self.ignore(sender, "an ordered message of a replica"),
             },
         }
@@ -290,24 +291,30 @@ impl<M: Machine> Replica<M> {
         for member in &view.gone {
             self.requests.forget(*member);
         }
-        let change = Change {
-            members: incarnations(&view.members),
-            joined: incarnations(&view.joined),
-            gone: incarnations(&view.gone),
-        };
+        // A member that has diverged was said to be gone.
+        let known = |member: &&Member| !self.agreed.diverged.contains(member);
+        let gone = view.gone.iter().filter(known).map(|member| (*member).into());
+        let gone = gone.collect();
         self.agreed.view(view.members, &view.gone, &view.joined);
-        self.tell_machine(change);
+        self.tell_machine(Change {
+            members: self.agreed.able(),
+            joined: incarnations(&view.joined),
+            gone,
+        });
         self.tell_members();
     }
 
-    fn apply_message(&mut self, sender: Member, message: Ordered<'_>) {
-        let counts = self.agreed.leader() == Some(sender);
+    fn apply_message(&mut self, now: Time, sender: Member, message: Ordered<'_>) {
+        let counts = self.agreed.serving.contains(&sender);
         if let Some(stamp) = message.stamp.filter(|_| counts) {
             self.agreed.time = if planted!(self, TimeGoesBack) {
                 stamp
             } else {
                 stamp.max(self.agreed.time)
             };
+            if let Some(clock) = &mut self.clock {
+                clock.hear(now, stamp);
+            }
             self.fire();
         }
         match message.body {
@@ -321,14 +328,17 @@ impl<M: Machine> Replica<M> {
                     self.answer(answer);
                 }
             }
-            Body::Synced { source, point, seen } => self.apply_synced(sender, source, point, seen),
+            Body::Synced { source, point, seen } => self.apply_synced(now, sender, source, point, seen),
             Body::Digest { round, digest } => self.agreed.rounds.say(sender, round, digest),
             Body::Tick if sender == self.me => self.ticking = false,
             Body::Leaving if self.agreed.serving.contains(&sender) => {
                 self.agreed.leaving.insert(sender);
             }
             // G28: what this member has is not what all members begin with from here on.
-            Body::Founded { .. } if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
+            // Asked of the view at this place of the stream: what is held is applied after later views came.
+            Body::Founded { .. }
+                if self.agreed.serving.is_empty() && self.agreed.members.first() == Some(&sender) =>
+            {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.
@@ -381,11 +391,11 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    fn apply_synced(&mut self, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
+    fn apply_synced(&mut self, now: Time, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
         let right = self.agreed.synced(sender, source, point);
         if right {
             if let Some(seen) = seen {
-                self.rise(seen);
+                self.rise(now, seen);
             }
             self.tell_members();
         }
@@ -406,14 +416,15 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Numbers and time never go back for a member that has seen these.
-    fn rise(&mut self, seen: Seen) {
+    fn rise(&mut self, now: Time, seen: Seen) {
         let serial = self.machine.serial();
         if serial.is_some_and(|serial| self.agreed.rise(seen, serial)) {
-            // The leader counts on from there.
-            self.clock = None;
-            let members = incarnations(&self.agreed.members);
+            // This member counts on from there.
+            if let Some(clock) = &mut self.clock {
+                clock.hear(now, self.agreed.time);
+            }
             self.tell_machine(Change {
-                members,
+                members: self.agreed.able(),
                 ..Change::default()
             });
         }
@@ -435,7 +446,6 @@ impl<M: Machine> Replica<M> {
             }
         }
         self.sources.keep(self.me, &self.agreed.transfers);
-        self.lead(now);
         self.tick(now);
         self.leave_if_safe(now);
     }
@@ -460,14 +470,26 @@ impl<M: Machine> Replica<M> {
     /// Names the members whose digests differ.
     fn close_rounds(&mut self) {
         while let Some((commands, differ)) = self.agreed.rounds.close(&self.agreed.members) {
+            self.events.extend(differ.iter().map(|member| Event::Diverged {
+                member: (*member).into(),
+                commands,
+            }));
             for member in differ {
+                // This member may be the one before.
+                if !matches!(self.phase, Phase::Serving | Phase::CatchingUp { .. }) {
+                    return;
+                }
                 self.agreed.diverge(member);
                 self.requests.wait_no_more(member);
-                self.events.push_back(Event::Diverged {
-                    member: member.into(),
-                    commands,
-                });
                 self.tell_members();
+                if member != self.me {
+                    // What it held goes to others: it cannot give it back.
+                    self.tell_machine(Change {
+                        members: self.agreed.able(),
+                        gone: vec![member.into()],
+                        ..Change::default()
+                    });
+                }
                 self.part_with(member);
             }
         }
@@ -497,17 +519,9 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Begins or ends to lead.
-    fn lead(&mut self, now: Time) {
-        let leads = matches!(self.phase, Phase::Serving) && self.agreed.leader() == Some(self.me);
-        match self.clock {
-            None if leads && planted!(self, TimeGoesBack) => {
-                self.clock = Some(Clock::start(now, Default::default()))
-            }
-            None if leads => self.clock = Some(Clock::start(now, self.agreed.time)),
-            Some(_) if !leads => self.clock = None,
-            _ => {}
-        }
+    /// Whether it is this member's part to say that a deadline has come.
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.phase, Phase::Serving) && self.agreed.leader() == Some(self.me)
     }
 
     /// Lets all know that a deadline of the machine has come.
@@ -516,7 +530,7 @@ impl<M: Machine> Replica<M> {
             let deadline = self.machine.deadline();
             deadline.is_some_and(|deadline| deadline <= clock.read(now))
         });
-        if due && !self.ticking && !self.suspended {
+        if due && self.leads() && !self.ticking && !self.suspended {
             self.ticking = true;
             self.queue.push_back(Body::Tick);
         }

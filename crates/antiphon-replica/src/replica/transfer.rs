@@ -3,6 +3,7 @@
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
+use super::clock::Clock;
 use super::format::{self, Member, Point, Told};
 use super::held::Held;
 use super::joiner::{Damage, Incoming};
@@ -24,7 +25,11 @@ impl<M: Machine> Replica<M> {
                 definition,
                 total,
                 digest,
-            }) => self.handle_offer(Incoming::new(from, point, total, digest), definition),
+                time,
+            }) => {
+                let clock = Clock::start(now, time);
+                self.handle_offer(Incoming::new(from, point, total, digest, clock), definition);
+            }
             Some(Told::Chunk {
                 point,
                 offset,
@@ -49,9 +54,19 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// What is told comes in no earlier view than it was told in (G44), and no member has the state of a view
+    /// that it has not had. An offer of a later one would make this member wait for ever.
+    fn is_to_come(&self, point: Point) -> bool {
+        point.view > self.point.view
+    }
+
     /// An offer counts if its point is later than that of any before: that of a source which the others have
     /// given up may come late.
     fn handle_offer(&mut self, offer: Incoming, definition: &str) {
+        if self.is_to_come(offer.point) {
+            self.ignore(offer.source, "the state of a view that this member has had");
+            return;
+        }
         let Phase::Waiting {
             held,
             incoming,
@@ -97,6 +112,10 @@ impl<M: Machine> Replica<M> {
 
     /// It counts as the offer would that cannot be made.
     fn handle_failed(&mut self, source: Member, point: Point, reason: &str) {
+        if self.is_to_come(point) {
+            self.ignore(source, "the state of a view that this member has had");
+            return;
+        }
         let Phase::Waiting { held, incoming, .. } = &self.phase else {
             return;
         };
@@ -174,7 +193,7 @@ impl<M: Machine> Replica<M> {
         else {
             return;
         };
-        let (source, point) = (incoming.source, incoming.point);
+        let (source, point, clock) = (incoming.source, incoming.point, incoming.clock);
         let image = match incoming.image() {
             Ok(image) => image,
             Err(damage) => return self.damaged(source, damage),
@@ -186,6 +205,7 @@ impl<M: Machine> Replica<M> {
         }
         self.machine = machine;
         self.agreed = image.agreed;
+        self.clock = Some(clock);
         let mut held: Held = std::mem::take(held);
         if planted!(self, DropHeld) {
             held.pop();

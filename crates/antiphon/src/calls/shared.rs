@@ -29,6 +29,8 @@ type Answer = Result<Replies, CallError>;
 pub(super) struct Shared {
     pub(super) sender: GroupSender,
     pub(super) host: Host,
+    /// Of the handlers' tasks: a call that is dropped outside of it may give its place to the next request.
+    runtime: tokio::runtime::Handle,
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
@@ -154,6 +156,7 @@ impl Shared {
         Self {
             sender,
             host,
+            runtime: tokio::runtime::Handle::current(),
             inside: Mutex::new(Inside {
                 machine: Machine::new(me, now, config),
                 me,
@@ -286,6 +289,7 @@ impl Shared {
                 };
                 let (stop, stopped) = oneshot::channel();
                 inside.running.insert(id, stop);
+                let _runtime = self.runtime.enter();
                 self.host.spawn(run(self.clone(), handler, request, stopped));
             }
             CallsEvent::Cancelled { request } => {

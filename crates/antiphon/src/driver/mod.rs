@@ -620,10 +620,12 @@ impl Driver {
     /// R9: no handle works any more when the lifelines are reset.
     fn close_handles(&mut self) {
         self.discard_late();
+        let groups = std::mem::take(&mut self.groups);
+        let readers: Vec<_> = groups.values().map(|group| group.shared.clone()).collect();
+        groups.into_values().for_each(|group| group.close());
+        // Not before: no handle may believe in a lease that never ends.
         self.bound.set(None);
-        for group in std::mem::take(&mut self.groups).into_values() {
-            group.close();
-        }
+        readers.iter().for_each(|reader| reader.tell_reader());
         self.shared.close();
     }
 }

@@ -24,7 +24,8 @@ impl CountersBuilder {
         self
     }
 
-    /// Changes how the table is replicated.
+    /// Changes how the table is replicated. [`agreed`](ReplicatedBuilder::agreed) is refused: an id might be
+    /// given twice.
     pub fn replicated(
         mut self,
         change: impl FnOnce(ReplicatedBuilder<CounterTable>) -> ReplicatedBuilder<CounterTable> + Send + 'static,
@@ -42,7 +43,7 @@ impl CountersBuilder {
     /// As there.
     pub async fn join(self) -> Result<Counters, ReplicaError> {
         let counters = self.start().await?;
-        counters.table.synced().await?;
+        counters.table.joined().await?;
         Ok(counters)
     }
 
@@ -56,7 +57,7 @@ impl CountersBuilder {
     pub async fn start(self) -> Result<Counters, ReplicaError> {
         let options = self.options;
         let make = move || CounterTable::new(options.clone());
-        let builder = (self.change)(self.cluster.replicated(self.name, make));
+        let builder = (self.change)(self.cluster.replicated(self.name, make)).always_safe("counters")?;
         Ok(Counters {
             table: builder.start().await?,
         })

@@ -130,8 +130,9 @@ pub enum WriteError {
     Refused(Refusal),
     /// The primary or this membership was lost before it was sent. Nothing happened.
     NotSent,
-    /// It was sent before the primary or this membership was lost: it may have happened, or may still. Read
-    /// the state when this member serves again, or write it so that a second time does no harm.
+    /// It was sent before the primary or this membership was lost, or this node stopped: it may have
+    /// happened, or may still. Read the state when this member serves again, or write it so that a second
+    /// time does no harm.
     Unknown,
     /// The members could not decode the command. Nothing happened.
     NotApplied,

@@ -3,14 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Transfer;
+use super::news::{Read, Reader};
 use antiphon_core::wire::Member;
 use antiphon_replica::At;
-use tokio::sync::broadcast;
-
-use super::Transfer;
-
-/// Events that wait for a reader; the oldest go first.
-pub(super) const MAX_WAITING: usize = 1024;
 
 /// What happened to a replica. `E` is the machine's event.
 #[derive(Debug, Clone)]
@@ -114,9 +110,9 @@ impl fmt::Display for ReplicaMember {
 }
 
 /// A reader of a replica's events, from [`Replicated::events`](super::Replicated::events). It keeps neither
-/// the node nor the membership alive. 1024 events wait for it.
+/// the node nor the membership alive. 1024 events wait for it, of 16 MiB together.
 #[derive(Debug)]
-pub struct ReplicaEvents<E>(pub(super) broadcast::Receiver<ReplicaEvent<E>>);
+pub struct ReplicaEvents<E>(pub(super) Reader<ReplicaEvent<E>>);
 
 impl<E: Clone> ReplicaEvents<E> {
     /// The next event; `None` once this member has left, for whatever reason.
@@ -124,10 +120,9 @@ impl<E: Clone> ReplicaEvents<E> {
     /// # Cancel safety
     /// No event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<ReplicaEvent<E>> {
-        match self.0.recv().await {
-            Ok(event) => Some(event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => Some(ReplicaEvent::Lagged { missed }),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
+        Some(match self.0.next().await? {
+            Read::Event(event) => event,
+            Read::Missed(missed) => ReplicaEvent::Lagged { missed },
+        })
     }
 }

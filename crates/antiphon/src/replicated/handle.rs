@@ -12,7 +12,7 @@ use super::{
     ReadError, ReplicaError, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch, Replicable,
     WriteError, task,
 };
-use crate::{Cluster, Incarnation, Order};
+use crate::{Cluster, ConfigError, Error, Incarnation, Order};
 
 /// The most bytes of what the replica adds to a command.
 const COMMAND_OVERHEAD: usize = 256;
@@ -26,7 +26,6 @@ pub struct ReplicatedBuilder<M: Replicable> {
     config: Config,
     spill_dir: Option<PathBuf>,
     window_bytes: Option<u32>,
-    level: Level,
     observer: Observer<M::Event>,
 }
 
@@ -39,7 +38,6 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             config: Config::default(),
             spill_dir: None,
             window_bytes: None,
-            level: Level::Safe,
             observer: Box::new(|_| {}),
         }
     }
@@ -76,7 +74,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
 
     /// If all members with the state are gone, the most senior member founds it anew, as the machine was
     /// made, and goes on. Otherwise, and unless given, the members report [`ReplicaError::StateLost`] and
-    /// refuse writes. All members should say the same.
+    /// refuse writes. A member that says something else than the others is refused.
     pub fn found_anew(mut self, found_anew: bool) -> Self {
         self.config.found_anew = found_anew;
         self
@@ -93,17 +91,29 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// with its member's component, if a partition happens at the same moment, and what was read there with
     /// it. Unless this is called, messages are safe
     /// ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any member applied, all that go on
-    /// apply, at the same place. For a cache, not for what must be unique: locks, ids, versions. All members
-    /// should say the same.
+    /// apply, at the same place. For a cache, not for what must be unique: locks and counters
+    /// refuse it. A member that says something else than the others is refused.
     pub fn agreed(mut self) -> Self {
-        self.level = Level::Agreed;
+        self.config.agreed = true;
         self
     }
 
-    /// All limits at once, with those that have no method of their own here.
+    /// All of these at once, with limits that have no method of their own here: call it first.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
+    }
+
+    /// Refuses [`agreed`](Self::agreed): what this one is for would not hold.
+    pub(super) fn always_safe(self, what: &str) -> Result<Self, ReplicaError> {
+        if self.config.agreed {
+            return Err(ReplicaError::Cluster(Error::Config(ConfigError::Conflict {
+                reason: format!(
+                    "`agreed` is set for {what}: an answer may be undone then, and a token or id given twice; leave it out"
+                ),
+            })));
+        }
+        Ok(self)
     }
 
     pub(super) fn observer(mut self, observer: impl FnMut(Happened<'_, M::Event>) + Send + 'static) -> Self {
@@ -120,7 +130,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// If the future is dropped, the node does not become a member, or leaves again in order.
     pub async fn join(self) -> Result<Replicated<M>, ReplicaError> {
         let replicated = self.start().await?;
-        replicated.synced().await?;
+        replicated.joined().await?;
         Ok(replicated)
     }
 
@@ -140,9 +150,9 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             mut config,
             spill_dir,
             window_bytes,
-            level,
             observer,
         } = self;
+        let level = if config.agreed { Level::Agreed } else { Level::Safe };
         let mut group = cluster.group(name).order(Order::Total);
         if let Some(window_bytes) = window_bytes {
             group = group.window_bytes(window_bytes);
@@ -342,6 +352,16 @@ impl<M: Replicable> Replicated<M> {
     /// A question: dropping the future changes nothing.
     pub async fn synced(&self) -> Result<(), ReplicaError> {
         self.shared().synced().await
+    }
+
+    /// The same; if it does not, this node has left the group when the error is returned, and may join again
+    /// at once.
+    pub(super) async fn joined(&self) -> Result<(), ReplicaError> {
+        let synced = self.synced().await;
+        if synced.is_err() {
+            self.leave().await;
+        }
+        synced
     }
 
     /// Leaves in order: writes are refused from here on, those that were taken happen. The last member with

@@ -2,7 +2,8 @@
 //!
 //! Each guard is a client of its own in the table. A claim that its caller has given up, and a guard that is
 //! dropped, are forgotten by a command that is given until it is applied, or until this member is removed,
-//! which ends all its claims as well.
+//! which ends all its claims as well. A claim that was given up before there was room for its command leaves
+//! nothing behind: such commands are no more than claims that were sent.
 //!
 //! A guard is held while three things hold: the table says so, this member has not been removed, and this
 //! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a
@@ -19,7 +20,7 @@ use antiphon_replica::Ack;
 use antiphon_replica::locks::{
     Cause, Command, Done, LockTable, Mode, Options, Refused, Token, What, leadership,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::shared::Happened;
 use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
@@ -41,7 +42,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Changes how the table is replicated.
+    /// Changes how the table is replicated. [`agreed`](ReplicatedBuilder::agreed) is refused: a lock might be
+    /// granted twice with one token.
     pub fn replicated(
         mut self,
         change: impl FnOnce(ReplicatedBuilder<LockTable>) -> ReplicatedBuilder<LockTable> + Send + 'static,
@@ -59,7 +61,7 @@ impl LocksBuilder {
     /// As there.
     pub async fn join(self) -> Result<Locks, ReplicaError> {
         let locks = self.start().await?;
-        locks.table.synced().await?;
+        locks.table.joined().await?;
         Ok(locks)
     }
 
@@ -77,7 +79,8 @@ impl LocksBuilder {
             .cluster
             .replicated(self.name, move || LockTable::new(options.clone()));
         let told = claims.clone();
-        let builder = (self.change)(builder).observer(move |happened| told.hear(&happened));
+        let builder = (self.change)(builder).always_safe("locks")?;
+        let builder = builder.observer(move |happened| told.hear(&happened));
         let table = builder.start().await?;
         Ok(Locks { table, claims })
     }
@@ -115,7 +118,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Waits for a lock, without end, and holds it alone. First come, first served in the group.
+    /// Waits for a lock, without end, and holds it alone. First come, first served in the group. While the
+    /// primary is lost, a claim that is in the queue waits on: it is granted, or lost with this membership,
+    /// when the group goes on.
     ///
     /// # Errors
     /// [`LockError`]: it is not held.
@@ -245,7 +250,7 @@ impl Locks {
                 Ok(None)
             }
             ClaimState::Lost(loss) => Err(LockError::Lost(loss)),
-            ClaimState::Waits => Err(LockError::Lost(Loss::Interrupted)),
+            ClaimState::Waits | ClaimState::HandingOver { .. } => Err(LockError::Lost(Loss::Interrupted)),
         }
     }
 }
@@ -288,9 +293,8 @@ impl Guard {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Loss {
         let mut state = self.claim.state.clone();
-        let held = ClaimState::Held(self.token);
         match state
-            .wait_for(|state| *state != held && *state != ClaimState::Waits)
+            .wait_for(|state| matches!(state, ClaimState::Lost(_)))
             .await
             .as_deref()
         {
@@ -346,21 +350,45 @@ impl Leadership {
         self.0.lost().await
     }
 
-    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more.
+    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more:
+    /// the other one may hear of it first, so [`is_held`](Self::is_held) is false from the beginning of the
+    /// call on. It is true again if the call says that nothing happened.
     ///
     /// # Errors
     /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads
     /// on. [`LockError::Write`]: see there.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it may happen or not; [`lost`](Self::lost) tells.
+    /// If the future is dropped after its first poll, it happens or is refused all the same;
+    /// [`lost`](Self::lost) and [`is_held`](Self::is_held) tell.
     pub async fn hand_over(&self, to: impl Into<Incarnation>) -> Result<(), LockError> {
+        let Claim { locks, client, .. } = &self.0.claim;
+        let (locks, client) = (locks.clone(), *client);
         let command = Command::transfer(self.0.token, to.into());
-        let table = &self.0.claim.locks.table;
-        match table.write(command).await.map_err(LockError::Write)? {
-            Ok(_) => Ok(()),
-            Err(refused) => Err(LockError::Refused(refused)),
-        }
+        locks.claims.begin_handing_over(client);
+        let (answer, answered) = oneshot::channel();
+        let host = locks.table.shared().host.clone();
+        // Its own task, which undoes what was begun also if the caller waits no more.
+        host.spawn(async move {
+            let handed = match locks.table.write(command).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(refused)) => Err(LockError::Refused(refused)),
+                Err(error) => Err(LockError::Write(error)),
+            };
+            let nothing = match &handed {
+                Ok(()) => false,
+                Err(LockError::Write(error)) => !error.may_have_happened(),
+                Err(_) => true,
+            };
+            if nothing {
+                locks.claims.undo_handing_over(client);
+            }
+            // Fails only when the caller has given up.
+            let _ = answer.send(handed);
+        });
+        answered
+            .await
+            .unwrap_or(Err(LockError::Write(WriteError::Unknown)))
     }
 
     /// Steps down, and waits until that has happened. See [`Guard::unlock`].
@@ -387,7 +415,8 @@ pub enum Loss {
     /// This node lost its lease or the primary: others may have gone on without it, and hold the lock. It is
     /// taken as lost also if they have not.
     Interrupted,
-    /// This member was removed from the group, has left, or its node has stopped.
+    /// This member was removed from the group, has left, its state differed from the others', or its node has
+    /// stopped.
     Removed,
     /// It was handed over.
     HandedOver,
@@ -399,7 +428,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Interrupted => "this node lost its lease or the primary",
-            Loss::Removed => "this member was removed from the group, or left it",
+            Loss::Removed => "this member was removed from the group, or left it, or its state differed",
             Loss::HandedOver => "it was handed over",
             Loss::Released => "it was given back",
         })
@@ -451,12 +480,13 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let known = match *self.state.borrow() {
-            ClaimState::Waits | ClaimState::Held(_) => true,
+            ClaimState::Waits | ClaimState::Held(_) | ClaimState::HandingOver { .. } => true,
             ClaimState::Lost(loss) => loss == Loss::Interrupted,
             ClaimState::TimedOut => false,
         };
-        self.locks.claims.remove(self.client);
-        if self.armed && known {
+        // Without room for its command it was never entered.
+        let entered = self.locks.claims.remove(self.client);
+        if self.armed && known && entered {
             let client = self.client;
             self.locks.table.shared().insist(Command::Forget { client });
         }
@@ -467,6 +497,11 @@ impl Drop for Claim {
 enum ClaimState {
     Waits,
     Held(Token),
+    /// It may be another member's already: so many calls to hand it over are under way.
+    HandingOver {
+        token: Token,
+        calls: u32,
+    },
     TimedOut,
     Lost(Loss),
 }
@@ -487,13 +522,47 @@ impl Claims {
         self.claims().extend(sender.map(|sender| (client, sender)));
     }
 
-    fn remove(&self, client: u64) {
-        self.claims().remove(&client);
+    /// Whether it was there.
+    fn remove(&self, client: u64) -> bool {
+        self.claims().remove(&client).is_some()
     }
 
     fn lose(&self, client: u64, loss: Loss) {
+        self.change(client, |state| state.lose(loss));
+    }
+
+    fn begin_handing_over(&self, client: u64) {
+        self.change(client, |state| {
+            *state = match *state {
+                ClaimState::Held(token) => ClaimState::HandingOver { token, calls: 1 },
+                ClaimState::HandingOver { token, calls } => ClaimState::HandingOver {
+                    token,
+                    calls: calls.saturating_add(1),
+                },
+                _ => return false,
+            };
+            true
+        });
+    }
+
+    /// Nothing came of it.
+    fn undo_handing_over(&self, client: u64) {
+        self.change(client, |state| {
+            *state = match *state {
+                ClaimState::HandingOver { token, calls: ..=1 } => ClaimState::Held(token),
+                ClaimState::HandingOver { token, calls } => ClaimState::HandingOver {
+                    token,
+                    calls: calls - 1,
+                },
+                _ => return false,
+            };
+            true
+        });
+    }
+
+    fn change(&self, client: u64, change: impl FnOnce(&mut ClaimState) -> bool) {
         if let Some(claim) = self.claims().get(&client) {
-            claim.send_if_modified(|state| state.lose(loss));
+            claim.send_if_modified(change);
         }
     }
 
@@ -525,7 +594,7 @@ impl Claims {
             Happened::Unsure => {
                 for claim in claims.values() {
                     claim.send_if_modified(|state| {
-                        matches!(state, ClaimState::Held(_)) && state.lose(Loss::Interrupted)
+                        *state != ClaimState::Waits && state.lose(Loss::Interrupted)
                     });
                 }
             }
@@ -545,7 +614,7 @@ impl Claims {
 impl ClaimState {
     /// Whether this is news.
     fn lose(&mut self, loss: Loss) -> bool {
-        let news = matches!(self, Self::Waits | Self::Held(_))
+        let news = matches!(self, Self::Waits | Self::Held(_) | Self::HandingOver { .. })
             // The lease was lost first, and the membership then.
             || *self == Self::Lost(Loss::Interrupted) && loss != Loss::Interrupted;
         if news {

@@ -95,7 +95,7 @@ impl<K, V> MapBuilder<K, V> {
     /// As there.
     pub async fn join(self) -> Result<Map<K, V>, ReplicaError> {
         let map = self.start().await?;
-        map.machine.synced().await?;
+        map.machine.joined().await?;
         Ok(map)
     }
 

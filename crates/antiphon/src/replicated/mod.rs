@@ -62,6 +62,7 @@ mod events;
 mod handle;
 mod locking;
 mod mapping;
+mod news;
 mod shared;
 mod spill;
 mod status;

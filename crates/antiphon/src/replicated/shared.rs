@@ -14,9 +14,9 @@ use antiphon_replica::{
     Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Spill, SpillId, Standing,
 };
 use bytes::Bytes;
-use tokio::sync::{Notify, broadcast, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
-use super::events::MAX_WAITING;
+use super::news::{News, Reader};
 use super::spill::Outcome;
 use super::{
     ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch,
@@ -54,9 +54,9 @@ pub(super) struct State {
 pub(super) enum Happened<'a, E> {
     /// The machine says this, to this member.
     Machine { me: Incarnation, event: &'a E },
-    /// This member may not act for now: its lease, the primary or its state is lost.
+    /// This member may not act for now: its lease or the primary is lost.
     Unsure,
-    /// This member is no member any more, or a fresh one.
+    /// This member is no member any more, or a fresh one, or its state differs from the others'.
     Void,
 }
 
@@ -77,7 +77,7 @@ struct Inside<M: Replicable> {
     insisting: VecDeque<M::Command>,
     insisted: BTreeMap<RequestId, M::Command>,
     observer: Observer<M::Event>,
-    news: Option<broadcast::Sender<ReplicaEvent<M::Event>>>,
+    news: Option<News<ReplicaEvent<M::Event>>>,
     people: BTreeMap<Incarnation, Arc<Member>>,
     members: Vec<ReplicaMember>,
     transfer: Option<Transfer>,
@@ -262,7 +262,7 @@ impl<M: Replicable> Shared<M> {
                 insisting: VecDeque::new(),
                 insisted: BTreeMap::new(),
                 observer,
-                news: Some(broadcast::Sender::new(MAX_WAITING)),
+                news: Some(News::new()),
                 people: BTreeMap::new(),
                 members: Vec::new(),
                 transfer: None,
@@ -339,7 +339,9 @@ impl<M: Replicable> Shared<M> {
         let mut inside = self.inside();
         (inside.observer)(Happened::Void);
         inside.replica.handle_suspended();
+        // No state is handed on any more: it has left.
         inside.replica.leave(Time::ZERO);
+        inside.replica.handle_timeout(Time::from_micros(u64::MAX));
         self.settle(&mut inside);
         let why = inside.cause.take().unwrap_or(why);
         inside.writes.clear();
@@ -569,7 +571,8 @@ impl<M: Replicable> Inside<M> {
             CoreEvent::Diverged { member, commands } => {
                 let here = member == self.me;
                 if here {
-                    (self.observer)(Happened::Unsure);
+                    // To the others it is gone.
+                    (self.observer)(Happened::Void);
                 }
                 self.tell(ReplicaEvent::Diverged {
                     member: self.name(member),
@@ -627,15 +630,21 @@ impl<M: Replicable> Inside<M> {
     }
 
     fn tell(&self, event: ReplicaEvent<M::Event>) {
-        // Fails only when nobody listens.
-        let _ = self.news.as_ref().map(|news| news.send(event));
+        let bytes = match &event {
+            ReplicaEvent::Machine { event, .. } => M::event_bytes(event),
+            ReplicaEvent::Members(members) => size_of_val(&members[..]),
+            _ => 0,
+        };
+        if let Some(news) = &self.news {
+            news.tell(event, size_of::<ReplicaEvent<M::Event>>() + bytes);
+        }
     }
 
-    fn subscribe(&self) -> broadcast::Receiver<ReplicaEvent<M::Event>> {
+    fn subscribe(&self) -> Reader<ReplicaEvent<M::Event>> {
         match &self.news {
-            Some(news) => news.subscribe(),
+            Some(news) => news.reader(),
             // It has ended, and so has the stream.
-            None => broadcast::channel(1).1,
+            None => Reader::of_nothing(),
         }
     }
 

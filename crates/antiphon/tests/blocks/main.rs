@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
-    At, Condition, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
+    At, Condition, Config, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
     ReplicaError, ReplicaEvent, ReplicatedBuilder, RestoreError, SnapshotError, Version, WatchEvent,
-    WriteError, map,
+    WriteError, locks, map,
 };
 use antiphon::testkit::{RunError, SceneError, World};
 use antiphon::{Cluster, Counters, Incarnation, Locks, Map, Policy, Replicated};
@@ -400,6 +401,139 @@ fn a_leader_that_leaves_hands_over_and_may_choose_to_whom() -> Result<(), RunErr
         fourth.step_down().await?;
         world.sleep_ms(500).await;
         assert_eq!(locks[3].leader("job")?, None);
+        Ok(())
+    })
+}
+
+#[test]
+fn no_two_members_lead_while_one_hands_over_also_if_its_caller_gives_up() -> Result<(), RunError> {
+    for seed in 1..20 {
+        World::new(seed, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let locks = locks(&nodes).await?;
+            let first = Arc::new(locks[2].leadership("job").await?);
+            let of = locks[0].clone();
+            let second = tokio::spawn(async move { of.leadership("job").await });
+            world.sleep_ms(200).await;
+            let (hands, to) = (first.clone(), nodes[1].incarnation());
+            // Dropped at once, and refused: b does not want it.
+            let mut given_up = Box::pin(async move { hands.hand_over(to).await });
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(given_up.as_mut().poll(&mut context).is_pending());
+            drop(given_up);
+            assert!(!first.is_held(), "b may lead");
+            world.until(|| first.is_held()).await;
+            let (hands, to) = (first.clone(), nodes[0].incarnation());
+            let over = tokio::spawn(async move { hands.hand_over(to).await });
+            let second = second.await??;
+            assert!(second.is_held() && !first.is_held());
+            over.await??;
+            assert_eq!(first.lost().await, Loss::HandedOver);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_all_members_must_say_alike_is_compared_and_locks_and_counters_are_never_agreed()
+-> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first = nodes[0].replicated("hits", table).join().await?;
+        let agreed = nodes[1].replicated("hits", table).agreed().join().await;
+        let anew = nodes[2].replicated("hits", table).found_anew(true).join().await;
+        for (refused, named) in [(agreed, "agreed messages"), (anew, "found anew: yes")] {
+            let Err(ReplicaError::Refused { reason }) = refused else {
+                return Err("they say something else".into());
+            };
+            assert!(reason.contains(named), "{reason}");
+        }
+        let locks = nodes[0].locks("locks").replicated(|table| table.agreed());
+        let counters = nodes[0].counters("ids").replicated(|table| table.agreed());
+        let refused = [locks.join().await.err(), counters.join().await.err()];
+        for refused in refused {
+            let refused = refused.ok_or("never")?.to_string();
+            assert!(refused.contains("`agreed` is set for"), "{refused}");
+        }
+        first.write(count("n")).await??;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_join_that_failed_can_be_tried_again_at_once() -> Result<(), RunError> {
+    World::new(12, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first = nodes[0].map::<u64, Vec<u8>>("large").join().await?;
+        for key in 0..100 {
+            first.put(&key, &vec![7; 100_000]).await?;
+        }
+        let of = nodes[1].clone();
+        let joins = tokio::spawn(async move { of.map::<u64, Vec<u8>>("large").join().await });
+        world.sleep_ms(15).await;
+        world.kill("a")?;
+        let lost = joins.await?;
+        assert!(matches!(lost, Err(ReplicaError::StateLost)), "{lost:?}");
+        let again = nodes[1].map::<u64, Vec<u8>>("large").join().await?;
+        assert!(again.get(&1)?.is_none(), "founded anew");
+        let _other = nodes[2].map::<u64, u64>("small").types("x").join().await?;
+        let refused = nodes[1].map::<u64, u64>("small").types("y").join().await;
+        assert!(
+            matches!(refused, Err(ReplicaError::Refused { .. })),
+            "{refused:?}"
+        );
+        nodes[1].map::<u64, u64>("small").types("x").join().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_handle_of_a_node_that_has_stopped_says_that_it_has_left() -> Result<(), RunError> {
+    World::new(13, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let locks = locks(&nodes).await?;
+        let guard = locks[0].lock("it").await?;
+        assert!(locks[1].try_lock("it", Duration::from_micros(1)).await?.is_none());
+        world.kill("a")?;
+        assert!(!guard.is_held());
+        world.sleep_ms(1_000).await;
+        let left = ReadError::Refused(Refusal::Leaving);
+        assert_eq!(locks[0].table().read(|_| ()), Err(left));
+        Ok(())
+    })
+}
+
+#[test]
+fn callers_that_give_up_before_there_is_room_leave_no_command_behind() -> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let config = Config {
+            max_requests: 4,
+            ..Config::default()
+        };
+        let locks = nodes[0].locks("locks");
+        let locks = locks.replicated(|table| table.config(config)).join().await?;
+        let nothing = || locks::Command::Forget { client: u64::MAX };
+        let before = locks.table().write_at(nothing()).await?.0.index;
+        let mut entered = Vec::new();
+        for number in 0..1_000 {
+            let name = format!("lock {number}");
+            let of = locks.clone();
+            let mut lock = Box::pin(async move { of.lock(&name).await });
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(lock.as_mut().poll(&mut context).is_pending());
+            // The first four take all the room.
+            if number < 4 {
+                entered.push(lock);
+            }
+        }
+        world.sleep_ms(1_000).await;
+        let after = locks.table().write_at(nothing()).await?.0.index;
+        assert_eq!(after - before, 5, "four claims, and the last command");
+        drop(entered);
+        world.sleep_ms(1_000).await;
+        assert!(locks.try_lock("lock 0", Duration::ZERO).await?.is_some());
         Ok(())
     })
 }

@@ -80,12 +80,30 @@ proptest! {
     }
 }
 
+#[test]
+fn a_joiner_that_says_it_has_what_it_was_not_sent_is_named_and_gets_no_more_than_its_budget() {
+    let [me, joiner] = [1, 2].map(Incarnation);
+    let broken = Arc::default();
+    let make = move || Ledger::new(1 << 20, Arc::clone(&broken), "l");
+    let mut replica = Replica::new(me, Config::default(), make);
+    replica.handle_view(Time::ZERO, &super::group::view_of(1, &[me], &[me]));
+    replica.handle_view(Time::ZERO, &super::group::view_of(2, &[me, joiner], &[joiner]));
+    let point = Point { view: 2, messages: 0 };
+    replica.outputs(Time::ZERO, |_| true);
+    for bytes in [u64::MAX, u64::MAX / 2, 1 << 20] {
+        replica.handle_told(Time::ZERO, joiner, &encode(&Told::Received { point, bytes }));
+        replica.outputs(Time::ZERO, |output| panic!("{output:?}"));
+    }
+    assert_eq!(replica.malformed(), 3);
+}
+
 fn told_offer(point: Point, total: u64) -> Told<'static> {
     Told::Offer {
         point,
-        definition: "l; replica format 2, digests every 1024",
+        definition: "l; replica format 2, digests every 1024, safe messages, found anew: no",
         total,
         digest: 0,
+        time: AgreedTime::default(),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Happened {
 pub(super) enum What {
     Command(u32),
     Alarm(u32, AgreedTime),
-    Members,
+    Members(Change),
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -46,6 +46,7 @@ pub(super) struct Ledger {
     /// The next command goes wrong here.
     broken: Arc<AtomicBool>,
     definition: String,
+    pub(super) last_change: Change,
 }
 
 impl Ledger {
@@ -58,6 +59,7 @@ impl Ledger {
             state,
             broken,
             definition: definition.to_owned(),
+            last_change: Change::default(),
         }
     }
 
@@ -91,8 +93,9 @@ impl Machine for Ledger {
         self.state.hash
     }
 
-    fn members(&mut self, at: At, _: &Change, events: &mut Vec<Happened>) {
-        self.mix(at, What::Members, events);
+    fn members(&mut self, at: At, change: &Change, events: &mut Vec<Happened>) {
+        self.mix(at, What::Members(change.clone()), events);
+        self.last_change = change.clone();
     }
 
     fn deadline(&self) -> Option<AgreedTime> {

@@ -13,7 +13,7 @@ mod stories;
 pub(crate) enum Planted {
     /// A joiner holds whatever comes.
     HoldWithoutBound,
-    /// A leader counts from nothing, and members take its stamps as they are.
+    /// Members take stamps as they are.
     TimeGoesBack,
     /// A write is answered before the others have applied it.
     AnswerBeforeAll,

@@ -3,9 +3,11 @@
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
-use super::super::{Ack, Config, Failure, Output, Standing};
+use super::super::format::{Point, Told, encode};
+use super::super::{Ack, Config, Event, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
+use crate::Change;
 
 fn small() -> Config {
     Config {
@@ -176,6 +178,17 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
             );
         }
         assert_eq!(group.standing(broken), Standing::Diverged);
+        let others: Vec<usize> = (0..3).filter(|node| *node != broken).collect();
+        let incarnations = |nodes: &[usize]| nodes.iter().map(|node| group.nodes[*node].me).collect();
+        let parted = Change {
+            members: incarnations(&others),
+            gone: incarnations(&[broken]),
+            ..Change::default()
+        };
+        for node in &others {
+            let machine = &group.nodes[*node].replica.machine;
+            assert_eq!(machine.last_change, parted, "what it held goes to others");
+        }
         assert!(group.write(broken, Ack::Here, None).is_none());
         let joiner = join(&mut group);
         group.settle();
@@ -184,6 +197,68 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
             !group.nodes[joiner].tainted,
             "its source is not the one that diverged"
         );
+        let able: Vec<_> = [&others[..], &[joiner]].concat();
+        let able: Vec<_> = able.iter().map(|node| group.nodes[*node].me).collect();
+        group.crash(broken);
+        group.next_view(false);
+        group.settle();
+        for node in others {
+            let change = &group.nodes[node].replica.machine.last_change;
+            assert_eq!(
+                (&change.members, change.gone.len()),
+                (&able, 0),
+                "it was gone before"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_offer_of_a_view_to_come_is_named_and_keeps_no_joiner_from_the_state() {
+    let mut group = group_of(1, small());
+    let joiner = join(&mut group);
+    let never = Point {
+        view: u32::MAX,
+        messages: u64::MAX,
+    };
+    let offer = Told::Offer {
+        point: never,
+        definition: &group.nodes[0].replica.definition.clone(),
+        total: 1,
+        digest: 0,
+        time: Default::default(),
+    };
+    let failed = Told::Failed {
+        point: never,
+        reason: "none".into(),
+    };
+    while group.deliver(joiner) {}
+    let source = group.nodes[0].me;
+    for lie in [offer, failed] {
+        let replica = &mut group.nodes[joiner].replica;
+        replica.handle_told(Time::ZERO, source, &encode(&lie));
+        assert!(matches!(replica.poll_event(), Some(Event::Malformed { .. })));
+        assert_eq!(replica.standing(), Standing::Waiting);
+    }
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Serving);
+}
+
+#[test]
+fn a_command_larger_than_all_that_may_wait_is_taken_alone() {
+    let mut group = group_of(
+        1,
+        Config {
+            max_queued_bytes: 1,
+            max_requests: 0,
+            ..small()
+        },
+    );
+    for _ in 0..3 {
+        assert!(group.write(0, Ack::Here, None).is_some());
+        assert!(group.write(0, Ack::Here, None).is_none(), "one at a time");
+        group.settle();
+        assert_eq!(group.unanswered(0), 0);
     }
 }
 
@@ -369,6 +444,28 @@ fn a_deadline_passes_without_traffic_and_under_the_next_leader() {
     assert!(group.nodes[2].replica.time() > before);
 }
 
+/// Of the member's own count, and of the one that gives the state to a joiner.
+#[test]
+fn what_is_to_happen_later_waits_as_long_after_an_hour_without_a_word() {
+    let mut group = group_of(2, small());
+    let hour = 3_600_000_000;
+    group.pass(hour);
+    let joiner = join(&mut group);
+    group.settle();
+    for node in [joiner, 1, 0] {
+        group.pass(hour);
+        group.write(node, Ack::Here, Some(10_000)).unwrap();
+        group.settle();
+        group.pass(9_000_000);
+        group.settle();
+        let rings = |group: &Group| group.nodes[0].replica.poll_timeout();
+        assert!(rings(&group).is_some(), "{node}: there is a second left");
+        group.pass(1_000_000);
+        group.settle();
+        assert!(rings(&group).is_none(), "{node}");
+    }
+}
+
 #[test]
 fn reads_that_wait_share_one_message() {
     let mut group = group_of(2, small());
@@ -521,4 +618,55 @@ fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ(
     group.deaf.clear();
     group.settle();
     assert_eq!(group.serving(), [0, 2, joiner]);
+}
+
+#[test]
+fn a_joiner_that_hears_late_that_the_state_was_founded_anew_leaves_also_if_the_founder_is_gone() {
+    let config = Config {
+        digest_every: 0,
+        found_anew: true,
+        ..small()
+    };
+    let mut group = group_of(1, config);
+    let [founder, late, next] = [(); 3].map(|()| join(&mut group));
+    let deliver = |group: &mut Group| (0..4).for_each(|node| while group.deliver(node) {});
+    group.deaf.extend([founder, late, next]);
+    for _ in 0..20_000 {
+        group.write(0, Ack::Here, None).unwrap();
+        group.outputs(0);
+        group.order(0);
+        deliver(&mut group);
+    }
+    group.deaf.remove(&late);
+    while group.standing(late) != Standing::CatchingUp {
+        for node in [0, late] {
+            group.outputs(node);
+        }
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    group.crash(0);
+    group.next_view(false);
+    deliver(&mut group);
+    group.deaf.clear();
+    while group.standing(next) != Standing::Serving {
+        for node in [founder, next] {
+            group.outputs(node);
+            while group.order(node) {}
+        }
+        deliver(&mut group);
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    assert_eq!(group.standing(late), Standing::CatchingUp);
+    group.crash(founder);
+    group.next_view(false);
+    // It applies what it holds in turns.
+    (0..50).for_each(|_| group.settle());
+    assert_eq!(group.standing(late), Standing::Gone);
+    assert_eq!(group.serving(), [next]);
 }
