@@ -175,7 +175,7 @@ pub struct Add {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TakeIds {
-    /// How many: 1 to 65536.
+    /// How many: 1 to 4096.
     pub count: u32,
     /// For the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
