@@ -224,7 +224,8 @@ mod tests {
         assert_eq!(late.next().await, Some(Read::Event(2)));
         assert_eq!(news.0.inside().entries.len(), 2, "one has not read them");
         drop(slow);
-        assert_eq!((news.0.inside().entries.len(), news.0.inside().bytes), (0, 0));
+        assert_eq!(news.0.inside().entries.len(), 0);
+        assert_eq!(news.0.inside().bytes, 0);
         let waits = tokio::spawn(async move { (early.next().await, early.next().await) });
         tokio::task::yield_now().await;
         news.tell(3, 8);
