@@ -431,10 +431,10 @@ impl Group {
     /// Everyone has the view: what came before is not needed any more.
     pub(crate) fn handle_settled(&mut self, ctx: &mut Context<'_>, view: GroupViewId) {
         match &mut self.phase {
-            Phase::Member(membership) => {
-                if membership.stream.id == view && !matches!(membership.lead, Lead::Confirming(_)) {
-                    membership.retained = None;
-                }
+            Phase::Member(membership)
+                if membership.stream.id == view && !matches!(membership.lead, Lead::Confirming(_)) =>
+            {
+                membership.retained = None;
             }
             Phase::Ghost { retained, .. } if retained.decision.id <= view => ctx.over.push(self.handle),
             _ => {}

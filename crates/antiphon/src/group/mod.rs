@@ -506,6 +506,16 @@ impl GroupSender {
         self.shared.accept_in(epoch, payload, level, wake)
     }
 
+    /// See [`GroupShared::tell_in`].
+    pub(crate) fn try_tell_in(
+        &self,
+        epoch: u64,
+        to: Incarnation,
+        payload: &[u8],
+    ) -> Result<TellReceipt, TellError> {
+        self.shared.tell_in(epoch, to, payload, &self.handle.shared.wake)
+    }
+
     /// See [`GroupShared::is_good`].
     pub(crate) fn is_good(&self, epoch: u64) -> bool {
         self.shared.is_good(epoch)

@@ -235,6 +235,20 @@ impl GroupShared {
         Ok(receipt)
     }
 
+    /// The same of a member that has read of so many of its removals.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn tell_in(
+        &self,
+        epoch: u64,
+        to: Incarnation,
+        payload: &[u8],
+        wake: &Wake,
+    ) -> Result<TellReceipt, TellError> {
+        let receipt = self.tells.accept_in(epoch, to, payload)?;
+        self.wake(wake);
+        Ok(receipt)
+    }
+
     /// Takes a message for one member as soon as there is room.
     pub(crate) async fn tell_when_free(
         &self,

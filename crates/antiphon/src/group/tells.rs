@@ -31,6 +31,9 @@ pub(super) struct Tells(Mutex<Inside>);
 #[derive(Debug)]
 struct Inside {
     standing: Standing,
+    /// How often this member had to join anew.
+    #[cfg(feature = "blocks")]
+    epoch: u64,
     lines: BTreeMap<Incarnation, Line>,
 }
 
@@ -97,18 +100,44 @@ impl Future for TellReceipt {
 impl Tells {
     /// Takes a message if there is room for it.
     pub(super) fn accept(&self, to: Incarnation, payload: &[u8]) -> Result<TellReceipt, TellError> {
+        self.inside().accept(to, payload)
+    }
+
+    /// The same, if this member is still the one that it was in this epoch. A sender that has not read yet
+    /// that it was removed must not speak for the member that it has become.
+    #[cfg(feature = "blocks")]
+    pub(super) fn accept_in(
+        &self,
+        epoch: u64,
+        to: Incarnation,
+        payload: &[u8],
+    ) -> Result<TellReceipt, TellError> {
+        let mut inside = self.inside();
+        if inside.epoch != epoch {
+            return Err(TellError::NotMember);
+        }
+        inside.accept(to, payload)
+    }
+
+    /// Told when a receiver's line has room again, or closes. `None` if it has none.
+    pub(super) fn room(&self, to: Incarnation) -> Option<Arc<Notify>> {
+        self.inside().lines.get(&to).map(|line| line.room.clone())
+    }
+}
+
+impl Inside {
+    fn accept(&mut self, to: Incarnation, payload: &[u8]) -> Result<TellReceipt, TellError> {
         if payload.len() > MAX_TELL_BYTES {
             let limit = MAX_TELL_BYTES;
             return Err(TellError::TooLarge { limit });
         }
-        let mut inside = self.inside();
-        match inside.standing {
+        match self.standing {
             Standing::Member => {}
             Standing::Joining => return Err(TellError::NotMember),
             Standing::Suspended => return Err(TellError::NotPrimary),
             Standing::Leaving | Standing::Gone => return Err(TellError::NoSuchGroup),
         }
-        let line = inside.lines.get_mut(&to).filter(|line| line.open);
+        let line = self.lines.get_mut(&to).filter(|line| line.open);
         let line = line.ok_or(TellError::NoSuchMember)?;
         if line.bytes >= LINE_BYTES {
             return Err(TellError::Full);
@@ -120,11 +149,6 @@ impl Tells {
         line.waiting.push_back(waiting);
         Ok(TellReceipt(fate))
     }
-
-    /// Told when a receiver's line has room again, or closes. `None` if it has none.
-    pub(super) fn room(&self, to: Incarnation) -> Option<Arc<Notify>> {
-        self.inside().lines.get(&to).map(|line| line.room.clone())
-    }
 }
 
 /// The driver's side.
@@ -132,6 +156,8 @@ impl Tells {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Inside {
             standing: Standing::Joining,
+            #[cfg(feature = "blocks")]
+            epoch: 0,
             lines: BTreeMap::new(),
         }))
     }
@@ -146,6 +172,10 @@ impl Tells {
     pub(super) fn set_standing(&self, standing: Standing) {
         let mut inside = self.inside();
         inside.standing = standing;
+        #[cfg(feature = "blocks")]
+        if standing == Standing::Joining {
+            inside.epoch += 1;
+        }
         if matches!(standing, Standing::Joining | Standing::Gone) {
             inside
                 .lines
@@ -376,6 +406,18 @@ mod tests {
             assert_eq!(tells.accept(B, b"again").is_ok(), members.contains(&B));
             assert_eq!(tells.inside().lines.len(), members.len() - 1);
         }
+    }
+
+    #[cfg(feature = "blocks")]
+    #[test]
+    fn a_teller_that_has_not_read_of_its_removal_tells_nothing_for_the_member_that_it_is_now() {
+        let tells = open();
+        assert!(tells.accept_in(0, B, b"still").is_ok());
+        tells.set_standing(Standing::Joining);
+        tells.set_standing(Standing::Member);
+        tells.set_view(&view(&[ME, B], &[ME]), ME);
+        assert_eq!(tells.accept_in(0, B, b"late").err(), Some(TellError::NotMember));
+        assert!(tells.accept_in(1, B, b"now").is_ok());
     }
 
     #[test]

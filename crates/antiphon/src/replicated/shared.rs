@@ -379,7 +379,7 @@ impl<M: Replicable> Shared<M> {
             }
             Output::Tell { to, payload } => {
                 // What is refused for another reason waits for a view.
-                let told = sender.try_tell(to, payload);
+                let told = sender.try_tell_in(epoch, to, &payload);
                 if matches!(told, Err(TellError::Full)) {
                     blocked.members.push(to);
                 }

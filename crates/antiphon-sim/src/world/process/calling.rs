@@ -260,7 +260,10 @@ impl World {
                 number.is_some()
             }
             Wanted::Tell { to, payload, receipt } => {
-                let ticket = self.tell_driven(id, group, to, &payload);
+                let ticket = match over {
+                    true => None,
+                    false => self.tell_driven(id, group, to, &payload),
+                };
                 if let (Some(ticket), Some(call)) = (ticket, receipt) {
                     tickets.insert((to, ticket), call);
                 }
