@@ -145,9 +145,15 @@ fn receipts<M: Name, P: Name>(
         )
     });
     for (at, fate) in &tell.fates {
-        // A receiver that starts over may have held back all that it took, and its first view as well.
-        let mut stays = account.stays.iter().filter(|who| who.member == to).peekable();
-        let started_over = stays.peek().is_none() || stays.any(|who| !who.whole);
+        // A receiver that starts over, or leaves before it has a lease, may have held back all that it took,
+        // and its first view as well: there is no such stay then.
+        let shared = |view: &InView<M, P>| {
+            let views = account.stays[tell.stay].views[tell.view..].iter();
+            let mut until = views.filter(|other| other.at <= *at);
+            until.any(|other| other.key() == view.key())
+        };
+        let stays = || account.stays.iter().filter(|who| who.member == to);
+        let started_over = stays().any(|who| !who.whole) || !stays().any(|who| who.views.iter().any(shared));
         let truthful = match fate {
             Fate::Delivered => !delivered.is_empty() || started_over,
             Fate::NotDelivered => delivered.is_empty(),
