@@ -91,11 +91,9 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
 }
 
 /// The writers without a joiner and beside it, and what the joiner tells.
-fn ours(
-    lab: &Lab,
-    bytes: u64,
-    args: &StateArgs,
-) -> Result<(Vec<Figures>, Vec<Figures>, Vec<Figures>), Failure> {
+type Told = (Vec<Figures>, Vec<Figures>, Vec<Figures>);
+
+fn ours(lab: &Lab, bytes: u64, args: &StateArgs) -> Result<Told, Failure> {
     let common = &args.common;
     let mut crew = Crew::muster(lab, NODES)?;
     let open = Ask::Open {
@@ -133,7 +131,8 @@ fn jgroups_state(lab: &Lab, java: &Java, stack: &str, bytes: u64) -> Result<f64,
         first.expect("members 1", STATE_WITHIN)?;
         let joiner = java.start_with(lab, 2, 2, "4g", &["States", stack, "m2", "0"])?;
         let told = joiner.done(STATE_WITHIN)?;
-        Ok(mean(&[told.clone()], "bytes") / mean(&[told], "seconds"))
+        let told = [told];
+        Ok(mean(&told, "bytes") / mean(&told, "seconds"))
     })();
     lab.kill_all();
     result

@@ -398,12 +398,15 @@ async fn episode<M: Replicable<Command: fmt::Debug>>(
     Ok(())
 }
 
+/// A step: of which founding of the state, and which in its order.
+type Step = (u64, u64);
+
 /// What members had after each step: the first that makes a step says how it looks.
 #[derive(Default)]
 struct Book {
-    steps: Mutex<BTreeMap<(u64, u64), (&'static str, String)>>,
+    steps: Mutex<BTreeMap<Step, (&'static str, String)>>,
     /// The first step after which two members differ.
-    difference: Mutex<Option<((u64, u64), What)>>,
+    difference: Mutex<Option<(Step, What)>>,
 }
 
 impl Book {

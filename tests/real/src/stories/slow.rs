@@ -163,9 +163,8 @@ fn a_node_whose_output_nobody_reads_tells_on_and_keeps_nothing_of_what_was_deliv
         cluster.process("n1").memory()
     };
     // The first ones take what it needs while they are under way, which is there for those that follow.
-    let first = (0..2).map(|round| tell_all(round * COUNT)).last();
-    let last = (2..6).map(|round| tell_all(round * COUNT)).last();
-    let more = last.unwrap_or_default().saturating_sub(first.unwrap_or_default());
+    let memory: Vec<u64> = (0..6).map(|round| tell_all(round * COUNT)).collect();
+    let more = memory[5].saturating_sub(memory[1]);
     assert!(
         more < 20 * MIB,
         "{more} bytes for {} that were delivered",
