@@ -21,6 +21,9 @@ const WRITERS: [usize; 3] = [1, 2, 3];
 const JOINER: usize = 4;
 /// For the state to be there.
 const STATE_WITHIN: Duration = Duration::from_secs(180);
+/// Of a node: the state is written and read on one of them, which is busy for as long, and the node lives on
+/// another.
+const THREADS: usize = 2;
 /// Writers run so long before the joiner starts.
 const LEAD_MS: u64 = 500;
 const OURS: &str = "antiphon";
@@ -95,7 +98,7 @@ type Told = (Vec<Figures>, Vec<Figures>, Vec<Figures>);
 
 fn ours(lab: &Lab, bytes: u64, args: &StateArgs) -> Result<Told, Failure> {
     let common = &args.common;
-    let mut crew = Crew::muster(lab, NODES)?;
+    let mut crew = Crew::muster_with(lab, NODES, THREADS)?;
     let open = Ask::Open {
         open: Open::Blob { bytes },
     };

@@ -17,16 +17,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What a joiner holds while the state comes: minutes of what the writers write.
 const HELD_BYTES: usize = 512 << 20;
 
+/// Of a part.
+const PART_BYTES: usize = 1 << 20;
+
 /// The machine.
 pub(super) struct Blob {
-    value: Bytes,
+    parts: Vec<Bytes>,
     count: u64,
 }
 
-/// A write: makes the value so large, or only counts what it carries.
+/// A write: adds a part, or only counts what it carries.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Command {
-    fill: Option<u64>,
+    fill: bool,
     payload: Bytes,
 }
 
@@ -34,35 +37,34 @@ impl Machine for Blob {
     type Command = Command;
     type Reply = u64;
     type Event = ();
-    type Snapshot = (Bytes, u64);
+    type Snapshot = (Vec<Bytes>, u64);
 
     fn apply(&mut self, _at: At, _from: Incarnation, command: Command, _events: &mut Vec<()>) -> u64 {
-        if let Some(bytes) = command.fill {
-            // A bound of the benchmark's options.
-            self.value = vec![0x5a; bytes as usize].into();
+        if command.fill {
+            self.parts.push(vec![0x5a; PART_BYTES].into());
         }
         self.count += 1;
         self.count
     }
 
-    fn snapshot(&self) -> (Bytes, u64) {
-        (self.value.clone(), self.count)
+    fn snapshot(&self) -> (Vec<Bytes>, u64) {
+        (self.parts.clone(), self.count)
     }
 
-    fn write(snapshot: &(Bytes, u64)) -> Result<Bytes, SnapshotError> {
-        let (value, count) = snapshot;
-        let mut state = Vec::with_capacity(value.len() + 8);
+    fn write(snapshot: &(Vec<Bytes>, u64)) -> Result<Bytes, SnapshotError> {
+        let (parts, count) = snapshot;
+        let mut state = Vec::with_capacity(parts.len() * PART_BYTES + 8);
         state.extend(count.to_be_bytes());
-        state.extend(value);
+        parts.iter().for_each(|part| state.extend_from_slice(part));
         Ok(state.into())
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        let (count, value) = state.split_first_chunk().ok_or_else(|| RestoreError {
+        let (count, parts) = state.split_first_chunk().ok_or_else(|| RestoreError {
             reason: "eight bytes were expected".to_owned(),
         })?;
         self.count = u64::from_be_bytes(*count);
-        self.value = Bytes::copy_from_slice(value);
+        self.parts = parts.chunks(PART_BYTES).map(Bytes::copy_from_slice).collect();
         Ok(())
     }
 
@@ -75,7 +77,7 @@ impl Machine for Blob {
 pub(super) async fn open(cluster: &Cluster, bytes: u64) -> Result<(Replicated<Blob>, Figures), Failure> {
     let from = Instant::now();
     let make = || Blob {
-        value: Bytes::new(),
+        parts: Vec::new(),
         count: 0,
     };
     let config = Config {
@@ -87,7 +89,7 @@ pub(super) async fn open(cluster: &Cluster, bytes: u64) -> Result<(Replicated<Bl
     let blob = blob.map_err(|error| error.to_string())?;
     let seconds = from.elapsed().as_secs_f64();
     let bytes = blob
-        .read(|blob| blob.value.len())
+        .read(|blob| blob.parts.len() * PART_BYTES)
         .map_err(|error| error.to_string())?;
     let figures = [
         ("seconds".to_owned(), seconds),
@@ -101,10 +103,15 @@ pub(super) async fn fill(blob: &Replicated<Blob>, bytes: u64, members: usize) ->
     while blob.members().iter().filter(|member| member.synced).count() < members {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let payload = Bytes::new();
-    let fill = Some(bytes);
-    let filled = blob.write_acked(Command { fill, payload }).await;
-    filled.map(drop).map_err(|error| error.to_string())
+    for _ in 0..bytes / PART_BYTES as u64 {
+        let part = Command {
+            fill: true,
+            payload: Bytes::new(),
+        };
+        let added = blob.write_acked(part).await;
+        added.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 /// Writes at a rate: each write is due at its time, and its latency counts from there, also if it was late
@@ -121,7 +128,7 @@ pub(super) async fn write(blob: &Replicated<Blob>, pace: Pace, time: Time) -> Re
         while due <= Instant::now() {
             let (blob, latencies, since) = (blob.clone(), latencies.clone(), due);
             let command = Command {
-                fill: None,
+                fill: false,
                 payload: payload.clone(),
             };
             writing.spawn(async move {

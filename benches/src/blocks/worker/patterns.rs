@@ -24,6 +24,9 @@ use crate::blocks::Figures;
 /// Of a message: what it is, the pattern, its number, its version.
 const HEAD: usize = 18;
 
+/// For the last answers, and for a client that began later.
+const DONE_WITHIN: Duration = Duration::from_secs(20);
+
 /// What a message is.
 const UPDATE: u8 = 1;
 const ASK: u8 = 2;
@@ -32,6 +35,8 @@ const ACK: u8 = 4;
 const RELAYED: u8 = 5;
 const RELAY_ACK: u8 = 6;
 const STAMP: u8 = 7;
+/// The client is done.
+const END: u8 = 8;
 
 /// The group, and its members by seniority.
 pub(super) struct Table {
@@ -95,7 +100,7 @@ async fn tell(group: &Group, to: Incarnation, words: &Words<'_>) -> Result<(), F
     told.map(drop).map_err(|error| error.to_string())
 }
 
-/// Serves, or is the client, until the time is over and a moment more.
+/// Is the client until the time is over, or serves until the client is done.
 pub(super) async fn run(
     table: &mut Table,
     cluster: &Cluster,
@@ -110,7 +115,7 @@ pub(super) async fn run(
     if cluster.incarnation() == client {
         return send(group, servers, pattern, time).await;
     }
-    let until = Instant::now() + time.warmup() + time.measured() + Duration::from_millis(500);
+    let until = Instant::now() + time.warmup() + time.measured() + DONE_WITHIN;
     let mut server = Server {
         me: cluster.incarnation(),
         servers,
@@ -120,16 +125,16 @@ pub(super) async fn run(
     };
     while let Ok(event) = tokio::time::timeout_at(until.into(), group.next()).await {
         match event {
-            Some(Event::Told(told)) => {
-                if let Some(words) = Words::read(&told.payload) {
-                    server.hear(group, &words).await?;
-                }
-            }
+            Some(Event::Told(told)) => match Words::read(&told.payload) {
+                Some(words) if words.what == END => return Ok(Figures::new()),
+                Some(words) => server.hear(group, &words).await?,
+                None => {}
+            },
             Some(_) => {}
             None => return Err("the node has stopped".to_owned()),
         }
     }
-    Ok(Figures::new())
+    Err("the client does not end".to_owned())
 }
 
 struct Server<'a> {
@@ -242,7 +247,7 @@ async fn send(
                 _ => tell(group, servers[0], &start(UPDATE, number, &payload)).await?,
             }
         }
-        let event = tokio::time::timeout_at((until + Duration::from_secs(1)).into(), group.next()).await;
+        let event = tokio::time::timeout_at((until + DONE_WITHIN).into(), group.next()).await;
         let told = match event {
             Ok(Some(Event::Told(told))) => told,
             Ok(Some(_)) => continue,
@@ -282,6 +287,9 @@ async fn send(
             }
             _ => {}
         }
+    }
+    for server in servers {
+        tell(group, *server, &start(END, next + 1, &[])).await?;
     }
     Ok(figures(&latencies, time.measured()))
 }
