@@ -4,7 +4,6 @@ use std::fmt;
 
 use antiphon_replica::Refusal;
 
-use super::{CountingError, LockError, MapError};
 use crate::Error;
 
 /// Why this member does not have the replicated state, or will not have it any more.
@@ -208,9 +207,9 @@ antiphon_core::wire::written_as_text!(
     ReplicaError,
     WriteError,
     ReadError,
-    MapError,
-    LockError,
-    CountingError
+    super::MapError,
+    super::LockError,
+    super::CountingError
 );
 
 impl From<Refusal> for WriteError {
