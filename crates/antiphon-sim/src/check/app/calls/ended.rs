@@ -173,7 +173,8 @@ impl Reading {
                 .filter(|(taken, _)| (since..line).contains(taken));
             let without = views.find(|(_, view)| gone(view, *asked)).map(|(_, view)| view);
             let right = match (parting(failure), without) {
-                (Some(Parting::Ended), _) => matches!(told.error, Some((Why::MembershipEnded, _))),
+                // The caller's own membership is over; what waited within a handler is cancelled then.
+                (Some(Parting::Ended), _) => told.error.is_some() && (member.since == at || member.leaves),
                 // It may have come back and gone again, as its receipt tells and no view that was taken yet.
                 (Some(cause), Some(_)) => member.heard.iter().any(|view| is_cause(view, *asked, cause)),
                 // The receipt may come before the view.
