@@ -149,12 +149,12 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
     accounts.into_values().collect()
 }
 
-/// Whether all that its node took came to its application: it is a member still, or left in order and could
+/// Whether all that its node took came to its application: it is a member still, or left in order, and could
 /// have delivered. One that was killed may have joined again, and its application has heard of no view then.
 fn is_whole(life: &Life, stay: &Stay) -> bool {
     let killed = matches!(life.end, End::Process(_, Ending::Killed | Ending::PowerLost));
     match stay.end {
-        StayEnd::Open => life.is_open(),
+        StayEnd::Open => life.is_open() && life.lost_belief.is_none(),
         StayEnd::Left => !stay.held_back && !killed,
         StayEnd::Resync => false,
     }
