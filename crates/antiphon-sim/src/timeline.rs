@@ -142,7 +142,10 @@ fn show(what: &Seen) -> String {
         Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
         Seen::Replica(group, deed) => match deed {
             Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
-            Deed::Steps(at, step) => format!("g{group} applies {}: {}", at.index, show_step(step)),
+            Deed::Steps(at, step) => {
+                let (index, time) = (at.index, at.time.millis);
+                format!("g{group} applies {index} at {time} ms: {}", show_step(step))
+            }
             Deed::Written {
                 outcome: Ok((at, _)),
                 op,

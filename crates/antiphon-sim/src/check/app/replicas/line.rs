@@ -168,11 +168,12 @@ fn line<'a>(
             .filter(|(tenure, _)| !line.off.contains_key(tenure))
             .filter_map(|(tenure, log)| Some((*tenure, *log, log.steps.get(&index)?)))
             .collect();
-        // Of several, the one of those that went on counts.
-        let Some((_, _, counts)) = there
-            .iter()
-            .max_by_key(|(tenure, log, _)| (open.contains(tenure), log.last))
-        else {
+        // Of several, the one of those that went on counts: they came further. One that was paused meanwhile
+        // applies later than they do, and not so far.
+        let Some((_, _, counts)) = there.iter().max_by_key(|(tenure, log, _)| {
+            let reached = log.steps.keys().next_back();
+            (open.contains(tenure), reached, log.last)
+        }) else {
             continue;
         };
         for (tenure, _, applied) in &there {
