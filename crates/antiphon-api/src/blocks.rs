@@ -443,16 +443,6 @@ pub struct Request {
     pub within_ms: u64,
 }
 
-impl Reply {
-    /// Of this operation, that it is done.
-    pub fn to(op: impl Into<String>) -> Self {
-        Self {
-            op: op.into(),
-            ..Self::default()
-        }
-    }
-}
-
 impl Failure {
     /// One that did nothing.
     pub fn nothing_done(code: Code, reason: impl Into<String>) -> Self {

@@ -13,7 +13,6 @@ use super::words::{Pace, Time};
 use crate::Failure;
 use crate::blocks::Figures;
 
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What a joiner holds while the state comes: minutes of what the writers write.
 const HELD_BYTES: usize = 512 << 20;
 
@@ -100,9 +99,7 @@ pub(super) async fn open(cluster: &Cluster, bytes: u64) -> Result<(Replicated<Bl
 
 /// Waits until so many members have the state, and makes it so large.
 pub(super) async fn fill(blob: &Replicated<Blob>, bytes: u64, members: usize) -> Result<(), Failure> {
-    while blob.members().iter().filter(|member| member.synced).count() < members {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    load::until_synced(blob.watch_status(), members).await?;
     for _ in 0..bytes / PART_BYTES as u64 {
         let part = Command {
             fill: true,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use antiphon::replicated::ReplicaStatusWatch;
 use hdrhistogram::Histogram;
 
 use super::words::Time;
@@ -30,6 +31,15 @@ impl Course {
     fn counts(&self) -> bool {
         self.0.load(Ordering::Relaxed) == COUNTS
     }
+}
+
+/// Waits until so many members have the state.
+pub(super) async fn until_synced(mut status: ReplicaStatusWatch, members: usize) -> Result<(), Failure> {
+    while status.current().synced().count() < members {
+        let changed = status.changed().await;
+        changed.ok_or_else(|| Failure::from("left before all members had the state"))?;
+    }
+    Ok(())
 }
 
 /// Runs tasks, each of which does `one` (given its number, and how often it did it before) again and again.

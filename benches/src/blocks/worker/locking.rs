@@ -18,7 +18,7 @@ use super::words::{Held, Hold, Lock, Say, Time};
 use crate::Failure;
 use crate::blocks::Figures;
 
-/// Between two looks at whether all members are there.
+/// Between two looks at whether the server is there.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// To reach the server, one each time that it looks.
 const TRIES: usize = 400;
@@ -34,16 +34,7 @@ pub(super) async fn open(cluster: &Cluster, members: usize) -> Result<Locks, Fai
         .join()
         .await
         .map_err(|error| error.to_string())?;
-    while locks
-        .table()
-        .members()
-        .iter()
-        .filter(|member| member.synced)
-        .count()
-        < members
-    {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    load::until_synced(locks.table().watch_status(), members).await?;
     Ok(locks)
 }
 

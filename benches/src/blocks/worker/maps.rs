@@ -1,6 +1,6 @@
 //! Loads on a replicated map.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use antiphon::Cluster;
 use antiphon::replicated::{Map, Version};
@@ -10,8 +10,6 @@ use super::words::{Get, Put, Time};
 use crate::Failure;
 use crate::blocks::Figures;
 
-/// Between two looks at whether all members are there.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Reads of a round.
 const ROUND: u64 = 1000;
 /// The key by which this member asks how many changes the map has seen.
@@ -25,16 +23,7 @@ pub(super) async fn open(cluster: &Cluster, agreed: bool, members: usize) -> Res
     let map = cluster.map(name).types("number -> text 1");
     let map = map.replicated(move |replicated| if agreed { replicated.agreed() } else { replicated });
     let map: Table = map.join().await.map_err(|error| error.to_string())?;
-    while map
-        .machine()
-        .members()
-        .iter()
-        .filter(|member| member.synced)
-        .count()
-        < members
-    {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    load::until_synced(map.machine().watch_status(), members).await?;
     Ok(map)
 }
 
