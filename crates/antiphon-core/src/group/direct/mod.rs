@@ -441,3 +441,52 @@ impl Membership {
 pub(crate) fn bound(others: usize) -> usize {
     2 * others * (TELL_CREDIT_BYTES + BLOCK_OVERHEAD)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(sent: &[(u64, Block)]) -> Vec<u64> {
+        sent.iter().map(|(first, _)| *first).collect()
+    }
+
+    #[test]
+    fn what_is_missing_is_sent_again_once_however_often_the_receiver_asks() {
+        let (now, profile) = (Time::ZERO, Profile::lan());
+        let mut pair = Outgoing::new(0);
+        for number in 1..=3 {
+            pair.accept(b"told");
+            assert_eq!(first(&pair.pack(now, &profile)), [number]);
+        }
+        for expected in [&[1, 2][..], &[], &[]] {
+            assert_eq!(pair.ack(now, &profile, 1, 3, 1), Some(None));
+            assert_eq!(first(&pair.pack(now, &profile)), expected);
+        }
+        // The one that begins at another place is another gap.
+        assert!(
+            pair.ack(now, &profile, 2, 3, 1)
+                .is_some_and(|news| news.is_some())
+        );
+        assert_eq!(first(&pair.pack(now, &profile)), [2]);
+        // If nothing comes of it, the first that is missing is sent again in time.
+        let later = now + patience(&profile, 0);
+        pair.timeout(later);
+        assert_eq!(first(&pair.pack(later, &profile)), [2]);
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_once() {
+        let (now, profile) = (Time::ZERO, Profile::lan());
+        let mut pair = Incoming::default();
+        let mut take = |number| {
+            let taken = pair.take(now, &profile, number, Block::of(b"told"), TELL_CREDIT_BYTES);
+            (taken.len(), pair.poll_ack())
+        };
+        assert_eq!(take(5), (0, Some((1, 5, 1))));
+        assert_eq!(take(6), (0, None));
+        assert_eq!(take(1), (1, None));
+        // The next gap.
+        assert_eq!(take(8), (0, Some((2, 5, 1))));
+        assert_eq!(take(9), (0, None));
+    }
+}
