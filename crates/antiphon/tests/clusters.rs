@@ -5,8 +5,8 @@ use std::time::Duration;
 use antiphon::memory::MemoryNetwork;
 use antiphon::{
     Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Event, Fault, Group, GroupSender, MAX_TELL_BYTES,
-    Member, Message, Order, Outcome, Parting, Phase, Profile, SendError, TellError, TellOutcome, TellReceipt,
-    Transport, View,
+    Member, Message, Order, Outcome, Parting, Phase, Profile, SendError, TELL_CREDIT_BYTES, TellError,
+    TellOutcome, TellReceipt, Transport, View,
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
