@@ -67,7 +67,7 @@ pub struct Bounds {
     pub each: Duration,
     /// For all of them together.
     pub all: Duration,
-    /// A catch on one engine is enough: nothing is searched for on another one.
+    /// A catch on one engine is enough, on either by turns: no more is run for that mistake.
     pub once: bool,
 }
 
@@ -94,11 +94,19 @@ pub fn catch(
         .flat_map(|bug| engines.iter().map(move |engine| (*bug, *engine)))
         .filter(|(bug, engine)| table.is_due(*bug, *engine));
     let mut left: Vec<Hunt> = due.map(|(bug, engine)| Hunt::new(bug, engine)).collect();
+    if bounds.once {
+        let turns = |hunt: &Hunt| hunt.bug as usize + hunt.engine as usize;
+        left.sort_by_key(|hunt| turns(hunt) % EngineKind::ALL.len());
+    }
     let mut caught: Vec<Catch> = Vec::new();
     let disarmed = Disarmed::default();
     let short = bounds.each / 6;
+    let first = match bounds.once {
+        true => Whom::CaughtNowhere,
+        false => Whom::All,
+    };
     let rounds = [
-        (Whom::All, None),
+        (first, None),
         // A checker that bites on one engine bites; what time is left goes to the other one.
         (Whom::CaughtNowhere, Some(short)),
         (Whom::CaughtNowhere, Some(bounds.each - short)),

@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
     /// Only this membership engine, `coordinator` or `cut`.
     #[arg(long, value_parser = crate::membership)]
     membership: Option<EngineKind>,
-    /// A catch on one engine is enough: do not search where on the other one.
+    /// A catch on one engine is enough: each mistake is run on one of them, by turns, and on the other
+    /// one only if it is not caught.
     #[arg(long)]
     once: bool,
     /// Search as if nothing were known.
