@@ -12,6 +12,11 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_stdvec(value).expect("our own formats have no unsized sequences, and a Vec has room")
 }
 
+/// The same of what has about so many bytes, so that they are not moved as they become more.
+pub(crate) fn encode_about<T: Serialize>(bytes: usize, value: &T) -> Vec<u8> {
+    encode_after(Vec::with_capacity(bytes + 64), value)
+}
+
 /// Reads all of `bytes` as a `T`, with nothing left over.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {

@@ -499,15 +499,18 @@ impl BlockBuilder {
         self.count += block.count;
     }
 
-    /// A builder that has seen three messages will see more: it takes the room of a whole block at once.
+    /// A builder that has seen some messages will see more: it takes four times the room. Not all of a block
+    /// at once: a block of some kilobytes would keep all of that.
     #[cold]
     fn grow(&mut self, more: usize) {
-        let room = if self.bytes.len() < 1024 {
+        let length = self.bytes.len();
+        let room = if length < 1024 {
             more
         } else {
-            MAX_BLOCK_BYTES.saturating_sub(self.bytes.len()).max(more)
+            let left = MAX_BLOCK_BYTES.saturating_sub(length);
+            (3 * length).min(left).max(more)
         };
-        self.bytes.reserve(room);
+        self.bytes.reserve_exact(room);
     }
 
     /// The block; the builder is empty afterwards.

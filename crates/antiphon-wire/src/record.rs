@@ -94,6 +94,22 @@ impl Record {
                 // An empty block is its count and its length: two zeros.
                 (mark, messages.bytes(), 2)
             }
+            Record::Group(GroupData::Tell {
+                group,
+                view,
+                to,
+                first,
+                messages,
+            }) => {
+                let mark = GroupData::Tell {
+                    group: *group,
+                    view: *view,
+                    to: *to,
+                    first: *first,
+                    messages: Block::default(),
+                };
+                (mark, messages.bytes(), 2)
+            }
             Record::Group(GroupData::Chunk {
                 group,
                 object,
@@ -115,7 +131,9 @@ impl Record {
         Record::Group(mark).encode(&mut bytes);
         bytes.truncate(bytes.len() - ends);
         match self {
-            Record::Group(GroupData::Batch { messages, .. }) => messages.encode_prefix(&mut bytes),
+            Record::Group(GroupData::Batch { messages, .. } | GroupData::Tell { messages, .. }) => {
+                messages.encode_prefix(&mut bytes)
+            }
             _ => put_varint(&mut bytes, shared.len() as u64),
         }
         Some((bytes, shared))
@@ -212,10 +230,10 @@ wire_enum! {
 mod tests {
     use super::*;
     use crate::codec::encode_to_vec;
-    use crate::{BlockBuilder, GroupId, GroupViewId, ViewId};
+    use crate::{BlockBuilder, GroupId, GroupViewId, Incarnation, ViewId};
 
     #[test]
-    fn a_batch_without_its_block_and_then_the_block_are_the_bytes_of_the_record() {
+    fn a_record_without_its_block_and_then_the_block_are_the_bytes_of_the_record() {
         let group = GroupId(u64::MAX / 7);
         let view = GroupViewId {
             node: ViewId {
@@ -230,21 +248,31 @@ mod tests {
             for length in payloads {
                 builder.push(&vec![7; *length]);
             }
-            let record = Record::Group(GroupData::Batch {
+            let messages = builder.finish();
+            let batch = GroupData::Batch {
                 group,
                 view,
                 sender: 63,
                 first: u64::MAX / 3,
                 stable: 1 << 40,
                 ask: true,
-                messages: builder.finish(),
-            });
-            let (before, block) = record.encode_before_block().expect("a batch");
-            assert_eq!(
-                [&before, &block[..]].concat(),
-                encode_to_vec(&record),
-                "{payloads:?}"
-            );
+                messages: messages.clone(),
+            };
+            let tell = GroupData::Tell {
+                group,
+                view,
+                to: Incarnation(u128::MAX / 5),
+                first: 1 << 50,
+                messages,
+            };
+            for record in [batch, tell].map(Record::Group) {
+                let (before, block) = record.encode_before_block().expect("it ends with a block");
+                assert_eq!(
+                    [&before, &block[..]].concat(),
+                    encode_to_vec(&record),
+                    "{payloads:?}"
+                );
+            }
         }
         for length in [0, 1, 300, 60_000] {
             let chunk = Record::Group(GroupData::Chunk {

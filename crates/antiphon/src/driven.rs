@@ -10,6 +10,7 @@ use antiphon_core::wire::GroupId;
 use antiphon_core::{GroupView, Time};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::time::{Instant, Sleep};
 
 use crate::host::Host;
 use crate::{GroupSender, Incarnation, Member, View};
@@ -27,6 +28,11 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
+    /// Whether there was room for all.
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.group && self.members.is_empty()
+    }
+
     /// What tells that a member may be told more.
     pub(crate) fn rooms(&self, sender: &GroupSender) -> Vec<Arc<Notify>> {
         let members = self.members.iter();
@@ -53,14 +59,50 @@ pub(crate) async fn any(waits: &mut [Wait<'_>]) {
     .await;
 }
 
-/// Returns when the deadline has come; never without one.
-pub(crate) async fn due(host: &Host, deadline: Option<Time>) {
-    let Some(deadline) = deadline else {
-        return std::future::pending().await;
-    };
-    let now = Time::from_micros(host.micros());
-    // A timer counts whole milliseconds.
-    tokio::time::sleep(deadline.since(now).max(Duration::from_micros(1))).await;
+/// Whether this deadline comes before the task looks.
+pub(crate) fn is_earlier(deadline: Option<Time>, awaited: Option<Time>) -> bool {
+    deadline.is_some_and(|deadline| awaited.is_none_or(|awaited| deadline < awaited))
+}
+
+/// What wakes a task at its machine's deadline. These move with each request, mostly to later: the task keeps
+/// the earliest that it was set to, and then rings for nothing at times. Else each request would wake it, to
+/// set a timer.
+pub(crate) struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    set: Option<Time>,
+}
+
+impl Timer {
+    /// Set to nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            set: None,
+        }
+    }
+
+    /// Is to ring at this time, and no other.
+    pub(crate) fn set(&mut self, host: &Host, deadline: Option<Time>) {
+        if self.set == deadline {
+            return;
+        }
+        self.set = deadline;
+        if let Some(deadline) = deadline {
+            let now = Time::from_micros(host.micros());
+            // A timer counts whole milliseconds.
+            let wait = deadline.since(now).max(Duration::from_micros(1));
+            self.sleep.as_mut().reset(Instant::now() + wait);
+        }
+    }
+
+    /// Returns when it rings, and is set to nothing then; never if it is so.
+    pub(crate) async fn rings(&mut self) {
+        if self.set.is_none() {
+            return std::future::pending().await;
+        }
+        self.sleep.as_mut().await;
+        self.set = None;
+    }
 }
 
 /// The members as a machine knows them.

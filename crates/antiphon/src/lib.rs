@@ -35,7 +35,7 @@
 //! - `calls`, with the feature `blocks`: requests to one, several or all members of a group, with answers.
 //! - `replicated`, with the feature `blocks`: state that all members have a copy of: maps with watches, locks
 //!   and leaders with fencing tokens, counters, machines of your own. It brings some twenty packages, serde
-//!   and rpds among them.
+//!   among them.
 //! - `config`, with the feature of that name: a node's settings from a TOML file and the environment.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::format::as_bytes;
-pub(super) use crate::format::{decode, encode};
+pub(super) use crate::format::{decode, encode, encode_about};
 
 /// A message to the group.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -84,10 +84,8 @@ impl Calls {
                 micros,
                 answer,
             }) => {
-                let number = match self.caller.oldest_for(from) {
-                    Some(oldest) if planted!(MixUpReplies) => oldest,
-                    _ => number,
-                };
+                let planted = planted!(MixUpReplies).then(|| self.caller.oldest_for(from));
+                let number = planted.flatten().unwrap_or(number);
                 let result = match answer {
                     Answer::Reply(bytes) => Ok(payload.slice_ref(bytes)),
                     Answer::Error(bytes) => Err(Failure::Error(payload.slice_ref(bytes))),

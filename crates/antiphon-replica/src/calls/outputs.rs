@@ -104,9 +104,9 @@ impl Calls {
 
     fn send_to_all(&mut self, now: Time, port: &mut impl FnMut(Output) -> bool) {
         while let Some(number) = self.to_all.front().copied() {
-            if let Some(request) =
-                self.request_bytes(now, number, |request| format::encode(&ToAll::Request(request)))
-            {
+            if let Some(request) = self.request_bytes(now, number, |request| {
+                format::encode_about(request.payload.len(), &ToAll::Request(request))
+            }) {
                 let output = Output::Send {
                     call: CallId(number),
                     payload: request.into(),
@@ -145,8 +145,9 @@ impl Calls {
             None => return false,
             Some(Word::Request(number)) => {
                 let number = *number;
-                let payload =
-                    self.request_bytes(now, number, |request| format::encode(&Told::Request(request)));
+                let payload = self.request_bytes(now, number, |request| {
+                    format::encode_about(request.payload.len(), &Told::Request(request))
+                });
                 (payload, Some(number))
             }
             Some(Word::Cancel { number, all }) => {
@@ -160,7 +161,7 @@ impl Calls {
                     micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                     answer: answer(result),
                 };
-                (Some(format::encode(&reply)), None)
+                (Some(format::encode_about(bytes_of(result), &reply)), None)
             }
         };
         if let Some(payload) = payload {

@@ -199,27 +199,34 @@ impl MapMachine {
             });
         }
         let mut keys = BTreeSet::new();
+        let mut found = Vec::with_capacity(writes.len());
         for write in writes {
             self.options.check(&write.key, &Bytes::new())?;
-            if !keys.insert(&write.key) {
+            if writes.len() > 1 && !keys.insert(&write.key) {
                 return Err(Refused::KeyTwice {
                     key: write.key.clone(),
                 });
             }
-            let found = self.get(&write.key).map(|entry| entry.version);
-            if !write.condition.holds(found) {
+            let old = self.get(&write.key);
+            let version = old.map(|entry| entry.version);
+            if !write.condition.holds(version) {
                 return Err(Refused::Condition {
                     key: write.key.clone(),
                     wanted: write.condition,
-                    found,
+                    found: version,
                 });
             }
+            found.push(old);
         }
-        writes.iter().map(|write| self.plan_one(write)).collect()
+        let plan = writes.iter().zip(&found);
+        let plan: Vec<_> = plan
+            .map(|(write, old)| self.plan_one(write, *old))
+            .collect::<Result<_, _>>()?;
+        self.check_room(writes, &found, &plan)?;
+        Ok(plan)
     }
 
-    fn plan_one(&self, write: &Write) -> Result<Planned, Refused> {
-        let old = self.get(&write.key);
+    fn plan_one(&self, write: &Write, old: Option<&Entry>) -> Result<Planned, Refused> {
         let planned = match &write.operation {
             Operation::Check => Planned::Nothing,
             Operation::Remove if old.is_none() => Planned::Nothing,
@@ -264,14 +271,18 @@ impl MapMachine {
         Ok(planned)
     }
 
-    /// Whether there is room for what is planned, or can be made.
-    fn check_room(&self, writes: &[Write], plan: &[Planned]) -> Result<(), Refused> {
+    /// Whether there is room for what is planned, in the place of what was found, or can be made.
+    fn check_room(
+        &self,
+        writes: &[Write],
+        found: &[Option<&Entry>],
+        plan: &[Planned],
+    ) -> Result<(), Refused> {
         let (mut goes, mut comes) = (0, 0);
-        for (write, planned) in writes.iter().zip(plan) {
+        for ((write, old), planned) in writes.iter().zip(found).zip(plan) {
             if let Planned::Nothing = planned {
                 continue;
             }
-            let old = self.get(&write.key);
             goes += old.map_or(0, |entry| Entry::bytes(&write.key, &entry.value));
             if let Planned::Put { value, .. } = planned {
                 comes += Entry::bytes(&write.key, value);
@@ -387,7 +398,6 @@ impl Machine for MapMachine {
     ) -> Self::Reply {
         self.expire(at, events);
         let plan = self.plan(&command)?;
-        self.check_room(&command.writes, &plan)?;
         let changes = plan.iter().filter(|planned| !matches!(planned, Planned::Nothing));
         let mut version = match NonZeroU32::new(changes.count() as u32) {
             Some(count) => self

@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 use super::agreed::Agreed;
 use crate::AgreedTime;
 use crate::format::as_bytes;
-pub(super) use crate::format::{decode, decode_first, encode, encode_after};
+pub(super) use crate::format::{decode, decode_first, encode, encode_about, encode_after};
 
 /// Stands for a value.
 pub(super) fn hash<T: Serialize>(value: &T) -> u64 {

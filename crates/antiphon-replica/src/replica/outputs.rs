@@ -40,7 +40,11 @@ impl<M: Machine> Replica<M> {
                 stamp: self.clock.map(|clock| clock.read(now)),
                 body,
             };
-            if !port(Output::Send(format::encode(&message).into())) {
+            let about = match &message.body {
+                Body::Command { command, .. } => command.len(),
+                _ => 0,
+            };
+            if !port(Output::Send(format::encode_about(about, &message).into())) {
                 self.queue.push_front(message.body);
                 return;
             }

@@ -273,10 +273,16 @@ impl FrameCodec {
     /// If `records` is larger than a frame. Whoever fills frames stops at [`MAX_RECORDS_BYTES`]; more has
     /// only one that is around another frame, of at most [`MAX_RELAYED_BYTES`].
     pub fn seal(&mut self, kind: Kind, records: &[u8]) -> Bytes {
-        let header = self.next_header(kind, records.len());
-        let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + records.len());
+        self.seal_all(kind, &[records])
+    }
+
+    /// Seals one frame with these records in a row.
+    fn seal_all(&mut self, kind: Kind, records: &[&[u8]]) -> Bytes {
+        let length = records.iter().map(|part| part.len()).sum();
+        let header = self.next_header(kind, length);
+        let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + length);
         frame.extend_from_slice(&header);
-        frame.extend_from_slice(records);
+        records.iter().for_each(|part| frame.extend_from_slice(part));
         let tag = match &self.own[kind.index()] {
             SubKey::Plain => XxHash3_128::oneshot(&frame).to_le_bytes(),
             SubKey::Sealed(key) => encrypt(key, kind, &header, &mut frame[HEADER_BYTES..]),
@@ -293,11 +299,7 @@ impl FrameCodec {
     pub fn seal_around(&mut self, kind: Kind, before: &[u8], block: &Bytes, after: &[u8]) -> Frame {
         let length = before.len() + block.len() + after.len();
         if matches!(self.own[kind.index()], SubKey::Sealed(_)) || block.len() < WORTH_SHARING {
-            let mut records = Vec::with_capacity(length);
-            records.extend_from_slice(before);
-            records.extend_from_slice(block);
-            records.extend_from_slice(after);
-            return self.seal(kind, &records).into();
+            return self.seal_all(kind, &[before, block, after]).into();
         }
         let header = self.next_header(kind, length);
         let mut head = Vec::with_capacity(HEADER_BYTES + before.len());

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::handle::{Request, Weakly};
 use super::{Call, CallError, Config, Ran, Refusal, Replies, RequestId, Why};
-use crate::driven::{Blocked, core_view};
+use crate::driven::{Blocked, core_view, is_earlier};
 use crate::host::Host;
 use crate::{Event, GroupSender, TellReceipt};
 
@@ -50,10 +50,13 @@ struct Inside {
     /// Of requests, for each receiver in the order of telling.
     receipts: BTreeMap<Incarnation, VecDeque<(CallId, TellReceipt)>>,
     leaves: bool,
+    /// When the task comes round at the latest.
+    awaited: Option<Time>,
 }
 
 /// What the task has to wait for.
 pub(super) struct Need {
+    /// Not later than that of the machine.
     pub(super) deadline: Option<Time>,
     pub(super) blocked: Blocked,
     pub(super) leaves: bool,
@@ -140,10 +143,14 @@ impl Shared {
         }
     }
 
-    /// Sends what is ready. The task is told in any case: deadlines, receipts and blocked members are its.
+    /// Sends what is ready. What the group has no room for, and an earlier deadline, are the task's. It looks
+    /// at new receipts when it comes round for something else: one that decides anything comes with a view,
+    /// or with the end of the membership.
     fn settle_and_wake(self: &Arc<Self>, mut inside: MutexGuard<'_, Inside>) {
-        self.settle(&mut inside);
-        self.wake.notify_one();
+        let blocked = self.settle(&mut inside);
+        if !blocked.is_nothing() || is_earlier(inside.machine.poll_timeout(), inside.awaited) {
+            self.wake.notify_one();
+        }
     }
 }
 
@@ -167,6 +174,7 @@ impl Shared {
                 running: BTreeMap::new(),
                 receipts: BTreeMap::new(),
                 leaves: false,
+                awaited: None,
             }),
             wake: Notify::new(),
             ended: watch::Sender::default(),
@@ -185,11 +193,20 @@ impl Shared {
             inside.handle(now, event);
         }
         let blocked = self.settle(&mut inside);
+        let deadline = inside.machine.poll_timeout();
+        if is_earlier(deadline, inside.awaited) {
+            inside.awaited = deadline;
+        }
         Need {
-            deadline: inside.machine.poll_timeout(),
+            deadline: inside.awaited,
             blocked,
             leaves: inside.leaves,
         }
+    }
+
+    /// The time has come that the task waited for.
+    pub(super) fn rang(&self) {
+        self.inside().awaited = None;
     }
 
     /// Takes the receipts that are there; ready if there were any.

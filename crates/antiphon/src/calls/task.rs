@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::shared::Shared;
 use crate::Group;
-use crate::driven::{EVENTS_PER_TURN, Wait, any, due, watch};
+use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
 
 /// Says the end to all that wait, also if it is dropped with its process.
 struct Finish(Arc<Shared>);
@@ -19,6 +19,7 @@ impl Drop for Finish {
 pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
     let _finish = Finish(shared.clone());
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+    let mut timer = Timer::new();
     loop {
         let mut need = shared.take(&mut events);
         // Members are asked again after it is known that their next room is noticed.
@@ -35,17 +36,18 @@ pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
             let _ = group.leave().await;
             return;
         }
+        timer.set(&shared.host, need.deadline);
         tokio::select! {
             biased;
             () = std::future::poll_fn(|cx| shared.poll_receipts(cx)) => {}
-            taken = group.next_batch(&mut events, EVENTS_PER_TURN) => {
+            taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
                 if taken == 0 {
                     return;
                 }
             }
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
-            () = due(&shared.host, need.deadline) => {}
+            () = timer.rings() => shared.rang(),
         }
     }
 }

@@ -238,6 +238,23 @@ impl Group {
         }
     }
 
+    /// As [`next_batch`](Self::next_batch), for a task of the library's that comes back at once: its credit
+    /// goes back then, in one turn of the driver with what the task and its callers have sent meanwhile.
+    ///
+    /// # Cancel safety
+    /// As there.
+    #[cfg(feature = "blocks")]
+    pub(crate) async fn next_turn(&mut self, into: &mut Vec<Event>, limit: usize) -> usize {
+        loop {
+            let wake = &self.sender.handle.shared.wake;
+            let taken = self.shared.take_in_turns(into, limit, wake);
+            if taken > 0 || self.shared.has_ended() {
+                return taken;
+            }
+            self.shared.arrived().await;
+        }
+    }
+
     /// The next messages in the block in which they came, or the next other event; `None` as with
     /// [`Group::next`]. This is the way to read many small messages: nothing is paid per message but the walk
     /// over them.

@@ -104,6 +104,26 @@ impl GroupShared {
         into.len() - before
     }
 
+    /// As [`take`](Self::take), for a reader that soon comes back: of what it takes now the driver learns at
+    /// the next call, with what the reader has sent by then.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn take_in_turns(&self, into: &mut Vec<Event>, limit: usize, wake: &Wake) -> usize {
+        let mut inbox = self.inbox();
+        let consumed = inbox.has_consumed();
+        let before = into.len();
+        if self.bound.is_over() {
+            into.extend(inbox.pop_stop());
+        } else {
+            into.reserve(inbox.len().min(limit));
+            into.extend(std::iter::from_fn(|| inbox.pop()).take(limit));
+        }
+        drop(inbox);
+        if consumed {
+            self.wake(wake);
+        }
+        into.len() - before
+    }
+
     /// Reads, and tells the driver if that made credit.
     fn read<T>(&self, wake: &Wake, read: impl FnOnce(&mut Inbox) -> T) -> T {
         let mut inbox = self.inbox();

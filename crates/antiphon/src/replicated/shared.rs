@@ -22,7 +22,7 @@ use super::{
     ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch,
     Replicable, Transfer, WriteError,
 };
-use crate::driven::{Blocked, core_view, incarnations};
+use crate::driven::{Blocked, core_view, incarnations, is_earlier};
 use crate::host::Host;
 use crate::{Event, GroupSender};
 
@@ -87,10 +87,13 @@ struct Inside<M: Replicable> {
     leaves: Option<String>,
     /// Why, if it said more.
     cause: Option<ReplicaError>,
+    /// When the task comes round at the latest.
+    awaited: Option<Time>,
 }
 
 /// What the task has to wait for.
 pub(super) struct Need {
+    /// Not later than that of the replica.
     pub(super) deadline: Option<Time>,
     pub(super) blocked: Blocked,
     /// The group is to be left, and why.
@@ -229,10 +232,8 @@ impl<M: Replicable> Shared<M> {
 
     /// Sends what is ready. What the group has no room for is the task's.
     fn settle_and_wake(&self, mut inside: MutexGuard<'_, Inside<M>>) {
-        let before = inside.replica.poll_timeout();
         let blocked = self.settle(&mut inside);
-        let after = inside.replica.poll_timeout();
-        if blocked.group || !blocked.members.is_empty() || after != before {
+        if !blocked.is_nothing() || is_earlier(inside.replica.poll_timeout(), inside.awaited) {
             self.wake.notify_one();
         }
     }
@@ -269,6 +270,7 @@ impl<M: Replicable> Shared<M> {
                 void: true,
                 leaves: None,
                 cause: None,
+                awaited: None,
             }),
             wake: Notify::new(),
             room: Notify::new(),
@@ -298,11 +300,20 @@ impl<M: Replicable> Shared<M> {
             inside.replica.handle_timeout(now);
         }
         let blocked = self.settle(&mut inside);
+        let deadline = inside.replica.poll_timeout();
+        if is_earlier(deadline, inside.awaited) {
+            inside.awaited = deadline;
+        }
         Need {
-            deadline: inside.replica.poll_timeout(),
+            deadline: inside.awaited,
             blocked,
             leaves: inside.leaves.clone(),
         }
+    }
+
+    /// The time has come that the task waited for.
+    pub(super) fn rang(&self) {
+        self.inside().awaited = None;
     }
 
     /// What is to be done with the file of what is held. Only while nothing is done with it.

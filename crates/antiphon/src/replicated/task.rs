@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::shared::Shared;
 use super::spill::SpillFile;
 use super::{ReplicaError, Replicable};
-use crate::driven::{EVENTS_PER_TURN, Wait, any, due, watch};
+use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
 /// Says the end to all that wait, also if it is dropped with its process.
@@ -22,6 +22,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
     let finish = Finish(shared.clone());
     let mut leases = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+    let mut timer = Timer::new();
     let left = loop {
         let mut need = shared.take(&mut events);
         // Whoever has room is asked again after it is known that its next room is noticed.
@@ -43,6 +44,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
                 None => {}
             }
         }
+        timer.set(&shared.host, need.deadline);
         tokio::select! {
             biased;
             held = lease(&mut leases, &shared.sender) => match held {
@@ -51,14 +53,14 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
             },
             // Before more is read: what is done makes room for it in memory.
             (id, outcome) = file.done() => shared.spilled(id, outcome),
-            taken = group.next_batch(&mut events, EVENTS_PER_TURN) => {
+            taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
                 if taken == 0 {
                     break None;
                 }
             }
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
-            () = due(&shared.host, need.deadline) => {}
+            () = timer.rings() => shared.rang(),
         }
     };
     match left {
