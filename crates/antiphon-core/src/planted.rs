@@ -404,4 +404,12 @@ bugs! {
     DropInSilence,
     /// Calls of handlers take the places of calls from outside (G49).
     NoDepths,
+    /// A call for what each member says ends without the last of them (G49).
+    LeaveOneOut,
+    /// Members with the state take no notice of what a joiner has seen of another one (G50).
+    ForgetWhatWasSeen,
+    /// A state that rises above another one keeps its time, which may be before what was seen (G50).
+    KeepTheTime,
+    /// A map that rises above another one leaves its entries at their versions (G50).
+    RenewNothing,
 }

@@ -62,6 +62,10 @@ pub struct Step {
     pub locks: Vec<locks::Event>,
     /// Keys whose entries went without a command.
     pub expired: Vec<Bytes>,
+    /// Entries that were written anew as they are, with versions above those that some member has seen.
+    pub renewed: Vec<(Bytes, map::Entry)>,
+    /// The same of counters.
+    pub recounted: Vec<(counters::Name, counters::Counter)>,
 }
 
 /// What a step was.
@@ -138,17 +142,30 @@ impl Store {
         what: Stepped,
         locks: Vec<locks::Event>,
         changed: Vec<map::Changed>,
+        recounted: Vec<counters::Changed>,
         events: &mut Vec<Step>,
     ) {
         self.index = at.index;
-        let by_itself = |changed: &map::Changed| matches!(changed.now, map::Now::Expired | map::Now::Evicted);
-        let expired = changed.into_iter().filter(by_itself).map(|changed| changed.key);
+        let by_command = matches!(what, Stepped::Command(..));
+        let (mut expired, mut renewed) = (Vec::new(), Vec::new());
+        for map::Changed { key, now, .. } in changed {
+            match now {
+                map::Now::Expired | map::Now::Evicted => expired.push(key),
+                map::Now::Written(entry) if !by_command => renewed.push((key, entry)),
+                map::Now::Written(_) | map::Now::Removed => {}
+            }
+        }
+        let recounted = recounted.into_iter();
         events.push(Step {
             state: self.state,
             digest: self.sum(),
             what,
             locks,
-            expired: expired.collect(),
+            expired,
+            renewed,
+            recounted: recounted
+                .filter_map(|changed| Some((changed.name, changed.new?)))
+                .collect(),
         });
     }
 }
@@ -169,14 +186,17 @@ impl Machine for Store {
             }
         };
         let what = Stepped::Command(from, command, reply.clone());
-        self.step(at, what, locks, changed, events);
+        self.step(at, what, locks, changed, Vec::new(), events);
         reply
     }
 
     fn members(&mut self, at: At, change: &Change, events: &mut Vec<Step>) {
-        let mut locks = Vec::new();
+        let (mut locks, mut changed, mut recounted) = (Vec::new(), Vec::new(), Vec::new());
+        self.map.members(at, change, &mut changed);
         self.locks.members(at, change, &mut locks);
-        self.step(at, Stepped::Members(change.clone()), locks, Vec::new(), events);
+        self.counters.members(at, change, &mut recounted);
+        let what = Stepped::Members(change.clone());
+        self.step(at, what, locks, changed, recounted, events);
     }
 
     fn deadline(&self) -> Option<AgreedTime> {
@@ -187,7 +207,7 @@ impl Machine for Store {
         let (mut locks, mut changed) = (Vec::new(), Vec::new());
         self.map.timeout(at, &mut changed);
         self.locks.timeout(at, &mut locks);
-        self.step(at, Stepped::Timeout, locks, changed, events);
+        self.step(at, Stepped::Timeout, locks, changed, Vec::new(), events);
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -224,6 +244,11 @@ impl Machine for Store {
         self.counters.restore(part(&mut rest)?)?;
         (self.state, self.index) = (name, index);
         Ok(())
+    }
+
+    fn serial(&self) -> Option<u64> {
+        let parts = [self.map.serial(), self.locks.serial(), self.counters.serial()];
+        parts.into_iter().flatten().max()
     }
 
     fn digest(&self) -> Option<u64> {

@@ -356,7 +356,8 @@ impl MapMachine {
     /// older version or stamp than it has seen.
     fn renew(&mut self, at: At, events: &mut Vec<Changed>) {
         let count = u32::try_from(self.state.len()).ok().and_then(NonZeroU32::new);
-        let Some(count) = count.filter(|_| self.state.versions.is_before(at.founded)) else {
+        let before = self.state.versions.is_before(at.founded) && !planted!(RenewNothing);
+        let Some(count) = count.filter(|_| before) else {
             return;
         };
         self.expire(at, events);

@@ -7,7 +7,7 @@ use super::agreed::Agreed;
 use super::format::{self, Body, Member, Ordered, Point, Seen};
 use super::held::{Held, Item, ViewItem};
 use super::{Clock, Event, Failure, Heard, Phase, Replica};
-use crate::{Change, Machine};
+use crate::{AgreedTime, Change, Machine};
 
 /// Timeouts of the machine at one item of the stream. The rest comes with the next stamp.
 const MAX_TIMEOUTS: usize = 1024;
@@ -394,7 +394,7 @@ impl<M: Machine> Replica<M> {
     fn apply_synced(&mut self, now: Time, sender: Member, source: Member, point: Point, seen: Option<Seen>) {
         let right = self.agreed.synced(sender, source, point);
         if right {
-            if let Some(seen) = seen {
+            if let Some(seen) = seen.filter(|_| !planted!(self, ForgetWhatWasSeen)) {
                 self.rise(now, seen);
             }
             self.tell_members();
@@ -416,7 +416,10 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Numbers and time never go back for a member that has seen these.
-    fn rise(&mut self, now: Time, seen: Seen) {
+    fn rise(&mut self, now: Time, mut seen: Seen) {
+        if planted!(self, KeepTheTime) {
+            seen.time = AgreedTime::default();
+        }
         let serial = self.machine.serial();
         if serial.is_some_and(|serial| self.agreed.rise(seen, serial)) {
             // This member counts on from there.

@@ -67,6 +67,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G47",
     "G48",
     "G49",
+    "G50",
     "R2",
     "R8",
     "R9",

@@ -125,6 +125,7 @@ pub const NAMES: &[&str] = &[
     "r19-nobody-has-the-state",
     "g30-holder-is-removed",
     "g45-writers-are-cut-off",
+    "g50-replicas-merge",
     "g49-servers-die",
     "g49-apart-and-together",
     "g29-all-while-members-change",
@@ -227,6 +228,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r21-only-udp-passes" => random.range(3, 7) as usize,
         "deaf-hosts" => random.range(5, 12) as usize,
         "any-islands" => random.range(2, 6) as usize,
+        "g50-replicas-merge" => random.range(3, 5) as usize,
         "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
         "r3-the-vote-comes-late" => random.range(3, 5) as usize,
         "r4-locator-loses-power" => random.range(4, 6) as usize,
@@ -421,6 +423,7 @@ impl Story<'_> {
             "r19-nobody-has-the-state" => self.nobody_has_the_state(),
             "g30-holder-is-removed" => self.holder_is_removed(),
             "g45-writers-are-cut-off" => self.writers_are_cut_off(),
+            "g50-replicas-merge" => self.replicas_merge(),
             "g49-servers-die" => self.servers_die(),
             "g49-apart-and-together" => self.apart_and_together(),
             "g29-all-while-members-change" => self.all_while_members_change(),
@@ -756,45 +759,6 @@ impl Story<'_> {
                 }
             }
             at += self.ms(100, 2_000);
-        }
-    }
-
-    /// Messages that fit no block, under windows of a few of them, while members come, go, die and stop
-    /// reading.
-    fn large_messages(&mut self) {
-        self.begin();
-        self.lossy();
-        self.plan.load.every = 60 * MILLIS;
-        self.plan.load.large_percent = 30;
-        self.plan.load.large_bytes = self.random.range(60_001, 250_000) as usize;
-        for group in &mut self.plan.groups {
-            group.options = group.options.window_bytes(256 << 10);
-        }
-        let mut at = 2 * SECONDS;
-        while at < 15 * SECONDS {
-            let slot = self.slot();
-            let length = self.ms(50, 1_500);
-            match self.random.below(5) {
-                0 => {
-                    // Messages wait for credit while the view changes.
-                    self.at(at, Action::Stall(Who::Slot(slot), length * 2));
-                    let other = self.slot();
-                    self.at(at + length, Action::Crash(Who::Slot(other)));
-                    self.at(at + length * 3, Action::Start(other));
-                }
-                4 => self.at(at, Action::Pause(Who::Slot(slot), length)),
-                1 => self.at(at, Action::Slow(Who::Slot(slot), MILLIS, length)),
-                2 => {
-                    self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
-                    self.at(at + length, Action::JoinGroup(Who::Slot(slot), 0));
-                }
-                _ => {
-                    self.at(at, Action::Crash(Who::Slot(slot)));
-                    let back = at + self.ms(500, 4_000);
-                    self.at(back, Action::Start(slot));
-                }
-            }
-            at += self.ms(200, 2_000);
         }
     }
 }

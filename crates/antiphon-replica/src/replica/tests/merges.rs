@@ -8,6 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::{Ack, Config, Output, Replica, Standing};
+use super::Planted;
 use super::group::view_of;
 use crate::map::{MapMachine, Options, Stamp, Write};
 use crate::{At, Version};
@@ -196,6 +197,29 @@ proptest! {
             let written = pair.replicas[0].read(|map| map.get(&[77]).map(|entry| entry.version));
             prop_assert!(written.unwrap().unwrap() > highest, "the next version is above all of both");
         }
+    }
+}
+
+#[test]
+fn a_state_that_takes_no_notice_of_what_a_joiner_has_seen_is_found_out() {
+    let merge = |planted| {
+        let mut pair = Pair::new();
+        for replica in &mut pair.replicas {
+            replica.planted = planted;
+        }
+        pair.write(0, 1, 1, 10);
+        pair.part(None);
+        // The side that gives way writes more, and later.
+        for value in 1..5 {
+            pair.write(1, 1, value, 5_000);
+        }
+        pair.write(0, 1, 9, 1);
+        pair.merge(0);
+    };
+    merge(None);
+    for planted in [Planted::ForgetWhatWasSeen, Planted::KeepTheTime] {
+        let found = std::panic::catch_unwind(|| merge(Some(planted)));
+        assert!(found.is_err(), "{planted:?}");
     }
 }
 

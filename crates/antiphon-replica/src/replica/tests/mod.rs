@@ -31,4 +31,8 @@ pub(crate) enum Planted {
     ForgetToLeave,
     /// A read is answered without a place in the order.
     ReadAtOnce,
+    /// Nobody takes notice of what a joiner has seen of another state.
+    ForgetWhatWasSeen,
+    /// A state that rises above another one keeps its time.
+    KeepTheTime,
 }

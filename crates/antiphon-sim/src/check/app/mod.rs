@@ -14,7 +14,7 @@
 //! | `overrides` | G38: an operator's word |
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |
 //! | `receipts` | R17, and G8 for tickets |
-//! | `replicas` | replicas and their clients: G28, G30, G45 to G48 |
+//! | `replicas` | replicas and their clients: G28, G30, G45 to G48, G50 |
 //! | `calls` | calls and handlers: G29, G49 |
 //! | `slow` | members that do not read |
 

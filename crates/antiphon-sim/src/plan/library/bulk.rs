@@ -1,4 +1,4 @@
-//! The plan about payloads beside the log.
+//! The plans about payloads beside the log, and about those that fit no block of it.
 
 use super::*;
 
@@ -54,6 +54,45 @@ impl Story<'_> {
                 }
             }
             at += self.ms(400, 2_500);
+        }
+    }
+
+    /// Messages that fit no block, under windows of a few of them, while members come, go, die and stop
+    /// reading.
+    pub(super) fn large_messages(&mut self) {
+        self.begin();
+        self.lossy();
+        self.plan.load.every = 60 * MILLIS;
+        self.plan.load.large_percent = 30;
+        self.plan.load.large_bytes = self.random.range(60_001, 250_000) as usize;
+        for group in &mut self.plan.groups {
+            group.options = group.options.window_bytes(256 << 10);
+        }
+        let mut at = 2 * SECONDS;
+        while at < 15 * SECONDS {
+            let slot = self.slot();
+            let length = self.ms(50, 1_500);
+            match self.random.below(5) {
+                0 => {
+                    // Messages wait for credit while the view changes.
+                    self.at(at, Action::Stall(Who::Slot(slot), length * 2));
+                    let other = self.slot();
+                    self.at(at + length, Action::Crash(Who::Slot(other)));
+                    self.at(at + length * 3, Action::Start(other));
+                }
+                4 => self.at(at, Action::Pause(Who::Slot(slot), length)),
+                1 => self.at(at, Action::Slow(Who::Slot(slot), MILLIS, length)),
+                2 => {
+                    self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
+                    self.at(at + length, Action::JoinGroup(Who::Slot(slot), 0));
+                }
+                _ => {
+                    self.at(at, Action::Crash(Who::Slot(slot)));
+                    let back = at + self.ms(500, 4_000);
+                    self.at(back, Action::Start(slot));
+                }
+            }
+            at += self.ms(200, 2_000);
         }
     }
 }

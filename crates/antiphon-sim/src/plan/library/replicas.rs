@@ -217,4 +217,16 @@ impl Story<'_> {
             at += self.ms(1_000, 3_000);
         }
     }
+
+    /// G50: both sides go on and write, and merge; sometimes three, or a side that does not go on.
+    pub(super) fn replicas_merge(&mut self) {
+        self.replicas();
+        self.any_partition();
+        if let Some(it) = &mut self.plan.replicated {
+            // Enough that most names are written on both sides.
+            it.names = 3;
+            it.every = self.random.range(40, 150) * MILLIS;
+            it.expiring_percent = 10;
+        }
+    }
 }

@@ -284,8 +284,12 @@ impl World {
             any = true;
             let deed = match said {
                 Said::Ended { call, result } => {
-                    if result.is_ok() {
+                    if let Ok(told) = &result {
                         self.count("call_ok");
+                        // Only a call for the answer of each member ends well without any reply.
+                        if told.replies.is_empty() {
+                            self.count("call_ok_without_reply");
+                        }
                     }
                     self.call_ended(it, call, result)
                 }

@@ -53,6 +53,7 @@ impl World {
             held_bytes: plan.held_bytes,
             digest_every: plan.digest_every,
             found_anew: plan.found_anew,
+            agreed: !plan.safe,
             leave_timeout: LEAVE_TIMEOUT,
             max_requests: 32,
             max_command_bytes: window.min(MAX_PAYLOAD_BYTES) - 256,
@@ -191,6 +192,9 @@ impl World {
                     })
                 }
                 Said::Machine { at, event } => {
+                    if !event.renewed.is_empty() {
+                        self.count("replica_renewed");
+                    }
                     it.clients.stepped(it.me, &event);
                     Some(Deed::Steps(at, Box::new(event)))
                 }

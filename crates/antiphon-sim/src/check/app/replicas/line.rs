@@ -7,6 +7,9 @@
 //! Members agree on each place. There is one exception (G45): what a member applied in its last view, if its
 //! group's messages are not safe. Then the others go on without it, and the next change of members on the
 //! line says that it is gone. Where all that had the state are gone, nobody can tell what was undone.
+//!
+//! Components that both go on (policy `any`, G41) each have a line ([`parts`]): the same up to where they
+//! part, and then each says that the members of the other are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +17,7 @@ use antiphon_core::wire::Incarnation;
 use antiphon_replica::At;
 
 use super::LineNumber;
+use super::parts::{Part, parts};
 use crate::agenda::Micros;
 use crate::check::Report;
 use crate::machine::{Step, Stepped};
@@ -34,17 +38,24 @@ pub(super) struct Tenures<'a> {
     all: BTreeMap<Tenure, Log<'a>>,
 }
 
-struct Log<'a> {
+pub(super) struct Log<'a> {
     who: Option<Incarnation>,
-    steps: BTreeMap<u64, Applied<'a>>,
+    pub(super) steps: BTreeMap<u64, Applied<'a>>,
     last: LineNumber,
 }
 
-struct Applied<'a> {
+pub(super) struct Applied<'a> {
     line: LineNumber,
     at: Micros,
     place: At,
     step: &'a Step,
+}
+
+impl Applied<'_> {
+    /// Whether that is the same step at the same place.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.step.what == other.step.what && self.place == other.place
+    }
 }
 
 impl<'a> Tenures<'a> {
@@ -83,6 +94,8 @@ impl<'a> Tenures<'a> {
 
 /// The steps of a state that count.
 pub(super) struct Line<'a> {
+    /// The name of the state.
+    pub(super) state: u64,
     steps: BTreeMap<u64, (LineNumber, Micros, At, &'a Step)>,
     /// From which place on what a member applied does not count.
     off: BTreeMap<Tenure, u64>,
@@ -115,33 +128,43 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The line of each state. `open` are those that have it at the end, if the run came to rest.
+/// The line of each state, or the lines, where components `part`. `open` are those that have it at the end,
+/// if the run came to rest.
 pub(super) fn lines<'a>(
     tenures: &Tenures<'a>,
     open: &BTreeSet<Tenure>,
     safe: bool,
+    part: bool,
     report: &mut Report,
-) -> BTreeMap<u64, Line<'a>> {
+) -> Vec<Line<'a>> {
     let mut states: BTreeMap<u64, BTreeMap<Tenure, &Log<'a>>> = BTreeMap::new();
     for (tenure, log) in &tenures.all {
         states.entry(tenure.state).or_default().insert(*tenure, log);
     }
-    let lines = states.into_iter();
+    let mut lines = Vec::new();
+    for (state, logs) in states {
+        if part {
+            let parts = parts(&logs).into_iter();
+            lines.extend(parts.map(|part| line(state, &logs, Some(part), open, safe, report)));
+        } else {
+            lines.push(line(state, &logs, None, open, safe, report));
+        }
+    }
     lines
-        .map(|(state, logs)| (state, line(state, &logs, open, safe, report)))
-        .collect()
 }
 
 fn line<'a>(
     state: u64,
     logs: &BTreeMap<Tenure, &Log<'a>>,
+    part: Option<Part>,
     open: &BTreeSet<Tenure>,
     safe: bool,
     report: &mut Report,
 ) -> Line<'a> {
     let mut line = Line {
+        state,
         steps: BTreeMap::new(),
-        off: BTreeMap::new(),
+        off: part.as_ref().map(|part| part.off.clone()).unwrap_or_default(),
     };
     let first = logs.values().filter_map(|log| log.steps.keys().next()).min();
     let last = logs.values().filter_map(|log| log.steps.keys().next_back()).max();
@@ -165,7 +188,7 @@ fn line<'a>(
     for index in first..=last {
         let there: Vec<(Tenure, &Log<'a>, &Applied<'a>)> = logs
             .iter()
-            .filter(|(tenure, _)| !line.off.contains_key(tenure))
+            .filter(|(tenure, _)| line.has(**tenure, index))
             .filter_map(|(tenure, log)| Some((*tenure, *log, log.steps.get(&index)?)))
             .collect();
         // Of several, the one of those that went on counts: they came further. One that was paused meanwhile
@@ -178,7 +201,7 @@ fn line<'a>(
         };
         for (tenure, _, applied) in &there {
             let process = tenure.process;
-            if applied.step.what == counts.step.what && applied.place == counts.place {
+            if applied.is(counts) {
                 // G28: equal states at equal places.
                 report.check("G28", applied.at, applied.step == counts.step, || {
                     format!(
@@ -194,10 +217,18 @@ fn line<'a>(
                 });
             }
         }
+        // It rises above what a member has seen of another state at a change of members in which nobody does
+        // (G50).
+        let rises = matches!(&counts.step.what, Stepped::Members(change)
+            if change.joined.is_empty() && change.gone.is_empty());
+        let founded = match rises {
+            true => counts.place.founded >= time.founded,
+            false => counts.place.founded == time.founded,
+        };
         report.check(
             "G46",
             counts.at,
-            counts.place.time >= time.time && counts.place.founded == time.founded,
+            counts.place.time >= time.time && founded,
             || {
                 format!(
                     "state {state}: agreed time goes from {time:?} to {:?}",
@@ -214,8 +245,40 @@ fn line<'a>(
         line.steps
             .insert(index, (earliest, counts.at, counts.place, counts.step));
     }
-    check_undone(state, logs, &line, open, report);
+    match part {
+        Some(part) => check_parted(logs, &line, &part, open, report),
+        None => check_undone(state, logs, &line, open, report),
+    }
     line
+}
+
+/// G45: a member that has another line is gone from this one, and at rest all have one line.
+fn check_parted<'a>(
+    logs: &BTreeMap<Tenure, &Log<'a>>,
+    line: &Line<'a>,
+    part: &Part,
+    open: &BTreeSet<Tenure>,
+    report: &mut Report,
+) {
+    let is_open = open
+        .iter()
+        .any(|tenure| tenure.state == line.state && !line.off.contains_key(tenure));
+    if !is_open {
+        return;
+    }
+    for (tenure, from) in &line.off {
+        let who = logs.get(tenure).and_then(|log| log.who);
+        let mut later = line.steps.range(from..);
+        let gone = later.any(|(_, (.., step))| match &step.what {
+            Stepped::Members(change) => who.is_some_and(|who| change.gone.contains(&who)),
+            _ => false,
+        });
+        let gone = gone || part.elsewhere.contains(tenure);
+        report.check("G45", 0, gone && !open.contains(tenure), || {
+            let (process, state) = (tenure.process, line.state);
+            format!("state {state}: p{process} has another line from {from} on, and others go on with it")
+        });
+    }
 }
 
 /// G45: only a member that the others go on without applies what does not count.

@@ -1,4 +1,4 @@
-//! Replicas and their clients: G28, G30 and G45 to G48.
+//! Replicas and their clients: G28, G30, G45 to G48, G50.
 //!
 //! ```text
 //!  steps of all members ──► line: the one order of a state's steps ──► model: each reply, event and read
@@ -14,6 +14,8 @@
 
 mod line;
 mod model;
+mod parts;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,7 @@ use antiphon_replica::{Ack, Failure, Standing};
 
 use self::line::{Line, Tenure, Tenures};
 use self::model::Model;
+use self::seen::SeenHere;
 use crate::agenda::Micros;
 use crate::check::{History, Report};
 use crate::machine::{Step, Stepped};
@@ -96,7 +99,9 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         told: BTreeMap::new(),
         uses: Vec::new(),
         removed: BTreeSet::new(),
+        seen: BTreeMap::new(),
         safe: true,
+        parts: !history.parents.is_empty() || history.lives.iter().any(|life| life.gave_way.is_some()),
     };
     for (number, line) in history.trace.lines.iter().enumerate() {
         reading.read(number, line.at, line.process, &line.what, history, report);
@@ -111,11 +116,18 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
                 .filter(|_| member.standing == Some(Standing::Serving))
         })
         .collect();
-    let lines = line::lines(&reading.tenures, &open, reading.safe, report);
+    let states: BTreeSet<u64> = open.iter().map(|tenure| tenure.state).collect();
+    report.check("G28", 0, states.len() <= 1, || {
+        format!("at rest members have several states: {states:?}")
+    });
+    let lines = line::lines(&reading.tenures, &open, reading.safe, reading.parts, report);
     reading.check_models(&lines, report);
     reading.check_time(&lines, report);
-    reading.check_tokens(&lines, report);
-    reading.check_uses(history, &lines, report);
+    // Components that go on by themselves give the same tokens.
+    if !reading.parts {
+        reading.check_tokens(&lines, report);
+        reading.check_uses(history, &lines, report);
+    }
     reading.check_answered(history, report);
 }
 
@@ -133,8 +145,11 @@ struct Reading<'a> {
     uses: Vec<Use>,
     /// Incarnations that their group removed although they lived.
     removed: BTreeSet<Incarnation>,
+    seen: BTreeMap<ProcessId, SeenHere>,
     /// Whether all that was sent to the group was safe.
     safe: bool,
+    /// Whether some component went on by itself, or a second cluster was founded.
+    parts: bool,
 }
 
 struct Read<'a> {
@@ -187,6 +202,9 @@ impl<'a> Reading<'a> {
                 }
             }
             Seen::Sent { group, safe, .. } if *group == self.group => self.safe &= safe,
+            Seen::AskedToJoin { group, .. } if *group == self.group => {
+                self.seen.entry(process).or_default().joins(self.parts);
+            }
             Seen::Group(group, Heard::View(view)) if *group == self.group => {
                 self.removed.extend(view.causes.iter().map(|(member, _)| *member));
             }
@@ -295,6 +313,8 @@ impl<'a> Reading<'a> {
                 if let Some(request) = op.and_then(|op| self.requests.get_mut(&op)) {
                     request.answered = Some((number, Some((tenure, *index))));
                 }
+                let seen = self.seen.entry(process).or_default().reads(saw);
+                check_seen(at, process, seen, report);
                 self.reads.push(Read {
                     at,
                     process,
@@ -385,6 +405,8 @@ impl<'a> Reading<'a> {
                 .own
                 .insert(command.op, (place.index, member.synced.clone()));
         }
+        let seen = self.seen.entry(process).or_default().step(step);
+        check_seen(at, process, seen, report);
         let me = member.incarnation;
         for event in step.locks.iter().filter(|event| Some(event.owner.member) == me) {
             if let Lock::Granted(token) = event.what {
@@ -404,7 +426,7 @@ impl<'a> Reading<'a> {
                         "token {token} was given to {one:?}, and now to {} for {}",
                         to.1, to.0
                     );
-                    if self.safe {
+                    if self.safe && !self.parts {
                         report.fail("G30", at, what);
                     } else {
                         report.excused += 1;
@@ -442,10 +464,12 @@ impl<'a> Reading<'a> {
     }
 
     /// The model gives each reply, and tells of the same events; and reads see it.
-    fn check_models(&self, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
-        for (state, line) in lines {
+    fn check_models(&self, lines: &[Line<'a>], report: &mut Report) {
+        for line in lines {
+            let state = line.state;
             let mut reads: BTreeMap<u64, Vec<&Read<'_>>> = BTreeMap::new();
-            let on_line = |read: &&Read<'_>| read.tenure.state == *state && line.has(read.tenure, read.index);
+            let on_line =
+                |read: &&Read<'_>| read.tenure.state == state && self.is_on(line, read.tenure, read.index);
             for read in self.reads.iter().filter(on_line) {
                 reads.entry(read.index).or_default().push(read);
             }
@@ -486,12 +510,13 @@ impl<'a> Reading<'a> {
 
     /// G45: what is asked for after an answer stands behind it; a read of the latest sees it. G46 is the
     /// line's.
-    fn check_time(&self, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
-        for (state, line) in lines {
+    fn check_time(&self, lines: &[Line<'a>], report: &mut Report) {
+        for line in lines {
+            let state = line.state;
             let mut answers: Vec<(LineNumber, u64)> = Vec::new();
             for request in self.requests.values().filter(|request| request.ack.is_some()) {
                 if let Some((number, Some((tenure, index)))) = request.answered
-                    && tenure.state == *state
+                    && tenure.state == state
                     && line.has(tenure, index)
                 {
                     answers.push((number, index));
@@ -506,7 +531,7 @@ impl<'a> Reading<'a> {
             }
             let places = line.places_of_commands();
             for (op, request) in &self.requests {
-                if request.state != Some(*state) {
+                if request.state != Some(state) {
                     continue;
                 }
                 let before = answers.partition_point(|(number, _)| *number < request.asked);
@@ -523,7 +548,7 @@ impl<'a> Reading<'a> {
                         });
                     }
                 } else if let Some((_, Some((tenure, index)))) = request.answered
-                    && line.has(tenure, index)
+                    && self.is_on(line, tenure, index)
                 {
                     report.check("G45", request.at, index >= floor, || {
                         format!(
@@ -535,9 +560,17 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Whether a member that reads behind this place reads what is on this line. Where lines part, only its
+    /// next step says on which it was.
+    fn is_on(&self, line: &Line<'a>, tenure: Tenure, index: u64) -> bool {
+        let next = index + 1;
+        let parted = || line.has(tenure, next) && self.tenures.step(tenure, next).is_some();
+        line.has(tenure, index) && (!self.parts || parted())
+    }
+
     /// G30: the tokens of each lock rise, over all states.
-    fn check_tokens(&self, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
-        let mut by_founding: Vec<&Line<'a>> = lines.values().collect();
+    fn check_tokens(&self, lines: &[Line<'a>], report: &mut Report) {
+        let mut by_founding: Vec<&Line<'a>> = lines.iter().collect();
         by_founding.sort_by_key(|line| line.founded());
         let mut last: BTreeMap<&locks::Name, Token> = BTreeMap::new();
         for line in by_founding {
@@ -559,7 +592,7 @@ impl<'a> Reading<'a> {
     }
 
     /// G30: nobody uses an exclusive lock when another member was told that it has it since.
-    fn check_uses(&self, history: &History<'_>, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
+    fn check_uses(&self, history: &History<'_>, lines: &[Line<'a>], report: &mut Report) {
         for it in &self.uses {
             // A member that its group removed may not know it yet; and so may a node without the lease.
             let excused = history.trace.unleased.contains(&it.slot)
@@ -572,9 +605,8 @@ impl<'a> Reading<'a> {
                 let other = process != it.process && Some(state) == it.state;
                 // A grant that was undone (G45) is nobody's. With safe messages there is none.
                 let counts = || {
-                    lines
-                        .get(&state)
-                        .is_none_or(|line| line.has(grant.tenure, grant.index))
+                    let line = lines.iter().find(|line| line.state == state);
+                    line.is_none_or(|line| line.has(grant.tenure, grant.index))
                 };
                 other && grant.token > it.token && counts()
             });
@@ -604,6 +636,13 @@ impl<'a> Reading<'a> {
             });
         }
     }
+}
+
+/// G50: whatever state it has, nothing that a process has seen goes back.
+fn check_seen(at: Micros, process: ProcessId, seen: Result<(), String>, report: &mut Report) {
+    report.check("G50", at, seen.is_ok(), || {
+        format!("p{process}: {}", seen.clone().err().unwrap_or_default())
+    });
 }
 
 impl Request {

@@ -107,6 +107,12 @@ impl Model {
                 let again: BTreeSet<_> = change.joined.iter().chain(&change.gone).copied().collect();
                 let members = self.members.clone();
                 let gone = |owner: Owner| !members.contains(&owner.member) || again.contains(&owner.member);
+                if !step.renewed.is_empty() || !step.expired.is_empty() {
+                    expired = self.renew(at, &step.renewed)?;
+                }
+                if !step.recounted.is_empty() {
+                    self.recount(&step.recounted)?;
+                }
                 self.end_all(gone, Cause::Departed, &mut told)?;
                 self.time_out(at, &mut told)?;
                 self.grant_all(&mut told)?;
@@ -173,6 +179,44 @@ impl Model {
         let expired: Vec<Bytes> = expired.map(|(key, _)| key.clone()).collect();
         self.entries.retain(|_, entry| !due(entry));
         expired
+    }
+
+    /// G50: all entries are written anew, or none. Each is as it was, and has another version and a stamp of
+    /// now.
+    fn renew(&mut self, at: At, renewed: &[(Bytes, Entry)]) -> Result<Vec<Bytes>, (&'static str, String)> {
+        let expired = self.expire(at);
+        for (_, entry) in renewed {
+            if entry.version <= self.map_version {
+                wrong("G50", "a version above", self.map_version, entry.version)?;
+            }
+            self.map_version = entry.version;
+        }
+        let mut expected = self.entries.clone();
+        let renewed: BTreeMap<Bytes, Entry> = renewed.iter().cloned().collect();
+        for (key, entry) in &mut expected {
+            entry.version = renewed.get(key).map_or(Version(0), |entry| entry.version);
+            entry.modified = Stamp::new(self.map_time, entry.modified.flags());
+        }
+        same("G50", "what is written anew", &expected, &renewed)?;
+        self.entries = expected;
+        Ok(expired)
+    }
+
+    /// The same of counters.
+    fn recount(&mut self, recounted: &[(counters::Name, counters::Counter)]) -> Verdict {
+        for (_, counter) in recounted {
+            if counter.version <= self.counter_version {
+                return wrong("G50", "a version above", self.counter_version, counter.version);
+            }
+            self.counter_version = counter.version;
+        }
+        let values = |(name, counter): (&counters::Name, &counters::Counter)| (name.clone(), counter.value);
+        let recounted: BTreeMap<_, _> = recounted.iter().cloned().collect();
+        let expected: Vec<_> = self.counters.iter().map(values).collect();
+        let came: Vec<_> = recounted.iter().map(values).collect();
+        same("G50", "the counters with new versions", expected, came)?;
+        self.counters = recounted;
+        Ok(())
     }
 
     fn map(&mut self, command: &map::Command, reply: &Result<Vec<map::Written>, map::Refused>) -> Verdict {

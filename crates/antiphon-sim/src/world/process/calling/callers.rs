@@ -96,7 +96,13 @@ impl World {
                     rule: Rule::All,
                     ..to_next(Does::Answers)
                 };
+                let of_each = New {
+                    target: Target::All,
+                    rule: Rule::Each,
+                    ..to_next(Does::Fails)
+                };
                 world.make_call(id, &plan, it, now, to_all);
+                world.make_call(id, &plan, it, now, of_each);
                 world.make_call(id, &plan, it, now, to_next(Does::CallsBack { levels: 3 }));
                 for _ in 0..plan.max_running + plan.max_queued + 2 {
                     world.make_call(id, &plan, it, now, to_next(Does::Answers));
@@ -182,10 +188,11 @@ impl World {
             55..70 => Target::Any,
             _ => Target::All,
         };
-        let rule = match self.random.below(5) {
+        let rule = match self.random.below(6) {
             0 => Rule::First,
             1 => Rule::Majority,
             2 => Rule::Count(1 + self.random.index(members.len())),
+            3 => Rule::Each,
             _ => Rule::All,
         };
         match target {
