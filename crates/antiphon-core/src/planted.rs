@@ -404,6 +404,12 @@ bugs! {
     DropInSilence,
     /// Calls of handlers take the places of calls from outside (G49).
     NoDepths,
+    /// A call to all that is known not to be delivered waits for its deadline (G49).
+    WaitForTheUndelivered,
+    /// A joiner reads from its file first what it wrote last (G28).
+    ReadLatestPart,
+    /// A joiner loses the first of what it reads back from its file (G28).
+    LoseReadBack,
     /// A call for what each member says ends without the last of them (G49).
     LeaveOneOut,
     /// Members with the state take no notice of what a joiner has seen of another one (G50).

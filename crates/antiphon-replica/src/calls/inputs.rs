@@ -119,7 +119,9 @@ impl Calls {
     /// removed.
     pub fn handle_receipt(&mut self, now: Time, call: CallId, outcome: Outcome) {
         self.expire(now);
-        self.events.extend(self.caller.not_delivered(call.0, outcome));
+        if !planted!(WaitForTheUndelivered) {
+            self.events.extend(self.caller.not_delivered(call.0, outcome));
+        }
     }
 
     /// This member was removed, has left, or is back as a fresh incarnation: calls end, handlers are

@@ -498,6 +498,16 @@ impl Model {
     }
 }
 
+#[test]
+fn an_event_takes_the_bytes_of_its_key_and_of_both_values() {
+    let mut map = Told::with(Options::default());
+    map.tell(Write::put("key", vec![1; 1_000])).unwrap();
+    map.tell(Write::put("key", vec![2; 500])).unwrap();
+    map.tell(Write::remove("key")).unwrap();
+    let bytes: Vec<usize> = map.events.iter().map(MapMachine::event_bytes).collect();
+    assert_eq!(bytes, [1_003, 1_503, 503]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 

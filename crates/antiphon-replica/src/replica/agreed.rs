@@ -234,3 +234,27 @@ impl Agreed {
         new
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_diverged_stay_known_as_such_however_many_there_are() {
+        let all: Vec<Member> = (1..=100).map(|n| Incarnation(n).into()).collect();
+        let (diverged, well) = all.split_at(2 * MAX_DIVERGED - 30);
+        let mut agreed = Agreed {
+            members: all.clone(),
+            ..Agreed::default()
+        };
+        for member in diverged {
+            agreed.diverge(*member);
+        }
+        let well: Vec<Incarnation> = well.iter().map(|member| (*member).into()).collect();
+        assert_eq!(agreed.able(), well, "what they held goes to others");
+        // Of those that left, only so many are kept.
+        agreed.view(all[MAX_DIVERGED..].to_vec(), &all[..MAX_DIVERGED], &[]);
+        agreed.diverge(all[99]);
+        assert_eq!(agreed.able().len(), well.len() - 1);
+    }
+}

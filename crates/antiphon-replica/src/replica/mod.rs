@@ -490,7 +490,7 @@ impl<M: Machine> Replica<M> {
     /// what is delivered meanwhile is held in memory.
     pub fn poll_spill(&mut self) -> Option<(SpillId, Spill)> {
         let id = SpillId(self.spills);
-        let planted = planted_in_tests!(self, ReadLatestPart);
+        let planted = planted!(self, ReadLatestPart);
         let spill = match &mut self.phase {
             Phase::Waiting { held, .. } => held.spill(id, false, planted),
             Phase::CatchingUp { held, .. } => held.spill(id, true, planted),
@@ -511,6 +511,9 @@ impl<M: Machine> Replica<M> {
             });
             self.go(format!("spill-failed: {reason}"));
             return;
+        }
+        if planted!(self, LoseReadBack) && held.spilled_bytes() > 0 {
+            held.pop();
         }
         self.catch_up(now);
     }

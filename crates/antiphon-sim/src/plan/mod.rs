@@ -339,6 +339,12 @@ pub struct Replicated {
     pub safe: bool,
     /// [`antiphon_replica::Config::held_bytes`].
     pub held_bytes: usize,
+    /// [`antiphon_replica::Config::spill_bytes`]; 0: joiners have no file.
+    pub spill_bytes: u64,
+    /// The time that one operation on the file takes, at most.
+    pub disk: Micros,
+    /// In a hundred: operations that fail.
+    pub disk_fails_percent: u32,
     /// [`antiphon_replica::Config::digest_every`].
     pub digest_every: u64,
     /// [`antiphon_replica::Config::found_anew`].

@@ -52,6 +52,11 @@ pub enum CallDeed {
         /// Of which call.
         op: u64,
     },
+    /// The application took the word that its request to all is not delivered to it.
+    NotDelivered {
+        /// Of which call.
+        op: u64,
+    },
     /// A call ended.
     Ended {
         /// Which.

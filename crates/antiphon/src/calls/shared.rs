@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use antiphon_core::wire::{Incarnation, Level, Member};
-use antiphon_core::{TellError, TellOutcome, Time};
+use antiphon_core::{Outcome, TellError, TellOutcome, Ticket, Time};
 use antiphon_replica::calls::{CallId, Calls as Machine, Event as CallsEvent, Output};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot, watch};
@@ -49,6 +49,8 @@ struct Inside {
     running: BTreeMap<RequestId, oneshot::Sender<()>>,
     /// Of requests, for each receiver in the order of telling.
     receipts: BTreeMap<Incarnation, VecDeque<(CallId, TellReceipt)>>,
+    /// The same of requests to all.
+    sent_to_all: VecDeque<(CallId, Ticket)>,
     leaves: bool,
     /// When the task comes round at the latest.
     awaited: Option<Time>,
@@ -145,7 +147,7 @@ impl Shared {
 
     /// Sends what is ready. What the group has no room for, and an earlier deadline, are the task's. It looks
     /// at new receipts when it comes round for something else: one that decides anything comes with a view,
-    /// or with the end of the membership.
+    /// with the loss of the primary, or with the end of the membership.
     fn settle_and_wake(self: &Arc<Self>, mut inside: MutexGuard<'_, Inside>) {
         let blocked = self.settle(&mut inside);
         if !blocked.is_nothing() || is_earlier(inside.machine.poll_timeout(), inside.awaited) {
@@ -173,6 +175,7 @@ impl Shared {
                 waiting: BTreeMap::new(),
                 running: BTreeMap::new(),
                 receipts: BTreeMap::new(),
+                sent_to_all: VecDeque::new(),
                 leaves: false,
                 awaited: None,
             }),
@@ -221,13 +224,26 @@ impl Shared {
                 receipts.pop_front();
             }
         }
-        if known.is_empty() {
+        // What is delivered comes by itself.
+        let mut not_delivered: Vec<(CallId, Outcome)> = Vec::new();
+        while let Some((call, ticket)) = inside.sent_to_all.front()
+            && let Poll::Ready(outcome) = self.sender.poll_fate(*ticket, cx)
+        {
+            if outcome != Outcome::Delivered {
+                not_delivered.push((*call, outcome));
+            }
+            inside.sent_to_all.pop_front();
+        }
+        if known.is_empty() && not_delivered.is_empty() {
             return Poll::Pending;
         }
         inside.receipts.retain(|_, receipts| !receipts.is_empty());
         let now = self.now();
         for (to, call, outcome) in known {
             inside.machine.handle_tell_receipt(now, to, call, outcome);
+        }
+        for (call, outcome) in not_delivered {
+            inside.machine.handle_receipt(now, call, outcome);
         }
         Poll::Ready(())
     }
@@ -241,6 +257,7 @@ impl Shared {
         inside.waiting.clear();
         inside.running.clear();
         inside.receipts.clear();
+        inside.sent_to_all.clear();
         inside.members.clear();
         let handlers = std::mem::take(&mut inside.handlers);
         drop(inside);
@@ -252,11 +269,12 @@ impl Shared {
     fn settle(self: &Arc<Self>, inside: &mut Inside) -> Blocked {
         let mut blocked = Blocked::default();
         let (now, epoch, sender) = (self.now(), inside.epoch, &self.sender);
-        let receipts = &mut inside.receipts;
+        let (receipts, sent_to_all) = (&mut inside.receipts, &mut inside.sent_to_all);
         inside.machine.outputs(now, |output| match output {
-            Output::Send { payload, .. } => {
+            Output::Send { call, payload } => {
                 let sent = sender.try_send_in(epoch, &payload, Level::Agreed);
                 blocked.group |= sent.is_err();
+                sent_to_all.extend(sent.iter().map(|ticket| (call, *ticket)));
                 sent.is_ok()
             }
             Output::Tell { to, payload, receipt } => {

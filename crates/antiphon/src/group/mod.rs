@@ -518,9 +518,14 @@ impl GroupSender {
 #[cfg(feature = "blocks")]
 impl GroupSender {
     /// See [`GroupShared::accept_in`].
-    pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<(), SendError> {
+    pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let wake = &self.handle.shared.wake;
         self.shared.accept_in(epoch, payload, level, wake)
+    }
+
+    /// See [`GroupShared::poll_fate`].
+    pub(crate) fn poll_fate(&self, ticket: Ticket, cx: &std::task::Context<'_>) -> std::task::Poll<Outcome> {
+        self.shared.poll_fate(ticket, cx)
     }
 
     /// See [`GroupShared::tell_in`].

@@ -5,6 +5,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "blocks")]
+use std::task::{Context, Poll};
 
 use antiphon_core::outbox::{Payload, Settled, Standing};
 use antiphon_core::wire::{Block, Incarnation, Level};
@@ -221,10 +223,16 @@ impl GroupShared {
         payload: &[u8],
         level: Level,
         wake: &Wake,
-    ) -> Result<(), SendError> {
-        self.outbox.accept_in(epoch, payload, level)?;
+    ) -> Result<Ticket, SendError> {
+        let ticket = self.outbox.accept_in(epoch, payload, level)?;
         self.wake(wake);
-        Ok(())
+        Ok(ticket)
+    }
+
+    /// What became of a message, or who is to be woken when it is known.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn poll_fate(&self, ticket: Ticket, cx: &Context<'_>) -> Poll<Outcome> {
+        self.outbox.poll(ticket, cx)
     }
 
     /// Whether a member that has read of so many of its removals may act as one: it is in the group's primary

@@ -623,3 +623,23 @@ impl ClaimState {
         news
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_being_handed_over_when_the_lease_ends_is_lost_also_if_nothing_comes_of_that() {
+        let claims = Claims::default();
+        let client = claims.new_client();
+        let (sender, state) = watch::channel(ClaimState::Held(Token(1)));
+        claims.add(client, Some(sender));
+        claims.begin_handing_over(client);
+        claims.hear(&Happened::Unsure);
+        assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
+        claims.undo_handing_over(client);
+        assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
+        claims.hear(&Happened::Void);
+        assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Removed));
+    }
+}

@@ -267,3 +267,28 @@ fn a_member_with_another_definition_is_refused_and_told_both() -> Result<(), Run
         Ok(())
     })
 }
+
+#[test]
+fn a_reader_that_is_slow_misses_the_oldest_changes_before_they_fill_the_memory() -> Result<(), RunError> {
+    World::new(19, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let map: Map<u64, Vec<u8>> = nodes[0].map("map").join().await?;
+        let mut events = map.machine().events();
+        for key in 0..30 {
+            map.put(&key, &vec![7; 600_000]).await?;
+        }
+        let (mut waited, mut missed) = (0, 0);
+        while let Ok(Some(event)) = tokio::time::timeout(ms(1), events.next()).await {
+            match event {
+                ReplicaEvent::Lagged { missed: more } => missed += more,
+                ReplicaEvent::Machine { .. } => waited += 1,
+                _ => {}
+            }
+        }
+        assert!(
+            missed > 0 && waited > 20,
+            "{waited} waited, {missed} were dropped"
+        );
+        Ok(())
+    })
+}

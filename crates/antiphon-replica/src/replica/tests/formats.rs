@@ -8,7 +8,10 @@ use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::format::{Body, Ordered, Point, Seen, Told, decode, encode};
+use super::super::agreed::Agreed;
+use super::super::clock::Clock;
+use super::super::format::{Body, Image, Ordered, Point, Seen, Told, decode, encode};
+use super::super::joiner::Incoming;
 use super::super::{Config, Event, Replica};
 use super::ledger::Ledger;
 use crate::AgreedTime;
@@ -95,6 +98,32 @@ fn a_joiner_that_says_it_has_what_it_was_not_sent_is_named_and_gets_no_more_than
         replica.outputs(Time::ZERO, |output| panic!("{output:?}"));
     }
     assert_eq!(replica.malformed(), 3);
+}
+
+#[test]
+fn a_state_with_counts_that_no_group_reaches_is_refused() {
+    let point = Point { view: 1, messages: 2 };
+    let taken = |index, commands| {
+        let agreed = Agreed {
+            point,
+            index,
+            commands,
+            ..Agreed::default()
+        };
+        let image = encode(&Image { agreed, machine: &[] });
+        let (total, digest) = (image.len() as u64, hash_of(&image));
+        let clock = Clock::start(Time::ZERO, AgreedTime::default());
+        let mut incoming = Incoming::new(Incarnation(2).into(), point, total, digest, clock);
+        assert!(incoming.chunk(0, digest, &image).is_ok_and(|last| last));
+        incoming.image().is_ok()
+    };
+    let most = u64::MAX >> 1;
+    assert!(taken(most, most));
+    assert!(!taken(most + 1, 0) && !taken(0, u64::MAX));
+}
+
+fn hash_of(bytes: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot(bytes)
 }
 
 fn told_offer(point: Point, total: u64) -> Told<'static> {

@@ -1,6 +1,7 @@
 //! Two components that part, write or wait, and merge: for no member do versions or stamps go back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
@@ -221,6 +222,50 @@ fn a_state_that_takes_no_notice_of_what_a_joiner_has_seen_is_found_out() {
         let found = std::panic::catch_unwind(|| merge(Some(planted)));
         assert!(found.is_err(), "{planted:?}");
     }
+}
+
+#[test]
+fn a_leader_counts_on_from_the_latest_time_that_any_member_has_said() {
+    let mut pair = Pair::new();
+    // The clock of the junior member is an hour ahead.
+    pair.write(1, 1, 1, 3_600_000);
+    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
+    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
+    pair.settle();
+    let due = pair.replicas[0].poll_timeout().unwrap();
+    assert!(due <= Time::from_micros(pair.micros[0] + 10_000_000), "{due:?}");
+}
+
+#[test]
+fn only_the_leader_says_that_a_deadline_has_come() {
+    let mut pair = Pair::new();
+    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
+    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
+    pair.settle();
+    let [leader, junior] = &mut pair.replicas;
+    let later = Time::from_micros(60_000_000);
+    junior.handle_timeout(later);
+    junior.outputs(later, |output| panic!("{output:?}"));
+    leader.handle_timeout(later);
+    let mut says = 0;
+    leader.outputs(later, |output| {
+        says += u32::from(matches!(output, Output::Send(_)));
+        true
+    });
+    assert_eq!(says, 1);
+}
+
+#[test]
+fn a_leader_counts_on_from_the_time_to_which_a_merge_has_lifted_the_state() {
+    let mut pair = Pair::new();
+    pair.part(None);
+    pair.write(1, 1, 1, 3_600_000);
+    pair.merge(0);
+    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
+    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
+    pair.settle();
+    let due = pair.replicas[0].poll_timeout().unwrap();
+    assert!(due <= Time::from_micros(pair.micros[0] + 10_000_000), "{due:?}");
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) enum Planted {
     DropHeld,
     /// A joiner reads from its file what was written last.
     ReadLatestPart,
+    /// A joiner loses the first of what it has read from its file.
+    LoseReadBack,
     /// What was answered as not sent is sent.
     KeepFailedCommands,
     /// A member that was leaving and is removed does not leave.

@@ -198,6 +198,7 @@ fn mistakes_that_were_planted_are_found() {
         (Planted::KeepOldHeld, ""),
         (Planted::DropHeld, ""),
         (Planted::ReadLatestPart, ""),
+        (Planted::LoseReadBack, ""),
         (Planted::KeepFailedCommands, "G8"),
         (Planted::ReadAtOnce, "a read before"),
     ] {

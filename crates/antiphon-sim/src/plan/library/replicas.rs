@@ -9,6 +9,11 @@ pub(super) fn draw_replicas(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"replicas", 0));
     if plan.policy == Policy::Majority && random.percent(40) {
         replicate(plan, &mut random);
+        let small = |it: &&mut Replicated| it.held_bytes < 1 << 20;
+        if let Some(it) = plan.replicated.as_mut().filter(small) {
+            it.spill_bytes = *random.pick(&[0, 60_000, 1 << 20]);
+            it.disk = *random.pick(&[1, 20]) * MILLIS;
+        }
     }
 }
 
@@ -32,6 +37,9 @@ fn replicate(plan: &mut Plan, random: &mut Random) {
         locks_percent: *random.pick(&[20, 40, 70]),
         safe: random.percent(50),
         held_bytes: if random.percent(15) { 40_000 } else { 64 << 20 },
+        spill_bytes: 0,
+        disk: 0,
+        disk_fails_percent: 0,
         digest_every: *random.pick(&[0, 10, 100]),
         found_anew: random.percent(50),
     });
@@ -88,6 +96,40 @@ impl Story<'_> {
                 self.at(at + away, Action::Stall(Who::Slot(other), length));
             }
             at += self.ms(400, 2_500);
+        }
+    }
+
+    /// R19: what a joiner holds is more than it has memory for, and goes to its file and comes back; now and
+    /// then it is more than both, or the disk fails.
+    pub(super) fn joiner_spills(&mut self) {
+        let (bytes, memory) = *self
+            .random
+            .pick(&[(3_000, 24_000), (8_000, 60_000), (8_000, 100_000)]);
+        self.with_joiners(bytes);
+        // Slow enough that a transfer takes a while, and much is written meanwhile.
+        self.plan.network.bytes_per_s = self.random.range(250_000, 900_000);
+        self.plan.network.buffer_bytes = 256 << 10;
+        if let Some(it) = &mut self.plan.replicated {
+            it.names = 100;
+            it.locks_percent = 10;
+            it.held_bytes = memory;
+            it.spill_bytes = *self.random.pick(&[100_000, 1 << 20, 8 << 20]);
+            it.disk = *self.random.pick(&[1, 5, 30]) * MILLIS;
+            it.disk_fails_percent = *self.random.pick(&[0, 0, 1]);
+        }
+        let mut at = 3 * SECONDS;
+        while at < 16 * SECONDS {
+            let (slot, away) = (self.slot(), self.ms(100, 600));
+            self.leave_and_join(at, slot, away);
+            if self.random.percent(50) {
+                self.clog_some(at + away, 4, 1_500);
+            }
+            if self.random.percent(25) {
+                let (other, died) = (self.slot(), at + away + self.ms(0, 800));
+                self.at(died, Action::Crash(Who::Slot(other)));
+                self.at(died + SECONDS, Action::Start(other));
+            }
+            at += self.ms(900, 2_500);
         }
     }
 

@@ -252,6 +252,11 @@ impl World {
                 count,
                 outcome,
             } if self.has_calls(group) => self.give_receipts(id, *to, *first, *count, outcome),
+            GroupEvent::Receipts {
+                first,
+                count,
+                outcome,
+            } => self.give_receipts_of_all(id, group, first.0, *count, *outcome),
             _ => {}
         }
         let Some(usage) = self.processes[id].uses.get_mut(&group) else {

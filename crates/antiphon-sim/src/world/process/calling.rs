@@ -15,7 +15,7 @@ mod callers;
 mod handlers;
 
 use antiphon_core::wire::Level;
-use antiphon_core::{TellOutcome, Ticket, Time};
+use antiphon_core::{Outcome, TellOutcome, Ticket, Time};
 use antiphon_replica::calls::{
     CallId, Calls, Config as CallsConfig, Event as Said, Output as Wanted, RequestId,
 };
@@ -36,17 +36,26 @@ pub(in crate::world) struct Calling {
     /// The view that the application took last.
     view: Option<Arc<GroupView>>,
     unread: Unread,
-    receipts: VecDeque<(Incarnation, CallId, TellOutcome)>,
+    receipts: VecDeque<Receipt>,
     /// When the task comes to what is unread.
     reads_at: Micros,
     /// The calls whose requests were told, by receiver and ticket.
     told: BTreeMap<(Incarnation, u64), CallId>,
-    /// The numbers behind requests to all, and which calls they are of.
+    /// The numbers behind requests to all, and which calls they are of; and the calls, by ticket.
     sent: BTreeMap<u64, u64>,
+    sent_to_all: BTreeMap<u64, CallId>,
     open: BTreeMap<CallId, Open>,
     handlers: BTreeMap<RequestId, Handler>,
     served: BTreeSet<u64>,
     pub(super) wakes_at: Micros,
+}
+
+/// What became of a request.
+enum Receipt {
+    /// To this member.
+    Told(Incarnation, CallId, TellOutcome),
+    /// To all.
+    Sent(CallId, Outcome),
 }
 
 /// A call that has not ended.
@@ -87,6 +96,7 @@ impl World {
             reads_at: 0,
             told: BTreeMap::new(),
             sent: BTreeMap::new(),
+            sent_to_all: BTreeMap::new(),
             open: BTreeMap::new(),
             handlers: BTreeMap::new(),
             served: BTreeSet::new(),
@@ -135,7 +145,33 @@ impl World {
         };
         for ticket in first.0..first.0 + count {
             if let Some(call) = it.told.remove(&(to, ticket)) {
-                it.receipts.push_back((to, call, outcome.clone()));
+                it.receipts.push_back(Receipt::Told(to, call, outcome.clone()));
+            }
+        }
+    }
+
+    /// The same of messages to all.
+    pub(super) fn give_receipts_of_all(
+        &mut self,
+        id: ProcessId,
+        group: GroupIndex,
+        first: u64,
+        count: u64,
+        outcome: Outcome,
+    ) {
+        if !self.has_calls(group) {
+            return;
+        }
+        self.let_lag(id);
+        let Some(it) = &mut self.processes[id].calling else {
+            return;
+        };
+        for ticket in first..first + count {
+            // What is delivered comes.
+            if let Some(call) = it.sent_to_all.remove(&ticket)
+                && outcome != Outcome::Delivered
+            {
+                it.receipts.push_back(Receipt::Sent(call, outcome));
             }
         }
     }
@@ -199,10 +235,20 @@ impl World {
             };
             if let Some(given) = given {
                 self.read_given(id, plan.group, it, now, given);
-            } else if let Some((to, call, outcome)) = it.receipts.pop_front() {
-                it.calls.handle_tell_receipt(now, to, call, outcome);
             } else {
-                return any;
+                match it.receipts.pop_front() {
+                    Some(Receipt::Told(to, call, outcome)) => {
+                        it.calls.handle_tell_receipt(now, to, call, outcome);
+                    }
+                    Some(Receipt::Sent(call, outcome)) => {
+                        if let Some(Open { op, .. }) = it.open.get(&call) {
+                            self.count("call_not_delivered");
+                            self.note(id, Seen::Call(plan.group, CallDeed::NotDelivered { op: *op }));
+                        }
+                        it.calls.handle_receipt(now, call, outcome);
+                    }
+                    None => return any,
+                }
             }
             any = true;
             self.note_said(id, plan, it, now);
@@ -244,20 +290,22 @@ impl World {
             calls,
             open,
             sent: numbers,
+            sent_to_all,
             told: tickets,
             ..
         } = it;
         calls.outputs(now, |wanted| match wanted {
             Wanted::Send { call, payload } => {
-                let number = match over {
+                let taken = match over {
                     true => None,
                     false => self.send_driven(id, group, Level::Agreed, &payload),
                 };
-                if let (Some(number), Some(open)) = (number, open.get(&call)) {
+                if let (Some((number, ticket)), Some(open)) = (taken, open.get(&call)) {
                     numbers.insert(number, open.op);
+                    sent_to_all.insert(ticket, call);
                 }
-                sent |= number.is_some();
-                number.is_some()
+                sent |= taken.is_some();
+                taken.is_some()
             }
             Wanted::Tell { to, payload, receipt } => {
                 let ticket = match over {

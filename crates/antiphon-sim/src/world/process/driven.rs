@@ -106,14 +106,14 @@ impl World {
         }
     }
 
-    /// Sends what a machine wants sent to all. Gives the number behind it, if the group took it.
+    /// Sends what a machine wants sent to all. Gives the number behind it and the ticket, if it was taken.
     pub(super) fn send_driven(
         &mut self,
         id: ProcessId,
         group: GroupIndex,
         level: Level,
         payload: &[u8],
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         let usage = self.processes[id].uses.get(&group);
         // What made the outbox full may have been refused with the loss of the primary.
         let full = |usage: &Usage| usage.full && !usage.outbox.is_empty();
@@ -123,7 +123,7 @@ impl World {
         let (number, payload) = self.numbered(payload);
         let scoped = self.plan.groups[group].options.order == Order::Scoped;
         let sent = self.offer(id, group, level, scoped.then_some(0), payload);
-        sent.is_ok().then_some(number)
+        Some((number, sent.ok()?))
     }
 
     /// Tells a member what a machine wants it told. Gives the ticket, if the node took it.

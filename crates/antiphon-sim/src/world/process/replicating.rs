@@ -8,6 +8,7 @@
 //! ```
 
 mod clients;
+mod disk;
 
 use antiphon_core::MAX_PAYLOAD_BYTES;
 use antiphon_core::wire::Level;
@@ -16,6 +17,7 @@ use antiphon_replica::{
 };
 
 use self::clients::Clients;
+use self::disk::Disk;
 use super::driven::{BETWEEN_WAKES, Unread, bare};
 use super::*;
 use crate::agenda::{MILLIS, SECONDS};
@@ -35,6 +37,7 @@ pub(in crate::world) struct Replicating {
     pub(in crate::world) leaves: bool,
     pub(super) wakes_at: Micros,
     clients: Clients,
+    disk: Disk,
 }
 
 impl World {
@@ -51,6 +54,7 @@ impl World {
         let window = self.plan.groups[group].options.window_bytes as usize;
         let config = ReplicaConfig {
             held_bytes: plan.held_bytes,
+            spill_bytes: plan.spill_bytes,
             digest_every: plan.digest_every,
             found_anew: plan.found_anew,
             agreed: !plan.safe,
@@ -73,6 +77,7 @@ impl World {
             leaves: false,
             wakes_at: Micros::MAX,
             clients: Clients::default(),
+            disk: Disk::default(),
         });
     }
 
@@ -101,6 +106,7 @@ impl World {
                 self.note(id, Seen::Replica(group, Deed::Is(it.me)));
             }
         }
+        any |= self.use_disk(id, group, &mut it, now);
         self.note_deeds(id, group, &mut it);
         let (held, limit) = (
             it.replica.held_bytes(),
@@ -131,8 +137,9 @@ impl World {
         });
         self.note_deeds(id, group, &mut it);
         let process = &self.processes[id];
-        if let Some(wanted) = it.replica.poll_timeout() {
-            let at = process.clock.global(wanted).max(self.now + BETWEEN_WAKES);
+        let wanted = it.replica.poll_timeout().map(|at| process.clock.global(at));
+        if let Some(wanted) = wanted.into_iter().chain(it.disk.due()).min() {
+            let at = wanted.max(self.now + BETWEEN_WAKES);
             if at < it.wakes_at {
                 it.wakes_at = at;
                 self.agenda.add(at, Happening::Wake(id));
@@ -217,6 +224,10 @@ impl World {
                 }
                 Said::Void { .. } => {
                     it.clients.forget();
+                    None
+                }
+                Said::SpillFailed { .. } if it.disk.has_failed() => {
+                    self.count("replica_disk_failed");
                     None
                 }
                 said @ (Said::Diverged { .. }

@@ -137,6 +137,7 @@ impl World {
         } in settled
         {
             let first = first.0;
+            self.give_receipts_of_all(id, group, first, count, outcome);
             self.note(
                 id,
                 Seen::Group(

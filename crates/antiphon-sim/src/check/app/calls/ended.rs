@@ -201,7 +201,8 @@ impl Reading {
                 call.cancelled || stopped
             }
             Why::MembershipEnded => member.is_some_and(|member| member.since == at || member.leaves),
-            Why::Failed | Why::NotDelivered => true,
+            Why::NotDelivered => call.not_delivered.is_some(),
+            Why::Failed => true,
         };
         report.check("G49", at, right, || {
             format!("p{}: {op} ends, and nothing happened: {why:?}", call.process)

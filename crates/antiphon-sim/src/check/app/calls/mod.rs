@@ -54,6 +54,8 @@ struct Call {
     delivered_at: Micros,
     /// Since when the only member that it asks is gone.
     gone: Option<Micros>,
+    /// Of a call to all: since when its application knows that it is not delivered.
+    not_delivered: Option<Micros>,
     ended: Option<End>,
 }
 
@@ -309,6 +311,7 @@ impl Reading {
                     delivered: None,
                     delivered_at: 0,
                     gone: None,
+                    not_delivered: None,
                     ended: None,
                 };
                 self.calls.insert(*op, call);
@@ -323,6 +326,11 @@ impl Reading {
                 if let (Some(call), Some(members)) = (self.calls.get_mut(op), members) {
                     call.delivered = Some((line, members));
                     call.delivered_at = at;
+                }
+            }
+            CallDeed::NotDelivered { op } => {
+                if let Some(call) = self.calls.get_mut(op) {
+                    call.not_delivered.get_or_insert(at);
                 }
             }
             CallDeed::Ended { op, result } => self.ended(line, at, process, *op, result, report),
@@ -496,6 +504,12 @@ impl Reading {
                 let (process, until) = (call.process, call.until);
                 format!("p{process}: {op}, due at {until}, ends at {ended:?}, at the latest {allowed}")
             });
+            if let Some(since) = call.not_delivered {
+                report.check("G49", since, seen <= since, || {
+                    let process = call.process;
+                    format!("p{process}: {op} is not delivered since {since}, and ends at {ended:?}")
+                });
+            }
             if let Some(gone) = call.gone {
                 let allowed = member.allowed(gone + DEPARTURE, true);
                 report.check("G49", gone, seen <= allowed, || {
