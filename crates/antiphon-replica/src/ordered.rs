@@ -67,10 +67,10 @@ struct Chunk<K, V> {
 
 /// The first eight bytes as a number. Of keys with different ones, the smaller has the smaller.
 fn head(key: &[u8]) -> u64 {
-    let mut head = [0; 8];
-    let length = key.len().min(8);
-    head[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(head)
+    match key.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => (0..8).fold(0, |head, at| head << 8 | u64::from(*key.get(at).unwrap_or(&0))),
+    }
 }
 
 impl<K: AsKey, V> Chunk<K, V> {

@@ -1,7 +1,7 @@
 //! A load: tasks that do one thing after the other, of which some time counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use antiphon::replicated::ReplicaStatusWatch;
@@ -70,11 +70,13 @@ where
     F: Future<Output = Result<(), Failure>> + Send,
 {
     let course = Course::default();
+    // One for all tasks: some hundred of them would be more than a cache has room for, and be part of what is
+    // measured.
+    let latencies = Arc::new(Mutex::new(histogram()?));
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let (one, course) = (one.clone(), course.clone());
+            let (one, course, latencies) = (one.clone(), course.clone(), latencies.clone());
             tokio::spawn(async move {
-                let mut latencies = histogram()?;
                 for count in 0.. {
                     if course.is_over() {
                         break;
@@ -82,10 +84,10 @@ where
                     let from = Instant::now();
                     one(task, count).await?;
                     if course.counts() {
-                        record(&mut latencies, from.elapsed());
+                        record(&mut lock(&latencies), from.elapsed());
                     }
                 }
-                Ok::<_, Failure>(latencies)
+                Ok::<_, Failure>(())
             })
         })
         .collect();
@@ -97,14 +99,15 @@ where
     let took = from.elapsed();
     course.0.store(OVER, Ordering::Relaxed);
     ends.await;
-    let mut all = histogram()?;
     for task in running {
-        let latencies = task
-            .await
+        task.await
             .map_err(|error| format!("a task of the load: {error}"))??;
-        all.add(latencies).map_err(|error| error.to_string())?;
     }
-    Ok(figures(&all, took))
+    Ok(figures(&lock(&latencies), took))
+}
+
+fn lock(latencies: &Mutex<Histogram<u64>>) -> MutexGuard<'_, Histogram<u64>> {
+    latencies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {

@@ -142,6 +142,8 @@ use crate::{AgreedTime, Machine};
 
 /// 2025-01-01, in milliseconds since 1970: from here the numbers of node views count, too.
 const UNIX_MS_OF_2025: u64 = 1_735_689_600_000;
+/// Of most commands, which so are not moved as they are written.
+const COMMAND_ROOM: usize = 256;
 
 /// One member's copy of a machine `M`.
 ///
@@ -423,7 +425,8 @@ impl<M: Machine> Replica<M> {
     /// The command was not taken, and nothing happened.
     pub fn write(&mut self, command: &M::Command, ack: Ack) -> Result<RequestId, Refusal> {
         self.may_ask()?;
-        let command = postcard::to_stdvec(command).map_err(|_| Refusal::Unencodable)?;
+        let room = Vec::with_capacity(COMMAND_ROOM);
+        let command = postcard::to_extend(command, room).map_err(|_| Refusal::Unencodable)?;
         if command.len() > self.config.max_command_bytes {
             return Err(Refusal::TooLarge);
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
+#[cfg(feature = "blocks")]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "blocks")]
@@ -23,6 +25,10 @@ use super::tells::{TellReceipt, Tells};
 use crate::cluster::Wake;
 use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
+
+/// How often a node that is no member had to join anew: never this often.
+#[cfg(feature = "blocks")]
+const NO_EPOCH: u64 = u64::MAX;
 
 /// Whether this node may send to the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +65,9 @@ pub(crate) struct GroupShared {
     handle: GroupHandle,
     bound: Arc<Bound>,
     membership: watch::Sender<Membership>,
+    /// The outbox's epoch while this node is a member, otherwise [`NO_EPOCH`]: each read of a replica asks.
+    #[cfg(feature = "blocks")]
+    good_epoch: AtomicU64,
     inbox: Mutex<Inbox>,
     arrived: Notify,
     outbox: Outbox,
@@ -240,9 +249,7 @@ impl GroupShared {
     /// been stopped as well.
     #[cfg(feature = "blocks")]
     pub(crate) fn is_good(&self, epoch: u64) -> bool {
-        *self.membership.borrow() == Membership::Member
-            && !self.bound.is_over()
-            && self.outbox.epoch() == epoch
+        self.good_epoch.load(Ordering::Acquire) == epoch && !self.bound.is_over()
     }
 
     /// Told when messages were taken, and when that may have become possible.
@@ -337,6 +344,8 @@ impl GroupShared {
             handle,
             bound,
             membership: watch::Sender::new(Membership::Joining),
+            #[cfg(feature = "blocks")]
+            good_epoch: AtomicU64::new(NO_EPOCH),
             inbox: Mutex::default(),
             arrived: Notify::new(),
             outbox: Outbox::new(options),
@@ -448,9 +457,15 @@ impl GroupShared {
     /// Changes what senders are told. What waited in the outbox is refused if it cannot be sent any more.
     pub(crate) fn set_membership(&self, membership: Membership) {
         let standing = membership.standing();
+        #[cfg(feature = "blocks")]
+        self.good_epoch.store(NO_EPOCH, Ordering::Release);
         // Whoever sees that it is a member may send at once.
         self.outbox.set_standing(standing);
         self.tells.set_standing(standing);
+        #[cfg(feature = "blocks")]
+        if standing == Standing::Member {
+            self.good_epoch.store(self.outbox.epoch(), Ordering::Release);
+        }
         self.membership.send_replace(membership);
         self.room.notify_waiters();
         if standing == Standing::Gone {

@@ -114,16 +114,17 @@ impl<M: Replicable> Shared<M> {
         ack: Ack,
         mut entered: impl FnMut(u64),
     ) -> Written<M> {
-        let answer = loop {
+        let mut asked = self.ask_write(&command, ack, &mut entered);
+        while let Err(Refusal::Full) = asked {
             let mut room = pin!(self.room.notified());
             // From here on no room is missed.
             room.as_mut().enable();
-            match self.ask_write(&command, ack, &mut entered) {
-                Ok(answer) => break answer,
-                Err(Refusal::Full) => room.await,
-                Err(refusal) => return Err(refusal.into()),
+            asked = self.ask_write(&command, ack, &mut entered);
+            if let Err(Refusal::Full) = asked {
+                room.await;
             }
-        };
+        }
+        let answer = asked?;
         // Without an answer the task has died, with the node.
         answer.await.unwrap_or(Err(WriteError::Unknown))
     }
@@ -155,15 +156,16 @@ impl<M: Replicable> Shared<M> {
     }
 
     pub(super) async fn read_latest<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, ReadError> {
-        let answer = loop {
+        let mut asked = self.ask_read();
+        while let Err(Refusal::Full) = asked {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
-            match self.ask_read() {
-                Ok(answer) => break answer,
-                Err(Refusal::Full) => room.await,
-                Err(refusal) => return Err(refusal.into()),
+            asked = self.ask_read();
+            if let Err(Refusal::Full) = asked {
+                room.await;
             }
-        };
+        }
+        let answer = asked?;
         answer.await.unwrap_or(Err(ReadError::Interrupted))?;
         self.read(read)
     }
