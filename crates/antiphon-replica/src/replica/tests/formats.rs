@@ -104,12 +104,8 @@ fn a_joiner_that_says_it_has_what_it_was_not_sent_is_named_and_gets_no_more_than
 fn a_state_with_counts_that_no_group_reaches_is_refused() {
     let point = Point { view: 1, messages: 2 };
     let taken = |index, commands| {
-        let agreed = Agreed {
-            point,
-            index,
-            commands,
-            ..Agreed::default()
-        };
+        let mut agreed = Agreed::found(Incarnation(2).into(), Vec::new(), point, 0, 0);
+        (agreed.index, agreed.commands) = (index, commands);
         let image = encode(&Image { agreed, machine: &[] });
         let (total, digest) = (image.len() as u64, hash_of(&image));
         let clock = Clock::start(Time::ZERO, AgreedTime::default());
