@@ -2,14 +2,16 @@
 //! after it is copied.
 //!
 //! ```text
-//!  firsts  [ "ab…"  │ "k"    │ "user/17" ]     first eight bytes of each chunk's first key
-//!  chunks  [   ●    │   ●    │     ●     ]     shared with the snapshots until one of the two changes
-//!              └─► up to 64 entries, and beside them the first eight bytes of each key
+//!  chunks   user/…:  0014 ●   0077 ●   0100 ●      by the first key of each
+//!                         └─► user/00: 14  15  17  22   …  up to 64 entries
 //! ```
-//! A search compares numbers that lie side by side; keys themselves, each somewhere else in memory, are only
-//! looked at where their first eight bytes are the same. It costs a tenth of a search in a tree of entries. A
-//! clone costs a count of references for each chunk, a change after it a copy of its chunk.
+//! Both levels are sorted lists. A list knows what all of its keys begin with, and of each key the eight
+//! bytes that follow, as a number. So a search compares numbers that lie side by side. Keys themselves, each
+//! somewhere else in memory, are only looked at where these are the same.
+//!
+//! A clone counts a reference and copies a key for each chunk; a change after it copies its chunk.
 
+use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -52,15 +54,17 @@ impl AsKey for Arc<str> {
 /// A persistent ordered map.
 #[derive(Debug, Clone)]
 pub(crate) struct Ordered<K, V> {
-    /// Of the first key of each chunk.
-    firsts: Vec<u64>,
-    /// None is empty.
-    chunks: Vec<Arc<Chunk<K, V>>>,
+    /// By the first keys that they had at some time: no key of a chunk is smaller. None is empty.
+    chunks: Sorted<K, Arc<Sorted<K, V>>>,
     len: usize,
 }
 
+/// Entries in the order of their keys.
 #[derive(Debug, Clone)]
-struct Chunk<K, V> {
+struct Sorted<K, V> {
+    /// All keys begin with the same bytes, so many.
+    same: usize,
+    /// Of each key the eight bytes behind those.
     heads: Vec<u64>,
     entries: Vec<(K, V)>,
 }
@@ -73,22 +77,97 @@ fn head(key: &[u8]) -> u64 {
     }
 }
 
-impl<K: AsKey, V> Chunk<K, V> {
+/// How many bytes both begin with.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter()
+        .zip(other)
+        .take_while(|(one, other)| one == other)
+        .count()
+}
+
+impl<K: AsKey, V> Sorted<K, V> {
+    fn of(entries: Vec<(K, V)>) -> Self {
+        let mut sorted = Self {
+            same: 0,
+            heads: Vec::with_capacity(entries.len()),
+            entries,
+        };
+        sorted.learn();
+        sorted
+    }
+
+    /// Finds out anew what all keys begin with.
+    fn learn(&mut self) {
+        let ends = self.entries.first().zip(self.entries.last());
+        self.same = ends.map_or(0, |((first, _), (last, _))| common(first.bytes(), last.bytes()));
+        let heads = self
+            .entries
+            .iter()
+            .map(|(key, _)| head(&key.bytes()[self.same..]));
+        self.heads.clear();
+        self.heads.extend(heads);
+    }
+
     /// Where the key is, or would be.
-    fn find(&self, wanted: u64, key: &[u8]) -> Result<usize, usize> {
+    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let Some((first, _)) = self.entries.first() else {
+            return Err(0);
+        };
+        // A key that is shorter comes before them, or is different.
+        let beginning = &key[..self.same.min(key.len())];
+        match beginning.cmp(&first.bytes()[..self.same]) {
+            Ordering::Less => return Err(0),
+            Ordering::Greater => return Err(self.entries.len()),
+            Ordering::Equal => {}
+        }
+        let wanted = head(&key[self.same..]);
         let from = self.heads.partition_point(|head| *head < wanted);
-        let same = self.heads[from..].partition_point(|head| *head == wanted);
-        let same = &self.entries[from..from + same];
-        let found = same.binary_search_by(|(other, _)| other.bytes().cmp(key));
+        let alike = self.heads[from..].partition_point(|head| *head == wanted);
+        let alike = &self.entries[from..from + alike];
+        let found = alike.binary_search_by(|(other, _)| other.bytes().cmp(key));
         found.map(|at| from + at).map_err(|at| from + at)
+    }
+
+    /// Whether a key begins as all do; none does where there is none.
+    fn fits(&self, key: &[u8]) -> bool {
+        let first = self.entries.first().map(|(first, _)| &first.bytes()[..self.same]);
+        first.is_some_and(|same| key.starts_with(same))
+    }
+
+    /// At the place where it belongs.
+    fn insert(&mut self, at: usize, key: K, value: V) {
+        let fits = self.fits(key.bytes());
+        if fits {
+            self.heads.insert(at, head(&key.bytes()[self.same..]));
+        }
+        self.entries.insert(at, (key, value));
+        if !fits {
+            self.learn();
+        }
+    }
+
+    /// The first entry has this smaller key from here on.
+    fn lower(&mut self, key: K) {
+        let fits = self.fits(key.bytes());
+        if fits {
+            self.heads[0] = head(&key.bytes()[self.same..]);
+        }
+        self.entries[0].0 = key;
+        if !fits {
+            self.learn();
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> V {
+        self.heads.remove(at);
+        self.entries.remove(at).1
     }
 }
 
 impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
     pub(crate) fn new() -> Self {
         Self {
-            firsts: Vec::new(),
-            chunks: Vec::new(),
+            chunks: Sorted::of(Vec::new()),
             len: 0,
         }
     }
@@ -101,57 +180,70 @@ impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
         self.len == 0
     }
 
+    fn chunk(&self, number: usize) -> Option<&Sorted<K, V>> {
+        self.chunks.entries.get(number).map(|(_, chunk)| chunk.as_ref())
+    }
+
     /// The chunk that has the key, if any has, and where in it the key is or would be.
     fn find(&self, key: &[u8]) -> Option<(usize, Result<usize, usize>)> {
-        let wanted = head(key);
-        let from = self.firsts.partition_point(|first| *first < wanted);
-        let same = self.firsts[from..].partition_point(|first| *first == wanted);
-        let same = &self.chunks[from..from + same];
-        // The last chunk that begins with this key or before it.
-        let before = same.partition_point(|chunk| chunk.entries[0].0.bytes() <= key);
-        let chunk = (from + before).saturating_sub(1);
-        Some((chunk, self.chunks.get(chunk)?.find(wanted, key)))
+        let number = match self.chunks.find(key) {
+            Ok(number) => number,
+            Err(next) => next.saturating_sub(1),
+        };
+        Some((number, self.chunk(number)?.find(key)))
     }
 
     pub(crate) fn get<Q: AsKey + ?Sized>(&self, key: &Q) -> Option<&V> {
-        let (chunk, Ok(at)) = self.find(key.bytes())? else {
+        let (number, Ok(at)) = self.find(key.bytes())? else {
             return None;
         };
-        Some(&self.chunks[chunk].entries[at].1)
+        Some(&self.chunk(number)?.entries[at].1)
     }
 
     pub(crate) fn get_mut<Q: AsKey + ?Sized>(&mut self, key: &Q) -> Option<&mut V> {
-        let (chunk, Ok(at)) = self.find(key.bytes())? else {
+        let (number, Ok(at)) = self.find(key.bytes())? else {
             return None;
         };
-        Some(&mut Arc::make_mut(&mut self.chunks[chunk]).entries[at].1)
+        Some(&mut self.chunk_mut(number).entries[at].1)
+    }
+
+    fn chunk_mut(&mut self, number: usize) -> &mut Sorted<K, V> {
+        Arc::make_mut(&mut self.chunks.entries[number].1)
     }
 
     /// Gives the value that was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let Some((number, place)) = self.find(key.bytes()) else {
-            self.add_chunk(0, vec![head(key.bytes())], vec![(key, value)]);
+            self.add_chunk(0, vec![(key, value)]);
             self.len = 1;
             return None;
         };
-        let is_last = number + 1 == self.chunks.len();
-        let chunk = Arc::make_mut(&mut self.chunks[number]);
         let at = match place {
-            Ok(at) => return Some(std::mem::replace(&mut chunk.entries[at].1, value)),
+            Ok(at) => {
+                return Some(std::mem::replace(
+                    &mut self.chunk_mut(number).entries[at].1,
+                    value,
+                ));
+            }
             Err(at) => at,
         };
-        chunk.heads.insert(at, head(key.bytes()));
-        chunk.entries.insert(at, (key, value));
-        self.len += 1;
-        self.firsts[number] = chunk.heads[0];
-        let length = chunk.entries.len();
-        if length > MAX_CHUNK {
-            // Keys that come in their order leave full chunks behind.
-            let rising = is_last && at + 1 == length;
-            let middle = if rising { length - 1 } else { length / 2 };
-            let (heads, entries) = (chunk.heads.split_off(middle), chunk.entries.split_off(middle));
-            self.add_chunk(number + 1, heads, entries);
+        if number == 0 && at == 0 {
+            self.chunks.lower(key.clone());
         }
+        let is_last = number + 1 == self.chunks.entries.len();
+        let chunk = self.chunk_mut(number);
+        if chunk.entries.len() < MAX_CHUNK {
+            chunk.insert(at, key, value);
+        } else if is_last && at == MAX_CHUNK {
+            // Keys that come in their order leave full chunks behind.
+            self.add_chunk(number + 1, vec![(key, value)]);
+        } else {
+            let rest = chunk.entries.split_off(MAX_CHUNK / 2);
+            chunk.learn();
+            self.add_chunk(number + 1, rest);
+            return self.insert(key, value);
+        }
+        self.len += 1;
         None
     }
 
@@ -160,40 +252,35 @@ impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
         let (number, Ok(at)) = self.find(key.bytes())? else {
             return None;
         };
-        let chunk = Arc::make_mut(&mut self.chunks[number]);
-        chunk.heads.remove(at);
-        let (_, value) = chunk.entries.remove(at);
-        self.len -= 1;
-        match chunk.heads.first() {
-            Some(first) => {
-                self.firsts[number] = *first;
-                self.join(number);
-            }
-            None => {
-                self.firsts.remove(number);
-                self.chunks.remove(number);
-            }
+        let chunk = self.chunk_mut(number);
+        let value = chunk.remove(at);
+        if chunk.entries.is_empty() {
+            self.chunks.remove(number);
+        } else {
+            self.join(number);
         }
+        self.len -= 1;
         Some(value)
     }
 
-    fn add_chunk(&mut self, number: usize, heads: Vec<u64>, entries: Vec<(K, V)>) {
-        self.firsts.insert(number, heads[0]);
-        self.chunks.insert(number, Arc::new(Chunk { heads, entries }));
+    fn add_chunk(&mut self, number: usize, entries: Vec<(K, V)>) {
+        let first = entries[0].0.clone();
+        self.chunks.insert(number, first, Arc::new(Sorted::of(entries)));
     }
 
     /// Takes the next chunk into this one, if both are small.
     fn join(&mut self, number: usize) {
-        let length = |chunk: &Arc<Chunk<K, V>>| chunk.entries.len();
-        let next = self.chunks.get(number + 1).map(length);
-        if next.is_none_or(|next| length(&self.chunks[number]) + next > MIN_CHUNKS) {
+        let length = |number| Some(self.chunk(number)?.entries.len());
+        let both = length(number)
+            .zip(length(number + 1))
+            .map(|(one, next)| one + next);
+        if both.is_none_or(|both| both > MIN_CHUNKS) {
             return;
         }
-        self.firsts.remove(number + 1);
         let next = self.chunks.remove(number + 1);
-        let chunk = Arc::make_mut(&mut self.chunks[number]);
-        chunk.heads.extend(&next.heads);
+        let chunk = self.chunk_mut(number);
         chunk.entries.extend_from_slice(&next.entries);
+        chunk.learn();
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -201,12 +288,12 @@ impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
     }
 
     /// All entries from this place on.
-    fn from(&self, chunk: usize, at: usize) -> impl Iterator<Item = (&K, &V)> {
-        let (first, rest) = match self.chunks.get(chunk..) {
-            Some([first, rest @ ..]) => (&first.entries[at..], rest),
+    fn from(&self, number: usize, at: usize) -> impl Iterator<Item = (&K, &V)> {
+        let (first, rest) = match self.chunks.entries.get(number..) {
+            Some([(_, first), rest @ ..]) => (&first.entries[at..], rest),
             _ => (&[][..], &[][..]),
         };
-        let rest = rest.iter().flat_map(|chunk| &chunk.entries);
+        let rest = rest.iter().flat_map(|(_, chunk)| &chunk.entries);
         first.iter().chain(rest).map(|(key, value)| (key, value))
     }
 
@@ -235,7 +322,7 @@ impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
 
     /// The entry with the greatest key.
     pub(crate) fn last(&self) -> Option<(&K, &V)> {
-        let (key, value) = self.chunks.last()?.entries.last()?;
+        let (key, value) = self.chunks.entries.last()?.1.entries.last()?;
         Some((key, value))
     }
 }
@@ -274,6 +361,15 @@ mod tests {
         ]
     }
 
+    fn assert_sorted<V>(sorted: &Sorted<Bytes, V>) {
+        let keys = || sorted.entries.iter().map(|(key, _)| key);
+        assert!(keys().is_sorted());
+        let heads = keys().map(|key| head(&key[sorted.same..]));
+        assert!(heads.eq(sorted.heads.iter().copied()));
+        let first = keys().next().map(|key| &key[..sorted.same]);
+        assert!(keys().all(|key| Some(&key[..sorted.same]) == first));
+    }
+
     fn assert_same(ordered: &Ordered<Bytes, u32>, model: &BTreeMap<Bytes, u32>) {
         assert!(ordered.iter().eq(model.iter()));
         assert_eq!(
@@ -281,13 +377,11 @@ mod tests {
             (model.len(), model.last_key_value())
         );
         assert_eq!(ordered.is_empty(), model.is_empty());
-        for (chunk, first) in ordered.chunks.iter().zip(&ordered.firsts) {
+        assert_sorted(&ordered.chunks);
+        for (_, chunk) in &ordered.chunks.entries {
             assert!((1..=MAX_CHUNK).contains(&chunk.entries.len()));
-            assert_eq!(chunk.heads[0], *first);
-            let heads = chunk.entries.iter().map(|(key, _)| head(key));
-            assert!(heads.eq(chunk.heads.iter().copied()));
+            assert_sorted(chunk);
         }
-        assert_eq!(ordered.chunks.len(), ordered.firsts.len());
     }
 
     proptest! {
@@ -339,15 +433,26 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_in_their_order_fill_their_chunks() {
+    fn keys_that_come_in_their_order_fill_their_chunks_and_may_come_in_any() {
         let mut ordered = Ordered::new();
         for number in 0..10_000u32 {
             ordered.insert(Bytes::from(number.to_be_bytes().to_vec()), ());
         }
-        assert_eq!(ordered.chunks.len(), 10_000usize.div_ceil(MAX_CHUNK));
+        assert_eq!(ordered.chunks.entries.len(), 10_000usize.div_ceil(MAX_CHUNK));
         for number in 0..10_000u32 {
             ordered.remove(&number.to_be_bytes()[..]);
         }
-        assert!(ordered.is_empty() && ordered.chunks.is_empty());
+        for number in (0..10_000u32).rev() {
+            ordered.insert(Bytes::from(number.to_be_bytes().to_vec()), ());
+        }
+        assert_sorted(&ordered.chunks);
+        ordered
+            .iter()
+            .zip(0..)
+            .for_each(|((key, ()), number): (_, u32)| assert_eq!(**key, number.to_be_bytes()));
+        for number in 0..10_000u32 {
+            ordered.remove(&number.to_be_bytes()[..]);
+        }
+        assert!(ordered.is_empty() && ordered.chunks.entries.is_empty());
     }
 }

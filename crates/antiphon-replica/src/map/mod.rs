@@ -33,8 +33,8 @@
 //! **Cost.** A write is logarithmic, with one hash over the old entry and one over the new one for the
 //! digest. [`MapMachine::get`] looks into a hash table beside the ordered entries: 200 to 300 ns among
 //! 100,000 entries, mostly for memory that is in no cache. [`State::get`] searches the ordered entries, for
-//! about a microsecond (`reading_is_fast`). The table is never iterated over, so the random order in it
-//! decides nothing.
+//! 300 to 400 ns (`reading_is_fast`). The table is never iterated over, so the random order in it decides
+//! nothing.
 
 mod command;
 mod entry;
