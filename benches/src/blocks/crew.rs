@@ -36,7 +36,6 @@ pub(super) struct Crew<'a> {
     lab: &'a Lab,
     cluster: String,
     members: usize,
-    threads: usize,
     workers: Vec<Option<(usize, Child)>>,
     saying: Sender<Line>,
     said: Receiver<Line>,
@@ -54,17 +53,11 @@ struct Line {
 impl<'a> Crew<'a> {
     /// Starts a worker on each of the first hosts, and waits until they are one cluster.
     pub(super) fn muster(lab: &'a Lab, members: usize) -> Result<Self, Failure> {
-        Self::muster_with(lab, members, 1)
-    }
-
-    /// The same with so many threads for each.
-    pub(super) fn muster_with(lab: &'a Lab, members: usize, threads: usize) -> Result<Self, Failure> {
         let (saying, said) = channel();
         let mut crew = Self {
             lab,
             cluster: format!("bench-{}", std::process::id()),
             members,
-            threads,
             workers: (0..members).map(|_| None).collect(),
             saying,
             said,
@@ -97,7 +90,6 @@ impl<'a> Crew<'a> {
             ])
             .args(["--bind", &addr(node), "--seeds", &seeds.join(",")])
             .args(["--members", &self.members.to_string()])
-            .args(["--threads", &self.threads.to_string()])
             .stderr(Stdio::inherit());
         let saying = self.saying.clone();
         self.starts += 1;

@@ -21,9 +21,6 @@ const WRITERS: [usize; 3] = [1, 2, 3];
 const JOINER: usize = 4;
 /// For the state to be there.
 const STATE_WITHIN: Duration = Duration::from_secs(180);
-/// Of a node: the state is written and read on one of them, which is busy for as long, and the node lives on
-/// another.
-const THREADS: usize = 2;
 /// Writers run so long before the joiner starts.
 const LEAD_MS: u64 = 500;
 const OURS: &str = "antiphon";
@@ -35,9 +32,9 @@ const MEGABYTE: f64 = 1e6;
 pub(crate) struct StateArgs {
     #[command(flatten)]
     common: Common,
-    /// Of the state, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    size: u64,
+    /// Of the state, in MiB [default: 1024; with --smoke 32]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    size: Option<u64>,
     /// Writes per second at each of three members
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
@@ -55,7 +52,7 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
         Ok((java, stack))
     });
     let lab = Lab::new(NODES, !common.no_offload)?;
-    let bytes = if common.smoke { 32 << 20 } else { args.size << 20 };
+    let bytes = args.size.unwrap_or(if common.smoke { 32 } else { 1024 }) << 20;
     let mut state = Case::new(format!("{} MiB", bytes >> 20));
     let mut rate = Case::of("writes that were answered".to_owned(), "writes/s");
     let mut p99 = Case::of("p99 of a write".to_owned(), "us");
@@ -98,7 +95,7 @@ type Told = (Vec<Figures>, Vec<Figures>, Vec<Figures>);
 
 fn ours(lab: &Lab, bytes: u64, args: &StateArgs) -> Result<Told, Failure> {
     let common = &args.common;
-    let mut crew = Crew::muster_with(lab, NODES, THREADS)?;
+    let mut crew = Crew::muster(lab, NODES)?;
     let open = Ask::Open {
         open: Open::Blob { bytes },
     };

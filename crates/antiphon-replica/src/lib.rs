@@ -37,11 +37,14 @@ pub mod map;
 mod ordered;
 mod replica;
 mod serials;
+mod snapshot;
 mod state;
 mod version;
 
-pub use machine::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
 pub use replica::{
-    Ack, Config, Event, Failure, Output, Refusal, Replica, RequestId, Spill, SpillId, Standing,
+    Ack, Config, Event, Failure, Output, Pieces, Reading, Refusal, Replica, RequestId, Spill, SpillId,
+    Standing,
 };
+pub use snapshot::{FromReader, Snapshot, SnapshotError};
 pub use version::{Condition, Version};

@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
-use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::Snapshot;
 
 /// A time that all members of a group agree on: how long the group's state has existed, as the members with
 /// the state count it. It never goes back, goes on with their messages, and says nothing about the time of
@@ -78,8 +79,8 @@ pub trait Machine: Sized {
     type Reply;
     /// What happens beside replies, told at every member: `()` if nothing does.
     type Event;
-    /// The state at one point, held while it is written for a joiner and the machine goes on: a cheap clone.
-    type Snapshot;
+    /// The state at one point, read for a joiner while the machine goes on.
+    type Snapshot: Snapshot;
 
     /// Applies a command that the member `from` gave.
     fn apply(
@@ -107,21 +108,19 @@ pub trait Machine: Sized {
         0
     }
 
-    /// The state as it is now.
+    /// The state as it is now. It is taken between two commands, so it has to be cheap: a clone of a
+    /// persistent structure, or of a reference. What takes time belongs to [`Snapshot::read`].
     fn snapshot(&self) -> Self::Snapshot;
 
-    /// The bytes of a snapshot: the same at every member that took it at the same point.
+    /// Takes of a state what is here of it: `state` is what came and was not taken yet, in order, and
+    /// `complete` says that nothing follows. Gives how many bytes it took; what is left comes again, before
+    /// what follows it. So a machine that takes entry by entry never keeps more than one that is cut, and one
+    /// that wants the whole says 0 until it is complete. In the first call `self` is as it was made, with
+    /// this member's definitions. After an error it is made anew.
     ///
     /// # Errors
-    /// The state cannot be written. The joiner that was to get it is told so, and leaves; the group goes on.
-    fn write(snapshot: &Self::Snapshot) -> Result<Bytes, SnapshotError>;
-
-    /// Takes the state that [`Machine::write`] wrote. `self` is as it was made, with this member's
-    /// definitions.
-    ///
-    /// # Errors
-    /// The bytes are no state of this machine, or of one that is defined differently. Nothing changed.
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError>;
+    /// The bytes are no state of this machine, or of one that is defined differently.
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError>;
 
     /// The highest number (version, token, id) that this machine has given, if it gives numbers that never go
     /// back. Numbers are made of [`At::founded`]: when members come back that have seen higher ones,
@@ -141,26 +140,6 @@ pub trait Machine: Sized {
     /// that joins with another one is refused, and both are named.
     fn definition(&self) -> String;
 }
-
-/// Why a state was not given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnapshotError {
-    /// What is wrong with it. A joiner is told the first [`SnapshotError::MAX_BYTES`] of it.
-    pub reason: String,
-}
-
-impl SnapshotError {
-    /// What a joiner is told of a reason, in bytes.
-    pub const MAX_BYTES: usize = 1024;
-}
-
-impl std::fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for SnapshotError {}
 
 /// Why a state was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

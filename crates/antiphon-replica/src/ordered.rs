@@ -320,6 +320,12 @@ impl<K: AsKey + Clone, V: Clone> Ordered<K, V> {
         self.from(chunk, at).take_while(move |(key, _)| is_before(key))
     }
 
+    /// The entries behind this key; all, without one.
+    pub(crate) fn after<'a>(&'a self, key: Option<&'a K>) -> impl Iterator<Item = (&'a K, &'a V)> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.range::<K>((from, Bound::Unbounded))
+    }
+
     /// The entry with the greatest key.
     pub(crate) fn last(&self) -> Option<(&K, &V)> {
         let (key, value) = self.chunks.entries.last()?.1.entries.last()?;

@@ -12,7 +12,7 @@ use antiphon_core::wire::Incarnation;
 use antiphon_replica::counters::{self, CounterTable};
 use antiphon_replica::locks::{self, LockTable};
 use antiphon_replica::map::{self, MapMachine};
-use antiphon_replica::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+use antiphon_replica::{AgreedTime, At, Change, Machine, RestoreError, Snapshot, SnapshotError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -87,15 +87,48 @@ pub struct Store {
     counters: CounterTable,
     state: u64,
     index: u64,
+    taking: Taking,
 }
 
-/// The state of a [`Store`] at one point.
-pub struct Snapshot {
-    map: map::State,
-    locks: locks::State,
-    counters: counters::State,
-    state: u64,
-    index: u64,
+/// How far it is with the state that it takes.
+#[derive(Clone, Default)]
+struct Taking {
+    /// The name and the place are here.
+    begun: bool,
+    part: usize,
+    /// What the part has not taken.
+    rest: Vec<u8>,
+}
+
+/// The state of a [`Store`] at one point: its name and place, then the three parts, each as pieces with their
+/// lengths before them, until one of no length.
+#[derive(Clone)]
+pub struct Parts {
+    beginning: Bytes,
+    map: <MapMachine as Machine>::Snapshot,
+    locks: <LockTable as Machine>::Snapshot,
+    counters: <CounterTable as Machine>::Snapshot,
+    part: usize,
+}
+
+impl Snapshot for Parts {
+    fn read(&mut self, about: usize) -> Result<Bytes, SnapshotError> {
+        if !self.beginning.is_empty() {
+            return Ok(std::mem::take(&mut self.beginning));
+        }
+        let piece = match self.part {
+            0 => self.map.read(about)?,
+            1 => self.locks.read(about)?,
+            2 => self.counters.read(about)?,
+            _ => return Ok(Bytes::new()),
+        };
+        self.part += usize::from(piece.is_empty());
+        Ok([&(piece.len() as u32).to_le_bytes(), &piece[..]].concat().into())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.map.bytes() + self.locks.bytes() + self.counters.bytes()
+    }
 }
 
 impl Store {
@@ -107,6 +140,7 @@ impl Store {
             counters: CounterTable::new(counters::Options::default()),
             state: names.fetch_add(1, Ordering::Relaxed),
             index: 0,
+            taking: Taking::default(),
         }
     }
 
@@ -174,7 +208,7 @@ impl Machine for Store {
     type Command = Command;
     type Reply = Reply;
     type Event = Step;
-    type Snapshot = Snapshot;
+    type Snapshot = Parts;
 
     fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Step>) -> Reply {
         let (mut locks, mut changed) = (Vec::new(), Vec::new());
@@ -210,40 +244,48 @@ impl Machine for Store {
         self.step(at, Stepped::Timeout, locks, changed, Vec::new(), events);
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
+    fn snapshot(&self) -> Parts {
+        let beginning = [self.state, self.index].map(u64::to_le_bytes);
+        Parts {
+            beginning: Bytes::copy_from_slice(beginning.as_flattened()),
             map: self.map.snapshot(),
             locks: self.locks.snapshot(),
             counters: self.counters.snapshot(),
-            state: self.state,
-            index: self.index,
+            part: 0,
         }
     }
 
-    fn write(snapshot: &Snapshot) -> Result<Bytes, SnapshotError> {
-        let mut bytes = Vec::new();
-        bytes.extend_from_slice(&snapshot.state.to_le_bytes());
-        bytes.extend_from_slice(&snapshot.index.to_le_bytes());
-        let parts = [
-            MapMachine::write(&snapshot.map)?,
-            LockTable::write(&snapshot.locks)?,
-            CounterTable::write(&snapshot.counters)?,
-        ];
-        for part in parts {
-            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(&part);
-        }
-        Ok(bytes.into())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
         let mut rest = state;
-        let (name, index) = (number(&mut rest)?, number(&mut rest)?);
-        self.map.restore(part(&mut rest)?)?;
-        self.locks.restore(part(&mut rest)?)?;
-        self.counters.restore(part(&mut rest)?)?;
-        (self.state, self.index) = (name, index);
-        Ok(())
+        if !self.taking.begun {
+            let Some((beginning, after)) = rest.split_first_chunk::<16>() else {
+                return if complete { Err(short()) } else { Ok(0) };
+            };
+            let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+            (self.state, self.index) = (number(&beginning[..8]), number(&beginning[8..]));
+            self.taking.begun = true;
+            rest = after;
+        }
+        while let Some((length, after)) = rest.split_first_chunk::<4>()
+            && let Some((piece, after)) = after.split_at_checked(u32::from_le_bytes(*length) as usize)
+        {
+            rest = after;
+            let ends = piece.is_empty();
+            self.taking.rest.extend_from_slice(piece);
+            let here = &self.taking.rest;
+            let taken = match self.taking.part {
+                0 => self.map.restore(here, ends)?,
+                1 => self.locks.restore(here, ends)?,
+                2 => self.counters.restore(here, ends)?,
+                _ => return Err(short()),
+            };
+            self.taking.rest.drain(..taken);
+            self.taking.part += usize::from(ends);
+        }
+        if complete && (self.taking.part != 3 || !rest.is_empty()) {
+            return Err(short());
+        }
+        Ok(state.len() - rest.len())
     }
 
     fn serial(&self) -> Option<u64> {
@@ -261,26 +303,12 @@ impl Machine for Store {
             self.locks.definition(),
             self.counters.definition(),
         );
-        format!("store 1: {map}; {locks}; {counters}")
+        format!("store 2: {map}; {locks}; {counters}")
     }
 }
 
 fn short() -> RestoreError {
     RestoreError {
-        reason: "the state of a store breaks off".to_owned(),
+        reason: "the state of a store breaks off, or goes on behind its end".to_owned(),
     }
-}
-
-fn number(rest: &mut &[u8]) -> Result<u64, RestoreError> {
-    let (bytes, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-    *rest = after;
-    Ok(u64::from_le_bytes(*bytes))
-}
-
-fn part<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], RestoreError> {
-    let length = number(rest)?;
-    let length = usize::try_from(length).map_err(|_| short())?;
-    let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
-    *rest = after;
-    Ok(bytes)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use antiphon::replicated::{At, Config, Machine, Replicated, RestoreError, SnapshotError};
+use antiphon::replicated::{At, Config, Machine, Replicated, RestoreError, Snapshot, SnapshotError};
 use antiphon::{Cluster, Incarnation};
 use bytes::Bytes;
 
@@ -22,7 +22,41 @@ const PART_BYTES: usize = 1 << 20;
 /// The machine.
 pub(super) struct Blob {
     parts: Vec<Bytes>,
-    count: u64,
+    /// The next one, while the state comes.
+    part: Vec<u8>,
+    count: Option<u64>,
+}
+
+/// The count, then all parts.
+#[derive(Clone)]
+pub(super) struct Parts {
+    count: Bytes,
+    parts: Arc<[Bytes]>,
+    /// How many are read, and how much of the next.
+    at: (usize, usize),
+}
+
+impl Snapshot for Parts {
+    fn read(&mut self, about: usize) -> Result<Bytes, SnapshotError> {
+        if !self.count.is_empty() {
+            return Ok(std::mem::take(&mut self.count));
+        }
+        let (part, from) = self.at;
+        let Some(bytes) = self.parts.get(part) else {
+            return Ok(Bytes::new());
+        };
+        let to = bytes.len().min(from + about);
+        self.at = if to < bytes.len() {
+            (part, to)
+        } else {
+            (part + 1, 0)
+        };
+        Ok(bytes.slice(from..to))
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.parts.len() * PART_BYTES) as u64
+    }
 }
 
 /// A write: adds a part, or only counts what it carries.
@@ -36,35 +70,44 @@ impl Machine for Blob {
     type Command = Command;
     type Reply = u64;
     type Event = ();
-    type Snapshot = (Vec<Bytes>, u64);
+    type Snapshot = Parts;
 
     fn apply(&mut self, _at: At, _from: Incarnation, command: Command, _events: &mut Vec<()>) -> u64 {
         if command.fill {
             self.parts.push(vec![0x5a; PART_BYTES].into());
         }
-        self.count += 1;
-        self.count
+        let count = self.count.get_or_insert(0);
+        *count += 1;
+        *count
     }
 
-    fn snapshot(&self) -> (Vec<Bytes>, u64) {
-        (self.parts.clone(), self.count)
+    fn snapshot(&self) -> Parts {
+        Parts {
+            count: Bytes::copy_from_slice(&self.count.unwrap_or(0).to_be_bytes()),
+            parts: self.parts.as_slice().into(),
+            at: (0, 0),
+        }
     }
 
-    fn write(snapshot: &(Vec<Bytes>, u64)) -> Result<Bytes, SnapshotError> {
-        let (parts, count) = snapshot;
-        let mut state = Vec::with_capacity(parts.len() * PART_BYTES + 8);
-        state.extend(count.to_be_bytes());
-        parts.iter().for_each(|part| state.extend_from_slice(part));
-        Ok(state.into())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        let (count, parts) = state.split_first_chunk().ok_or_else(|| RestoreError {
-            reason: "eight bytes were expected".to_owned(),
-        })?;
-        self.count = u64::from_be_bytes(*count);
-        self.parts = parts.chunks(PART_BYTES).map(Bytes::copy_from_slice).collect();
-        Ok(())
+    fn restore(&mut self, state: &[u8], _complete: bool) -> Result<usize, RestoreError> {
+        let mut rest = state;
+        if self.count.is_none() {
+            let Some((count, parts)) = state.split_first_chunk() else {
+                return Ok(0);
+            };
+            self.count = Some(u64::from_be_bytes(*count));
+            rest = parts;
+        }
+        while !rest.is_empty() {
+            let (bytes, after) = rest.split_at(rest.len().min(PART_BYTES - self.part.len()));
+            self.part.extend_from_slice(bytes);
+            if self.part.len() == PART_BYTES {
+                let next = Vec::with_capacity(PART_BYTES);
+                self.parts.push(std::mem::replace(&mut self.part, next).into());
+            }
+            rest = after;
+        }
+        Ok(state.len())
     }
 
     fn definition(&self) -> String {
@@ -77,7 +120,8 @@ pub(super) async fn open(cluster: &Cluster, bytes: u64) -> Result<(Replicated<Bl
     let from = Instant::now();
     let make = || Blob {
         parts: Vec::new(),
-        count: 0,
+        part: Vec::with_capacity(PART_BYTES),
+        count: None,
     };
     let config = Config {
         held_bytes: HELD_BYTES,

@@ -7,8 +7,7 @@
 //! - [`words`]: the lines; [`load`]: how a load is counted.
 //! - [`maps`], [`locking`], [`calling`], [`patterns`], [`blob`]: the loads, each with what it opens.
 //!
-//! Node and load run on one thread, as those of `antiphon bench` do, unless what the load does at once takes
-//! long. It ends with its crew: when its standard
+//! Node and load run on one thread, as those of `antiphon bench` do. It ends with its crew: when its standard
 //! input ends.
 
 mod blob;
@@ -49,19 +48,11 @@ pub(crate) struct WorkerArgs {
     /// How many members a block has when it is complete
     #[arg(long)]
     members: usize,
-    /// Threads of the node and its load together
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
 }
 
 /// Works until it is told to leave.
 pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
-    let mut builder = match args.threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder
-        .worker_threads(args.threads)
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start a runtime: {error}"))?;

@@ -15,15 +15,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Sum, part};
 use crate::ordered::Ordered;
 use crate::serials::Serials;
-use crate::state::{Reader, Writer, ensure};
+use crate::state::{
+    ByEntry, Entries, Reader, Restore, Restoring, Stop, Writer, ensure, restore, write_after,
+};
 use crate::version::found;
-use crate::{At, Change, Condition, Machine, RestoreError, SnapshotError, Version};
+use crate::{At, Change, Condition, Machine, RestoreError, Version};
 
 /// The longest name of a counter, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -234,6 +235,7 @@ impl State {
 pub struct CounterTable {
     options: Options,
     state: State,
+    restoring: Restoring,
 }
 
 impl CounterTable {
@@ -243,6 +245,7 @@ impl CounterTable {
         Self {
             options,
             state: Self::empty(definition),
+            restoring: Restoring::default(),
         }
     }
 
@@ -319,11 +322,75 @@ fn check(wanted: Condition, counter: Option<Counter>) -> Result<(), Refused> {
     }
 }
 
+impl Entries for State {
+    type Key = Name;
+
+    fn definition(&self) -> &str {
+        &self.definition
+    }
+
+    fn write_beginning(&self, to: &mut Writer) {
+        to.put(&(self.versions, self.ids, self.counters.len() as u64));
+    }
+
+    fn write_entries(&self, after: Option<&Name>, about: usize, to: &mut Writer) -> Option<Name> {
+        write_after(&self.counters, after, about, to, |name, counter, to| {
+            to.put(&(name.as_ref(), counter));
+        })
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.counters.len() as u64 * 32
+    }
+}
+
+impl Restore for CounterTable {
+    fn restoring(&mut self) -> &mut Restoring {
+        &mut self.restoring
+    }
+
+    fn defined(&self) -> Arc<str> {
+        self.state.definition.clone()
+    }
+
+    fn begin(&mut self, reader: &mut Reader<'_>) -> Result<u64, Stop> {
+        let mut read = Self::empty(self.state.definition.clone());
+        let count: u64;
+        (read.versions, read.ids, count) = reader.take("beginning")?;
+        let max_counters = self.options.max_counters;
+        ensure(count <= u64::from(max_counters), || {
+            format!("{count} counters exceed the bound max_counters, {max_counters}")
+        })?;
+        self.state = read;
+        Ok(count)
+    }
+
+    fn take_entry(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
+        let (name, counter): (&str, Counter) = reader.take("counters")?;
+        let read = &mut self.state;
+        let in_order = read.counters.last().is_none_or(|(last, _)| **last < *name);
+        let lawful = in_order && check_name(name).is_ok() && counter.version.0 <= read.versions.last();
+        ensure(lawful, || {
+            format!("{name:?}: out of order, no name, or of a version that was not given yet")
+        })?;
+        read.put(&name.into(), Some(counter));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<u64, RestoreError> {
+        Ok(self.state.digest())
+    }
+}
+
 impl Machine for CounterTable {
     type Command = Command;
     type Reply = Result<Done, Refused>;
     type Event = Changed;
-    type Snapshot = State;
+    type Snapshot = ByEntry<State, Name>;
 
     fn apply(
         &mut self,
@@ -365,43 +432,12 @@ impl Machine for CounterTable {
         self.renew(at, events);
     }
 
-    fn snapshot(&self) -> State {
-        self.state.clone()
+    fn snapshot(&self) -> Self::Snapshot {
+        ByEntry::new(self.state.clone())
     }
 
-    fn write(state: &State) -> Result<Bytes, SnapshotError> {
-        let mut writer = Writer::new(&state.definition);
-        writer.put(&(state.versions, state.ids, state.counters.len() as u64));
-        for (name, counter) in state.counters.iter() {
-            writer.put(&(name.as_ref(), counter));
-        }
-        writer.put(&state.digest());
-        Ok(writer.finish())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        let mut reader = Reader::new(state, &self.state.definition)?;
-        let mut read = Self::empty(self.state.definition.clone());
-        let count: u64;
-        (read.versions, read.ids, count) = reader.take("beginning")?;
-        ensure(count <= u64::from(self.options.max_counters), || {
-            format!(
-                "{count} counters exceed the bound max_counters, {}",
-                self.options.max_counters
-            )
-        })?;
-        for _ in 0..count {
-            let (name, counter): (&str, Counter) = reader.take("counters")?;
-            let in_order = read.counters.last().is_none_or(|(last, _)| **last < *name);
-            let lawful = in_order && check_name(name).is_ok() && counter.version.0 <= read.versions.last();
-            ensure(lawful, || {
-                format!("{name:?}: out of order, no name, or of a version that was not given yet")
-            })?;
-            read.put(&name.into(), Some(counter));
-        }
-        reader.finish(read.digest())?;
-        self.state = read;
-        Ok(())
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        restore(self, state, complete)
     }
 
     fn serial(&self) -> Option<u64> {

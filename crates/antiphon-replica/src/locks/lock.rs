@@ -98,10 +98,6 @@ impl Lock {
         self.owners.get(&owner).copied()
     }
 
-    pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
-        self.owners.keys().copied()
-    }
-
     /// The waiter whose turn it is, if there are enough permits for it. No waiter overtakes another one.
     pub(super) fn next(&self) -> Option<(u64, Claim)> {
         let (ticket, claim) = self.queue.first_key_value()?;

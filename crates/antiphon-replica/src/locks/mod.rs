@@ -48,7 +48,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::Incarnation;
-use bytes::Bytes;
 pub use command::{
     Cause, Command, Done, Event, MAX_NAME_BYTES, Mode, Name, Owner, Refused, Token, Wait, What,
 };
@@ -56,7 +55,8 @@ use lock::Place;
 pub use lock::{Claim, Lock};
 pub use state::State;
 
-use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+use crate::state::{ByEntry, Restoring, restore};
+use crate::{AgreedTime, At, Change, Machine, RestoreError};
 
 /// The name of the lock that the leader of this name holds.
 pub fn leadership(name: &str) -> Name {
@@ -92,6 +92,7 @@ pub struct LockTable {
     owned: BTreeSet<(Owner, Name)>,
     /// By when they time out, and their tickets, the locks that are waited for.
     deadlines: BTreeMap<(AgreedTime, u64), Name>,
+    restoring: Restoring,
 }
 
 impl LockTable {
@@ -103,6 +104,7 @@ impl LockTable {
             held: BTreeMap::new(),
             owned: BTreeSet::new(),
             deadlines: BTreeMap::new(),
+            restoring: Restoring::default(),
         };
         table.state.definition = table.definition().into();
         table
@@ -352,7 +354,7 @@ impl Machine for LockTable {
     type Command = Command;
     type Reply = Result<Done, Refused>;
     type Event = Event;
-    type Snapshot = State;
+    type Snapshot = ByEntry<State, Name>;
 
     fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Event>) -> Self::Reply {
         self.timeout(at, events);
@@ -422,46 +424,12 @@ impl Machine for LockTable {
         self.promote_all(at, left, events);
     }
 
-    fn snapshot(&self) -> State {
-        self.state.clone()
+    fn snapshot(&self) -> Self::Snapshot {
+        ByEntry::new(self.state.clone())
     }
 
-    fn write(snapshot: &State) -> Result<Bytes, SnapshotError> {
-        Ok(snapshot.write())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        let read = State::read(state, self.state.definition.clone(), &self.options)?;
-        let mut held = BTreeMap::new();
-        let mut owned = BTreeSet::new();
-        let mut deadlines = BTreeMap::new();
-        for (name, lock) in read.locks.iter() {
-            owned.extend(lock.owners().map(|owner| (owner, name.clone())));
-            for (token, _) in lock.holders() {
-                if let Some(other) = held.insert(token, name.clone()) {
-                    return Err(RestoreError {
-                        reason: format!("{other:?} and {name:?} are held with one token, {token}"),
-                    });
-                }
-            }
-            for (ticket, claim) in lock.queue() {
-                if let Some(deadline) = claim.deadline
-                    && let Some(other) = deadlines.insert((deadline, *ticket), name.clone())
-                {
-                    return Err(RestoreError {
-                        reason: format!("{other:?} and {name:?} were asked for at one place of the order"),
-                    });
-                }
-            }
-        }
-        self.held = held;
-        self.owned = owned;
-        self.deadlines = deadlines;
-        self.state = read;
-        if planted!(ForgetTokens) {
-            self.state.tokens = Default::default();
-        }
-        Ok(())
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        restore(self, state, complete)
     }
 
     fn serial(&self) -> Option<u64> {

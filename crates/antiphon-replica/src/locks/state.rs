@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
-use bytes::Bytes;
 
 use super::lock::Place;
-use super::{Claim, Lock, MAX_NAME_BYTES, Name, Options, Owner, Token};
+use super::{Claim, Lock, LockTable, MAX_NAME_BYTES, Name, Options, Owner, Token};
 use crate::digest::{Sum, part};
 use crate::ordered::Ordered;
 use crate::serials::Serials;
-use crate::state::{Reader, Writer, ensure};
+use crate::state::{Entries, Reader, Restore, Restoring, Stop, Writer, ensure, write_after};
 use crate::{AgreedTime, RestoreError};
 
 /// The locks at one point.
@@ -96,56 +95,6 @@ impl State {
             .with(&[self.claims as u64, self.tokens.last(), self.now.millis])
     }
 
-    pub(super) fn write(&self) -> Bytes {
-        let mut writer = Writer::new(&self.definition);
-        let members: Vec<u128> = self.members.iter().map(|member| member.0).collect();
-        writer.put(&(self.tokens, self.now, members, self.locks.len() as u64));
-        for (name, lock) in self.iter() {
-            let holders: Vec<_> = lock.holders().collect();
-            let queue: Vec<_> = lock.queue().iter().collect();
-            writer.put(&(name.as_ref(), lock.total(), holders, queue));
-        }
-        writer.put(&self.digest());
-        writer.finish()
-    }
-
-    pub(super) fn read(state: &[u8], definition: Arc<str>, options: &Options) -> Result<Self, RestoreError> {
-        let mut reader = Reader::new(state, &definition)?;
-        let mut read = Self::new(definition);
-        let (members, count): (Vec<u128>, u64);
-        (read.tokens, read.now, members, count) = reader.take("beginning")?;
-        read.set_members(members.into_iter().map(Incarnation).collect());
-        ensure(count <= u64::from(options.max_locks), || {
-            format!("{count} locks exceed the bound max_locks, {}", options.max_locks)
-        })?;
-        for _ in 0..count {
-            let (name, size): (&str, u32) = reader.take("locks")?;
-            let holders: Vec<(Token, Claim)> = reader.take("holders")?;
-            let queue: Vec<(u64, Claim)> = reader.take("queues")?;
-            let in_order = read.locks.last().is_none_or(|(last, _)| **last < *name);
-            ensure(in_order, || format!("{name:?} is not after the name before it"))?;
-            ensure((1..=MAX_NAME_BYTES).contains(&name.len()), || {
-                format!("a name has {} bytes", name.len())
-            })?;
-            let name: Name = name.into();
-            let holds = holders
-                .into_iter()
-                .map(|(token, claim)| (Place::Holds(token), claim));
-            let waits = queue
-                .into_iter()
-                .map(|(ticket, claim)| (Place::Waits(ticket), claim));
-            for (place, claim) in holds.chain(waits) {
-                read.check(&name, size, place, &claim, options)?;
-                read.put(&name, size, place, claim);
-            }
-        }
-        ensure(read.locks.len() as u64 == count, || {
-            "a lock has no holder and no waiter".to_owned()
-        })?;
-        reader.finish(read.digest())?;
-        Ok(read)
-    }
-
     /// Whether a claim that was read can stand beside those before it.
     fn check(
         &self,
@@ -178,5 +127,107 @@ impl State {
         ensure(lawful, || {
             format!("{name:?} cannot be held or waited for like this: {place:?} {claim:?} of {size}")
         })
+    }
+}
+
+impl Entries for State {
+    type Key = Name;
+
+    fn definition(&self) -> &str {
+        &self.definition
+    }
+
+    fn write_beginning(&self, to: &mut Writer) {
+        let members: Vec<u128> = self.members.iter().map(|member| member.0).collect();
+        to.put(&(self.tokens, self.now, members, self.locks.len() as u64));
+    }
+
+    fn write_entries(&self, after: Option<&Name>, about: usize, to: &mut Writer) -> Option<Name> {
+        write_after(&self.locks, after, about, to, |name, lock, to| {
+            let holders: Vec<_> = lock.holders().collect();
+            let queue: Vec<_> = lock.queue().iter().collect();
+            to.put(&(name.as_ref(), lock.total(), holders, queue));
+        })
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest()
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.locks.len() + 2 * self.claims) as u64 * 32
+    }
+}
+
+impl Restore for LockTable {
+    fn restoring(&mut self) -> &mut Restoring {
+        &mut self.restoring
+    }
+
+    fn defined(&self) -> Arc<str> {
+        self.state.definition.clone()
+    }
+
+    fn begin(&mut self, reader: &mut Reader<'_>) -> Result<u64, Stop> {
+        let (members, count): (Vec<u128>, u64);
+        let mut read = State::new(self.state.definition.clone());
+        (read.tokens, read.now, members, count) = reader.take("beginning")?;
+        read.set_members(members.into_iter().map(Incarnation).collect());
+        let max_locks = self.options.max_locks;
+        ensure(count <= u64::from(max_locks), || {
+            format!("{count} locks exceed the bound max_locks, {max_locks}")
+        })?;
+        self.state = read;
+        self.held.clear();
+        self.owned.clear();
+        self.deadlines.clear();
+        Ok(count)
+    }
+
+    fn take_entry(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
+        let (name, size): (&str, u32) = reader.take("locks")?;
+        let holders: Vec<(Token, Claim)> = reader.take("holders")?;
+        let queue: Vec<(u64, Claim)> = reader.take("queues")?;
+        let read = &mut self.state;
+        let in_order = read.locks.last().is_none_or(|(last, _)| **last < *name);
+        ensure(in_order, || format!("{name:?} is not after the name before it"))?;
+        ensure((1..=MAX_NAME_BYTES).contains(&name.len()), || {
+            format!("a name has {} bytes", name.len())
+        })?;
+        ensure(!holders.is_empty() || !queue.is_empty(), || {
+            format!("{name:?} has no holder and no waiter")
+        })?;
+        let name: Name = name.into();
+        let holds = holders
+            .into_iter()
+            .map(|(token, claim)| (Place::Holds(token), claim));
+        let waits = queue
+            .into_iter()
+            .map(|(ticket, claim)| (Place::Waits(ticket), claim));
+        for (place, claim) in holds.chain(waits) {
+            read.check(&name, size, place, &claim, &self.options)?;
+            read.put(&name, size, place, claim);
+            self.owned.insert((claim.owner, name.clone()));
+            let other = match (place, claim.deadline) {
+                (Place::Holds(token), _) => self.held.insert(token, name.clone()),
+                (Place::Waits(ticket), Some(deadline)) => {
+                    self.deadlines.insert((deadline, ticket), name.clone())
+                }
+                (Place::Waits(_), None) => None,
+            };
+            ensure(other.is_none(), || match place {
+                Place::Holds(token) => format!("{other:?} and {name:?} are held with one token, {token}"),
+                Place::Waits(_) => format!("{other:?} and {name:?} were asked for at one place of the order"),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<u64, RestoreError> {
+        let digest = self.state.digest();
+        if planted!(ForgetTokens) {
+            self.state.tokens = Default::default();
+        }
+        Ok(digest)
     }
 }

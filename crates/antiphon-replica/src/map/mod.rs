@@ -52,7 +52,8 @@ pub use command::{Changed, Command, MAX_WRITES, Now, Operation, Refused, Watch, 
 pub use entry::{Entry, Stamp};
 pub use state::State;
 
-use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError, Version};
+use crate::state::{ByEntry, Restoring, restore};
+use crate::{AgreedTime, At, Change, Machine, RestoreError, Version};
 
 /// What a registered function gets: the value, if there is one, and the argument of the command. It gives the
 /// new value, nothing if the entry is to be removed, or why it refuses.
@@ -125,6 +126,7 @@ pub struct MapMachine {
     expiry: BTreeSet<(AgreedTime, Bytes)>,
     /// By when entries were written, if they are to be evicted.
     age: BTreeMap<Version, Bytes>,
+    restoring: Restoring,
 }
 
 /// What a write will leave.
@@ -149,6 +151,7 @@ impl MapMachine {
             index: HashMap::new(),
             expiry: BTreeSet::new(),
             age: BTreeMap::new(),
+            restoring: Restoring::default(),
         };
         map.state.definition = map.definition().into();
         map
@@ -388,7 +391,7 @@ impl Machine for MapMachine {
     type Command = Command;
     type Reply = Result<Vec<Written>, Refused>;
     type Event = Changed;
-    type Snapshot = State;
+    type Snapshot = ByEntry<State, Bytes>;
 
     fn apply(
         &mut self,
@@ -459,35 +462,12 @@ impl Machine for MapMachine {
         event.key.len() + values.sum::<usize>()
     }
 
-    fn snapshot(&self) -> State {
-        self.state.clone()
+    fn snapshot(&self) -> Self::Snapshot {
+        ByEntry::new(self.state.clone())
     }
 
-    fn write(snapshot: &State) -> Result<Bytes, SnapshotError> {
-        Ok(snapshot.write())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        let read = State::read(state, self.state.definition.clone(), &self.options)?;
-        let mut expiry = BTreeSet::new();
-        let mut age = BTreeMap::new();
-        let mut index = HashMap::new();
-        for (key, entry) in read.entries.iter() {
-            index.insert(key.clone(), entry.clone());
-            if let Some(expires) = entry.expires {
-                expiry.insert((expires, key.clone()));
-            }
-            if self.options.full == Full::EvictOldest && age.insert(entry.version, key.clone()).is_some() {
-                return Err(RestoreError {
-                    reason: format!("two entries have version {}", entry.version),
-                });
-            }
-        }
-        self.index = index;
-        self.expiry = expiry;
-        self.age = age;
-        self.state = read;
-        Ok(())
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        restore(self, state, complete)
     }
 
     fn serial(&self) -> Option<u64> {

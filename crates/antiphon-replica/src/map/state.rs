@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Entry, Options};
+use super::{Entry, Full, MapMachine};
 use crate::digest::Sum;
 use crate::ordered::Ordered;
 use crate::serials::Serials;
-use crate::state::{Reader, Writer, ensure};
+use crate::state::{Entries, Reader, Restore, Restoring, Stop, Writer, ensure, write_after};
 use crate::{AgreedTime, RestoreError};
 
 /// The entries of a map at one point.
@@ -106,41 +106,91 @@ impl State {
             self.now.millis,
         ])
     }
+}
 
-    pub(super) fn write(&self) -> Bytes {
-        let mut writer = Writer::new(&self.definition);
-        writer.put(&(self.versions, self.now, self.entries.len() as u64));
-        for pair in self.entries.iter() {
-            writer.put(&pair);
-        }
-        writer.put(&self.digest());
-        writer.finish()
+impl Entries for State {
+    type Key = Bytes;
+
+    fn definition(&self) -> &str {
+        &self.definition
     }
 
-    pub(super) fn read(state: &[u8], definition: Arc<str>, options: &Options) -> Result<Self, RestoreError> {
-        let mut reader = Reader::new(state, &definition)?;
-        let mut read = Self::new(definition);
-        let count: u64;
-        (read.versions, read.now, count) = reader.take("beginning")?;
-        for _ in 0..count {
-            let (key, entry): (Bytes, Entry) = reader.take("entries")?;
-            let in_order = read.entries.last().is_none_or(|(last, _)| *last < key);
-            ensure(in_order, || format!("{key:?} is not after the key before it"))?;
-            options.check(&key, &entry.value).map_err(|reason| RestoreError {
-                reason: reason.to_string(),
-            })?;
-            ensure(entry.version.0 <= read.versions.last(), || {
-                format!("{key:?} has version {}, which was not given yet", entry.version)
-            })?;
-            ensure(entry.modified.time() <= read.now, || {
-                format!("{key:?} was written after the time of the state")
-            })?;
-            read.insert(key, entry);
-            ensure(read.bytes <= options.max_bytes, || {
-                format!("the entries exceed the bound max_bytes, {}", options.max_bytes)
+    fn write_beginning(&self, to: &mut Writer) {
+        to.put(&(self.versions, self.now, self.entries.len() as u64));
+    }
+
+    fn write_entries(&self, after: Option<&Bytes>, about: usize, to: &mut Writer) -> Option<Bytes> {
+        write_after(&self.entries, after, about, to, |key, entry, to| {
+            to.put(&(key, entry))
+        })
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest()
+    }
+
+    fn bytes(&self) -> u64 {
+        // Of an entry's overhead, versions and the like are written.
+        self.bytes - self.entries.len() as u64 * (Entry::OVERHEAD_BYTES - 16)
+    }
+}
+
+impl Restore for MapMachine {
+    fn restoring(&mut self) -> &mut Restoring {
+        &mut self.restoring
+    }
+
+    fn defined(&self) -> Arc<str> {
+        self.state.definition.clone()
+    }
+
+    fn begin(&mut self, reader: &mut Reader<'_>) -> Result<u64, Stop> {
+        let (versions, now, count) = reader.take("beginning")?;
+        self.state = State {
+            versions,
+            now,
+            ..State::new(self.state.definition.clone())
+        };
+        self.index.clear();
+        self.expiry.clear();
+        self.age.clear();
+        Ok(count)
+    }
+
+    fn take_entry(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
+        let (key, entry): (Bytes, Entry) = reader.take("entries")?;
+        let read = &mut self.state;
+        let in_order = read.entries.last().is_none_or(|(last, _)| *last < key);
+        ensure(in_order, || format!("{key:?} is not after the key before it"))?;
+        let fits = self.options.check(&key, &entry.value);
+        fits.map_err(|reason| RestoreError {
+            reason: reason.to_string(),
+        })?;
+        ensure(entry.version.0 <= read.versions.last(), || {
+            format!("{key:?} has version {}, which was not given yet", entry.version)
+        })?;
+        ensure(entry.modified.time() <= read.now, || {
+            format!("{key:?} was written after the time of the state")
+        })?;
+        if let Some(expires) = entry.expires {
+            self.expiry.insert((expires, key.clone()));
+        }
+        if self.options.full == Full::EvictOldest {
+            let same = self.age.insert(entry.version, key.clone());
+            ensure(same.is_none(), || {
+                format!("two entries have version {}", entry.version)
             })?;
         }
-        reader.finish(read.digest())?;
-        Ok(read)
+        self.index.insert(key.clone(), entry.clone());
+        read.insert(key, entry);
+        let max_bytes = self.options.max_bytes;
+        ensure(read.bytes <= max_bytes, || {
+            format!("the entries exceed the bound max_bytes, {max_bytes}")
+        })?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<u64, RestoreError> {
+        Ok(self.state.digest())
     }
 }

@@ -103,7 +103,7 @@ pub enum Event<R, E> {
     Progress {
         /// Bytes that are here.
         bytes: u64,
-        /// Bytes of the state.
+        /// Bytes of the state: about, until all are here.
         total: u64,
         /// The member that gives it.
         source: Incarnation,

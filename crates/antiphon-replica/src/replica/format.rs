@@ -11,7 +11,6 @@ use antiphon_core::wire::Incarnation;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::agreed::Agreed;
 use crate::AgreedTime;
 use crate::format::as_bytes;
 pub(super) use crate::format::{decode, decode_first, encode, encode_about, encode_after};
@@ -122,40 +121,31 @@ pub(super) struct Seen {
 /// A direct message.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Told<'a> {
-    /// To a joiner: the state of this point follows, as the bytes of an [`Image`].
+    /// To a joiner: the state of this point follows: what all members agree on, then the machine's state.
     Offer {
         point: Point,
         /// The source's definition.
         definition: &'a str,
-        /// Bytes of the image.
-        total: u64,
-        /// XXH3 of the image.
-        digest: u64,
-        /// The agreed time by the source's clock; the image has what was last said.
+        /// Of the state, about.
+        bytes: u64,
+        /// At most so many of them are under way.
+        budget: u64,
+        /// The agreed time by the source's clock; the state has what was last said.
         time: AgreedTime,
     },
-    /// The image from this offset on.
+    /// The state from this offset on. None: it is complete.
     Chunk {
         point: Point,
         offset: u64,
-        /// XXH3 of `bytes`.
+        /// XXH3 of `bytes`, the seed being that of the chunk before.
         check: u64,
         #[serde(borrow, serialize_with = "as_bytes")]
         bytes: &'a [u8],
     },
-    /// To the source: so much of the image is here.
+    /// To the source: so much of the state is here.
     Received { point: Point, bytes: u64 },
     /// To a writer: all its commands up to this one are applied here.
     Applied { upto: u64 },
     /// To a joiner: its source cannot write the state of this point.
     Failed { point: Point, reason: Cow<'a, str> },
-}
-
-/// What a joiner is given.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Image<'a> {
-    pub(super) agreed: Agreed,
-    /// The machine's state.
-    #[serde(borrow, serialize_with = "as_bytes")]
-    pub(super) machine: &'a [u8],
 }

@@ -30,8 +30,8 @@
 //! | `Synced` | joiner | group | it has the state, and serves from here on |
 //! | `Differs` | diverged member | group | it serves no more; joiners cannot know it otherwise |
 //! | `Lost`, `Founded` | most senior member, without the state | group | no member has it; it is founded anew |
-//! | `Offer`, `Chunk` | source | joiner | definition, size; a part of the state |
-//! | `Failed` | source | joiner | its machine cannot write the state: the joiner leaves |
+//! | `Offer`, `Chunk` | source | joiner | definition, size about; a part of the state, at last none |
+//! | `Failed` | source | joiner | its snapshot cannot be read: the joiner leaves |
 //! | `Received` | joiner | source | how much is here |
 //! | `Applied` | serving member | writer | how far its commands are applied |
 //!
@@ -44,6 +44,8 @@
 //!   `Synced`. At its delivery it has applied the same as everybody.
 //! - **No write waits for a transfer.** A joiner holds what comes in memory, then in a file, both bounded; a
 //!   joiner that holds more leaves. A file that fails ends its membership, and loses nothing unnoticed.
+//! - **A source keeps no bytes of a whole state**, nor does a joiner: a snapshot is read as the joiner takes
+//!   it, without the owner's lock, and the joiner's machine takes what has come ([`source`], [`joiner`]).
 //! - **What is under way is bounded**: chunks by a budget for each joiner, requests and their bytes by count,
 //!   acknowledgements by one number for each pair.
 //! - **Direct messages keep no order with the stream**: an offer may come before the message at whose point
@@ -130,6 +132,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::config::Config;
 pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId, Spill, SpillId};
+pub use self::source::{Pieces, Reading};
 
 use self::agreed::Agreed;
 use self::clock::Clock;
@@ -160,7 +163,7 @@ pub struct Replica<M: Machine> {
     definition: String,
     /// Members compare digests.
     compares: bool,
-    phase: Phase,
+    phase: Phase<M>,
     /// What goes with the machine's state, where there is one.
     agreed: Agreed,
     /// What this member has seen of the last state that is void for it. Nothing, if the machine gives no
@@ -198,13 +201,13 @@ pub struct Replica<M: Machine> {
 }
 
 /// What a member is to the state, with what it has for that.
-enum Phase {
+enum Phase<M: Machine> {
     /// In no view yet.
     Outside,
     /// Without the state, until an offer and all chunks came.
     Waiting {
         held: Held,
-        incoming: Option<Incoming>,
+        incoming: Option<Box<Incoming<M>>>,
         heard: Heard,
     },
     /// With the state of a point; `held` follows it.
@@ -281,11 +284,12 @@ impl<M: Machine> Replica<M> {
         Self {
             me: me.into(),
             definition: format!(
-                "{}; replica format 2, digests every {every}, {} messages, found anew: {}",
+                "{}; replica format 3, digests every {every}, {} messages, found anew: {}",
                 machine.definition(),
                 if config.agreed { "agreed" } else { "safe" },
                 if config.found_anew { "yes" } else { "no" },
             ),
+            sources: Sources::new(config.transfer_bytes),
             compares: every > 0 && machine.digest().is_some(),
             config,
             make: Box::new(make),
@@ -302,7 +306,6 @@ impl<M: Machine> Replica<M> {
             ticking: false,
             requests: Requests::new(),
             barrier_queued: false,
-            sources: Sources::new(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             events: VecDeque::new(),
@@ -521,6 +524,23 @@ impl<M: Machine> Replica<M> {
         self.catch_up(now);
     }
 
+    /// What is to be read of this member's state for a joiner, if anything. After [`outputs`](Self::outputs),
+    /// and when what was read before is handed back. [`Reading::run`] takes as long as the machine's snapshot
+    /// does, and needs nothing of this replica: the owner does it where it holds up nobody.
+    pub fn poll_reading(&mut self) -> Option<Reading<M::Snapshot>> {
+        self.sources.poll_reading()
+    }
+
+    /// Whether [`poll_reading`](Self::poll_reading) has something.
+    pub fn wants_reading(&self) -> bool {
+        self.sources.wants_reading()
+    }
+
+    /// That is done. [`outputs`](Self::outputs) may have more to say now.
+    pub fn handle_read(&mut self, pieces: Pieces<M::Snapshot>) {
+        self.sources.read(pieces);
+    }
+
     /// The next event. They wait without a bound, as many as the inputs made.
     pub fn poll_event(&mut self) -> Option<Event<M::Reply, M::Event>> {
         self.events.pop_front()
@@ -643,7 +663,7 @@ impl<M: Machine> Replica<M> {
     }
 
     /// This member has no state and no part in anything.
-    fn reset(&mut self, phase: Phase) {
+    fn reset(&mut self, phase: Phase<M>) {
         self.fail_requests();
         self.requests.reset();
         self.queue.clear();

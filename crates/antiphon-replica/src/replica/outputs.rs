@@ -1,13 +1,14 @@
 //! What goes out: asked for when the layer below may have room.
 //!
-//! Nothing but commands and a few words waits in a queue. Acknowledgements, chunks and counts are made from
-//! the state at the moment they can be sent, so what they say is never old, and a refusal undoes nothing.
+//! Commands, a few words and chunks that were read ahead wait in queues, all bounded. Acknowledgements,
+//! offers and counts are made from the state at the moment they can be sent, so what they say is never old,
+//! and a refusal undoes nothing.
 
 use antiphon_core::Time;
 use bytes::Bytes;
 
 use super::format::{self, Body, Member, Ordered, Told};
-use super::source::CHUNK_BYTES;
+use super::source::Part;
 use super::{Event, Output, Phase, Replica};
 use crate::Machine;
 
@@ -94,14 +95,13 @@ impl<M: Machine> Replica<M> {
 
     fn tell_joiners(&mut self, now: Time, full: &[Member], port: &mut impl FnMut(Output) -> bool) {
         let time = self.clock.map(|clock| clock.read(now)).unwrap_or_default();
-        let budget = self.config.transfer_bytes.max(CHUNK_BYTES);
         for joiner in self.sources.joiners() {
             while !full.contains(&joiner)
-                && let Some(part) = self.sources.next(joiner, budget, &self.definition, time)
-                && tell(port, joiner, part.payload.clone())
+                && let Some(part) = self.sources.next(joiner, &self.definition, time)
+                && tell(port, joiner, part.payload().clone())
             {
                 self.sources.sent(joiner, &part);
-                if let Some(reason) = part.failed {
+                if let Part::Failed(_, reason) = part {
                     self.events.push_back(Event::SourceFailed {
                         source: self.me.into(),
                         reason,

@@ -3,7 +3,7 @@
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
 
-use super::agreed::Agreed;
+use super::agreed::{Agreed, Transfer};
 use super::format::{self, Body, Member, Ordered, Point, Seen};
 use super::held::{Held, Item, ViewItem};
 use super::{Clock, Event, Failure, Heard, Phase, Replica};
@@ -443,11 +443,12 @@ impl<M: Machine> Replica<M> {
         while let Some(answer) = self.requests.written() {
             self.answer(answer);
         }
-        for (joiner, transfer) in self.agreed.assign() {
-            if transfer.source == self.me && matches!(self.phase, Phase::Serving) {
-                self.sources.begin(joiner, &self.agreed, &self.machine);
-            }
-        }
+        let new = self.agreed.assign();
+        let mine = |(_, transfer): &&(Member, Transfer)| {
+            transfer.source == self.me && matches!(self.phase, Phase::Serving)
+        };
+        let joiners: Vec<Member> = new.iter().filter(mine).map(|(joiner, _)| *joiner).collect();
+        self.sources.begin(&joiners, &self.agreed, &self.machine);
         self.sources.keep(self.me, &self.agreed.transfers);
         self.tick(now);
         self.leave_if_safe(now);

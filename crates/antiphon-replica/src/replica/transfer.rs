@@ -6,7 +6,7 @@ use antiphon_core::wire::Incarnation;
 use super::clock::Clock;
 use super::format::{self, Member, Point, Told};
 use super::held::Held;
-use super::joiner::{Damage, Incoming};
+use super::joiner::{Damage, Incoming, Offer};
 use super::source::shortened;
 use super::{Event, Phase, Replica};
 use crate::Machine;
@@ -23,12 +23,18 @@ impl<M: Machine> Replica<M> {
             Some(Told::Offer {
                 point,
                 definition,
-                total,
-                digest,
+                bytes,
+                budget,
                 time,
             }) => {
-                let clock = Clock::start(now, time);
-                self.handle_offer(Incoming::new(from, point, total, digest, clock), definition);
+                let offer = Offer {
+                    source: from,
+                    point,
+                    clock: Clock::start(now, time),
+                    bytes,
+                    budget,
+                };
+                self.handle_offer(offer, definition);
             }
             Some(Told::Chunk {
                 point,
@@ -62,7 +68,7 @@ impl<M: Machine> Replica<M> {
 
     /// An offer counts if its point is later than that of any before: that of a source which the others have
     /// given up may come late.
-    fn handle_offer(&mut self, offer: Incoming, definition: &str) {
+    fn handle_offer(&mut self, offer: Offer, definition: &str) {
         if self.is_to_come(offer.point) {
             self.ignore(offer.source, "the state of a view that this member has had");
             return;
@@ -94,23 +100,15 @@ impl<M: Machine> Replica<M> {
             self.go(format!("state-refused: {reason}"));
             return;
         }
-        let limit = self.config.max_state_bytes;
-        if offer.total > limit {
-            let total = offer.total;
-            self.fail_restore(format!(
-                "state-refused: the state of {source} has {total} bytes, max_state_bytes is {limit}"
-            ));
-            return;
-        }
         if !planted!(self, KeepOldHeld) {
             held.forget(offer.point);
         }
         heard.lost = false;
         heard.serving.insert(offer.source);
-        *incoming = Some(offer);
+        *incoming = Some(Box::new(Incoming::new(offer, (self.make)())));
     }
 
-    /// It counts as the offer would that cannot be made.
+    /// It counts as an offer would, and it may follow that.
     fn handle_failed(&mut self, source: Member, point: Point, reason: &str) {
         if self.is_to_come(point) {
             self.ignore(source, "the state of a view that this member has had");
@@ -119,8 +117,9 @@ impl<M: Machine> Replica<M> {
         let Phase::Waiting { held, incoming, .. } = &self.phase else {
             return;
         };
-        let earlier = |former: &Incoming| point <= former.point;
-        if point < held.after() || incoming.as_ref().is_some_and(earlier) {
+        let other =
+            |former: &Incoming<M>| point < former.point || point == former.point && source != former.source;
+        if point < held.after() || incoming.as_deref().is_some_and(other) {
             return;
         }
         let source = Incarnation::from(source);
@@ -139,7 +138,7 @@ impl<M: Machine> Replica<M> {
         now: Time,
         from: Member,
         point: Point,
-        take: impl FnOnce(&mut Incoming) -> Result<bool, Damage>,
+        take: impl FnOnce(&mut Incoming<M>) -> Result<bool, Damage>,
     ) {
         let Phase::Waiting {
             incoming: Some(incoming),
@@ -151,29 +150,42 @@ impl<M: Machine> Replica<M> {
         if incoming.source != from || incoming.point != point {
             return;
         }
-        let complete = take(incoming);
+        let complete = match take(incoming) {
+            Ok(complete) => complete,
+            Err(damage) => return self.damaged(from, damage),
+        };
+        let (bytes, limit) = (incoming.received(), self.config.max_state_bytes);
         let progress = Event::Progress {
-            bytes: incoming.received(),
-            total: incoming.total,
+            bytes,
+            total: incoming.bytes(),
             source: from.into(),
         };
-        match complete {
-            Ok(complete) => {
-                if let Some(Event::Progress { .. }) = self.events.back() {
-                    self.events.pop_back();
-                }
-                self.events.push_back(progress);
-                if complete {
-                    self.restore(now);
-                }
-            }
-            Err(damage) => self.damaged(from, damage),
+        if bytes > limit {
+            let source = Incarnation::from(from);
+            return self.fail_restore(format!(
+                "state-refused: the state of {source} has more bytes than max_state_bytes, {limit}"
+            ));
+        }
+        if let Some(Event::Progress { .. }) = self.events.back() {
+            self.events.pop_back();
+        }
+        self.events.push_back(progress);
+        if complete {
+            self.restored(now);
         }
     }
 
     fn damaged(&mut self, source: Member, damage: Damage) {
         let source = Incarnation::from(source);
-        self.fail_restore(format!("state-damaged: in what {source} sent, {}", damage.text()));
+        let what = match damage {
+            Damage::Misplaced => "it is not the part that comes next",
+            Damage::Altered => "its bytes are not those that its checksum was made of",
+            Damage::Unreadable => "it cannot be decoded",
+            Damage::Refused(error) => {
+                return self.fail_restore(format!("state-refused: the state of {source}: {error}"));
+            }
+        };
+        self.fail_restore(format!("state-damaged: in what {source} sent, {what}"));
     }
 
     fn fail_restore(&mut self, reason: String) {
@@ -184,29 +196,19 @@ impl<M: Machine> Replica<M> {
     }
 
     /// All of the state is here.
-    fn restore(&mut self, now: Time) {
-        let Phase::Waiting {
-            held,
-            incoming: Some(incoming),
-            ..
-        } = &mut self.phase
-        else {
+    fn restored(&mut self, now: Time) {
+        let Phase::Waiting { held, incoming, .. } = &mut self.phase else {
             return;
         };
+        let Some(incoming) = incoming.take() else { return };
         let (source, point, clock) = (incoming.source, incoming.point, incoming.clock);
-        let image = match incoming.image() {
-            Ok(image) => image,
-            Err(damage) => return self.damaged(source, damage),
-        };
-        let mut machine = (self.make)();
-        if let Err(error) = machine.restore(image.machine) {
-            let source = Incarnation::from(source);
-            return self.fail_restore(format!("state-refused: the state of {source}: {error}"));
-        }
-        self.machine = machine;
-        self.agreed = image.agreed;
-        self.clock = Some(clock);
         let mut held: Held = std::mem::take(held);
+        let Some((agreed, machine)) = incoming.finish() else {
+            return;
+        };
+        self.machine = machine;
+        self.agreed = agreed;
+        self.clock = Some(clock);
         if planted!(self, DropHeld) {
             held.pop();
         }

@@ -278,7 +278,7 @@ impl Shared {
                 sent.is_ok()
             }
             Output::Tell { to, payload, receipt } => {
-                match sender.try_tell_in(epoch, to, &payload) {
+                match sender.try_tell_in(epoch, to, payload) {
                     Ok(fate) => {
                         if let Some(call) = receipt {
                             receipts.entry(to).or_default().push_back((call, fate));

@@ -533,7 +533,7 @@ impl GroupSender {
         &self,
         epoch: u64,
         to: Incarnation,
-        payload: &[u8],
+        payload: Bytes,
     ) -> Result<TellReceipt, TellError> {
         self.shared.tell_in(epoch, to, payload, &self.handle.shared.wake)
     }

@@ -276,7 +276,7 @@ impl GroupShared {
         &self,
         epoch: u64,
         to: Incarnation,
-        payload: &[u8],
+        payload: Bytes,
         wake: &Wake,
     ) -> Result<TellReceipt, TellError> {
         let receipt = self.tells.accept_in(epoch, to, payload)?;

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// A line takes messages until so many bytes wait, each message with a charge of [`TELL_OVERHEAD`]; the last
 /// one may go beyond.
-const LINE_BYTES: usize = 64 << 10;
+const LINE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Tells(Mutex<Inside>);
@@ -100,23 +100,24 @@ impl Future for TellReceipt {
 impl Tells {
     /// Takes a message if there is room for it.
     pub(super) fn accept(&self, to: Incarnation, payload: &[u8]) -> Result<TellReceipt, TellError> {
-        self.inside().accept(to, payload)
+        self.inside()
+            .accept(to, payload.len(), || Bytes::copy_from_slice(payload))
     }
 
-    /// The same, if this member is still the one that it was in this epoch. A sender that has not read yet
-    /// that it was removed must not speak for the member that it has become.
+    /// The same without a copy, if this member is still the one that it was in this epoch. A sender that has
+    /// not read yet that it was removed must not speak for the member that it has become.
     #[cfg(feature = "blocks")]
     pub(super) fn accept_in(
         &self,
         epoch: u64,
         to: Incarnation,
-        payload: &[u8],
+        payload: Bytes,
     ) -> Result<TellReceipt, TellError> {
         let mut inside = self.inside();
         if inside.epoch != epoch {
             return Err(TellError::NotMember);
         }
-        inside.accept(to, payload)
+        inside.accept(to, payload.len(), || payload)
     }
 
     /// Told when a receiver's line has room again, or closes. `None` if it has none.
@@ -126,8 +127,13 @@ impl Tells {
 }
 
 impl Inside {
-    fn accept(&mut self, to: Incarnation, payload: &[u8]) -> Result<TellReceipt, TellError> {
-        if payload.len() > MAX_TELL_BYTES {
+    fn accept(
+        &mut self,
+        to: Incarnation,
+        length: usize,
+        payload: impl FnOnce() -> Bytes,
+    ) -> Result<TellReceipt, TellError> {
+        if length > MAX_TELL_BYTES {
             let limit = MAX_TELL_BYTES;
             return Err(TellError::TooLarge { limit });
         }
@@ -143,7 +149,7 @@ impl Inside {
             return Err(TellError::Full);
         }
         let (receipt, fate) = oneshot::channel();
-        let payload = Bytes::copy_from_slice(payload);
+        let payload = payload();
         let waiting = Waiting { payload, receipt };
         line.bytes += waiting.cost();
         line.waiting.push_back(waiting);
@@ -363,7 +369,7 @@ mod tests {
         let large = [0; MAX_TELL_BYTES];
         // The core has no credit for b.
         let core = |to, _: &[u8]| (to != B).then_some(Ticket(1)).ok_or(TellError::Full);
-        for _ in 0..2 {
+        for _ in 0..=LINE_BYTES / large.len() {
             assert!(tells.accept(B, &large).is_ok());
             tells.hand_over(core);
         }
@@ -380,7 +386,7 @@ mod tests {
             taken.push((to, payload.len()));
             Ok(Ticket(1))
         });
-        assert_eq!(taken, [(B, MAX_TELL_BYTES); 2]);
+        assert_eq!(taken, vec![(B, MAX_TELL_BYTES); LINE_BYTES / large.len() + 1]);
         assert!(tells.accept(B, b"more").is_ok());
     }
 
@@ -412,12 +418,15 @@ mod tests {
     #[test]
     fn a_teller_that_has_not_read_of_its_removal_tells_nothing_for_the_member_that_it_is_now() {
         let tells = open();
-        assert!(tells.accept_in(0, B, b"still").is_ok());
+        assert!(tells.accept_in(0, B, Bytes::from_static(b"still")).is_ok());
         tells.set_standing(Standing::Joining);
         tells.set_standing(Standing::Member);
         tells.set_view(&view(&[ME, B], &[ME]), ME);
-        assert_eq!(tells.accept_in(0, B, b"late").err(), Some(TellError::NotMember));
-        assert!(tells.accept_in(1, B, b"now").is_ok());
+        assert_eq!(
+            tells.accept_in(0, B, Bytes::from_static(b"late")).err(),
+            Some(TellError::NotMember)
+        );
+        assert!(tells.accept_in(1, B, Bytes::from_static(b"now")).is_ok());
     }
 
     #[test]

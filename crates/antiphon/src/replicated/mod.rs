@@ -23,6 +23,10 @@
 //! events under one lock. What the group has no room for stays in the replica, and the task offers it again
 //! when there is room. No lock is held across an await.
 //!
+//! For a joiner the task has the state read piece by piece, on a thread for blocking work: under the lock
+//! only a snapshot is taken, and what was read is told. So neither the length of the state nor a snapshot
+//! that waits for a disk holds up a request.
+//!
 //! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the
 //! others would not deliver, at the same place. Without this a lock could be granted twice with one token:
 //! first by a sequencer to itself, behind a partition that it has not noticed, then by the others.
@@ -70,8 +74,8 @@ mod task;
 mod watch;
 
 pub use antiphon_replica::{
-    AgreedTime, At, Change, Condition, Config, Machine, Refusal, RestoreError, SnapshotError, Standing,
-    Version,
+    AgreedTime, At, Change, Condition, Config, FromReader, Machine, Refusal, RestoreError, Snapshot,
+    SnapshotError, Standing, Version,
 };
 
 pub use counting::{Counters, CountersBuilder, CountingError, Ids};
@@ -86,13 +90,7 @@ pub use watch::{Gone, WatchEvent, Watching};
 /// A machine that a handle can be made of: what [`Machine`] says, with types that may go from task to task.
 /// Implemented by itself.
 pub trait Replicable:
-    Machine<
-        Command: Send + 'static,
-        Reply: Send + 'static,
-        Event: Clone + Send + 'static,
-        Snapshot: Send + 'static,
-    > + Send
-    + 'static
+    Machine<Command: Send + 'static, Reply: Send + 'static, Event: Clone + Send + 'static> + Send + 'static
 {
 }
 
@@ -102,6 +100,5 @@ where
     M::Command: Send + 'static,
     M::Reply: Send + 'static,
     M::Event: Clone + Send + 'static,
-    M::Snapshot: Send + 'static,
 {
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_core::{TellError, Time};
 use antiphon_replica::{
-    Ack, At, Event as CoreEvent, Failure, Output, Refusal, Replica, RequestId, Spill, SpillId, Standing,
+    Ack, At, Event as CoreEvent, Failure, Output, Pieces, Reading, Refusal, Replica, RequestId, Spill,
+    SpillId, Standing,
 };
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot, watch};
@@ -235,7 +236,8 @@ impl<M: Replicable> Shared<M> {
     /// Sends what is ready. What the group has no room for is the task's.
     fn settle_and_wake(&self, mut inside: MutexGuard<'_, Inside<M>>) {
         let blocked = self.settle(&mut inside);
-        if !blocked.is_nothing() || is_earlier(inside.replica.poll_timeout(), inside.awaited) {
+        let reads = inside.replica.wants_reading();
+        if !blocked.is_nothing() || is_earlier(inside.replica.poll_timeout(), inside.awaited) || reads {
             self.wake.notify_one();
         }
     }
@@ -323,6 +325,16 @@ impl<M: Replicable> Shared<M> {
         self.inside().replica.poll_spill()
     }
 
+    /// What is to be read of the state for a joiner. Only while nothing is read.
+    pub(super) fn next_reading(&self) -> Option<Reading<M::Snapshot>> {
+        self.inside().replica.poll_reading()
+    }
+
+    /// That is done. It goes out when the task comes round.
+    pub(super) fn read_for_joiner(&self, pieces: Pieces<M::Snapshot>) {
+        self.inside().replica.handle_read(pieces);
+    }
+
     /// Whether anything in that file may be needed.
     pub(super) fn needs_file(&self) -> bool {
         let joins = [Standing::Waiting, Standing::Receiving, Standing::CatchingUp];
@@ -392,7 +404,7 @@ impl<M: Replicable> Shared<M> {
             }
             Output::Tell { to, payload } => {
                 // What is refused for another reason waits for a view.
-                let told = sender.try_tell_in(epoch, to, &payload);
+                let told = sender.try_tell_in(epoch, to, payload);
                 if matches!(told, Err(TellError::Full)) {
                     blocked.members.push(to);
                 }
@@ -476,9 +488,8 @@ impl<M: Replicable> Inside<M> {
                     .handle_message(now, message.sender.incarnation, &payload);
             }
             Event::Told(message) => {
-                let payload = self.keep(message.payload);
                 self.replica
-                    .handle_told(now, message.sender.incarnation, &payload);
+                    .handle_told(now, message.sender.incarnation, &message.payload);
             }
             Event::Transitional { .. } => self.replica.handle_resumed(),
             Event::Suspended => {

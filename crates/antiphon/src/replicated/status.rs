@@ -27,7 +27,7 @@ pub struct ReplicaStatus {
 pub struct Transfer {
     /// Bytes that are here. They begin at 0 again when the source is lost and another one takes its place.
     pub bytes: u64,
-    /// Bytes of the state.
+    /// Bytes of the state: about, until all are here.
     pub total: u64,
     /// The name of the member that gives it.
     pub source: String,

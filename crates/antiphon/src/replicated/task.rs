@@ -1,6 +1,9 @@
 //! The task that reads the group for a replica, and comes round when the replica wants to.
 
+use std::pin::Pin;
 use std::sync::Arc;
+
+use antiphon_replica::{Pieces, Snapshot};
 
 use super::shared::Shared;
 use super::spill::SpillFile;
@@ -17,12 +20,40 @@ impl<M: Replicable> Drop for Finish<M> {
     }
 }
 
+/// What is read of the state for a joiner, on a thread for blocking work: a write that comes meanwhile waits
+/// neither for the lock nor for the runtime.
+struct Reader<S>(Option<Pin<Box<dyn Future<Output = Pieces<S>> + Send>>>);
+
+impl<S: Snapshot> Reader<S> {
+    fn begin<M: Replicable<Snapshot = S>>(&mut self, shared: &Shared<M>) {
+        if self.0.is_none()
+            && let Some(reading) = shared.next_reading()
+        {
+            let host = shared.host.clone();
+            self.0 = Some(Box::pin(
+                async move { host.blocking(move || reading.run()).await },
+            ));
+        }
+    }
+
+    /// What was begun is done; never if nothing was.
+    async fn done(&mut self) -> Pieces<S> {
+        let Some(work) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        let pieces = work.await;
+        self.0 = None;
+        pieces
+    }
+}
+
 /// Runs until the group was left.
 pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group, mut file: SpillFile) {
     let finish = Finish(shared.clone());
     let mut leases = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let mut timer = Timer::new();
+    let mut reader = Reader(None);
     let left = loop {
         let mut need = shared.take(&mut events);
         // Whoever has room is asked again after it is known that its next room is noticed.
@@ -37,6 +68,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
         if let Some(reason) = need.leaves.take() {
             break Some(reason);
         }
+        reader.begin(&shared);
         if file.is_idle() {
             match shared.next_spill() {
                 Some((id, spill)) => file.begin(&shared.host, id, spill),
@@ -53,6 +85,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
             },
             // Before more is read: what is done makes room for it in memory.
             (id, outcome) = file.done() => shared.spilled(id, outcome),
+            pieces = reader.done() => shared.read_for_joiner(pieces),
             taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
                 if taken == 0 {
                     break None;

@@ -2,10 +2,9 @@
 //!
 //! ```
 //! use antiphon::Incarnation;
-//! use antiphon::replicated::{At, Machine, RestoreError, SnapshotError};
+//! use antiphon::replicated::{At, Machine, RestoreError};
 //! use antiphon::testkit;
-//! use bytes::Bytes;
-//! use std::collections::HashMap;
+//! //! use std::collections::HashMap;
 //!
 //! /// Who votes for what; its bytes are in the order of a hash table, which is another one at each member.
 //! #[derive(Default)]
@@ -15,27 +14,27 @@
 //!     type Command = String;
 //!     type Reply = u32;
 //!     type Event = ();
-//!     type Snapshot = HashMap<String, u32>;
+//!     type Snapshot = Bytes;
 //!
 //!     fn apply(&mut self, _: At, _: Incarnation, vote: String, _: &mut Vec<()>) -> u32 {
 //!         let votes = self.0.entry(vote).or_default();
 //!         *votes += 1;
 //!         *votes
 //!     }
-//!     fn snapshot(&self) -> HashMap<String, u32> {
-//!         self.0.clone()
+//!     fn snapshot(&self) -> Bytes {
+//!         let lines = self.0.iter().map(|(vote, count)| format!("{vote} {count}\n"));
+//!         lines.collect::<String>().into()
 //!     }
-//!     fn write(votes: &HashMap<String, u32>) -> Result<Bytes, SnapshotError> {
-//!         let lines = votes.iter().map(|(vote, count)| format!("{vote} {count}\n"));
-//!         Ok(lines.collect::<String>().into())
-//!     }
-//!     fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+//!     fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+//!         if !complete {
+//!             return Ok(0); // it takes the whole at once
+//!         }
 //!         // …
 //! #       for line in String::from_utf8_lossy(state).lines() {
 //! #           let (vote, count) = line.split_once(' ').expect("we wrote it");
 //! #           self.0.insert(vote.to_owned(), count.parse().expect("we wrote it"));
 //! #       }
-//!         Ok(())
+//!         Ok(state.len())
 //!     }
 //!     fn definition(&self) -> String {
 //!         "votes 1".to_owned()
@@ -49,8 +48,8 @@
 //! ```
 //! # What is compared
 //! After each command, change of members and timeout: the digest of the machine, if it has one, and the bytes
-//! that its `write` makes of a snapshot. So a `HashMap` that is written in its order is found, a clock, a
-//! random number, an address; and state that `write` leaves out, as soon as it decides anything.
+//! of its snapshot. So a `HashMap` that is written in its order is found, a clock, a
+//! random number, an address; and state that the snapshot leaves out, as soon as it decides anything.
 //!
 //! # What is not found
 //! What a machine takes from outside and is the same in one process: an environment variable, a file, the
@@ -61,7 +60,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use twox_hash::XxHash3_64;
@@ -69,7 +67,8 @@ use twox_hash::XxHash3_64;
 use super::ground::lock;
 use super::{RunError, SceneError, World};
 use crate::replicated::{
-    AgreedTime, At, Change, Machine, Replicable, Replicated, RestoreError, SnapshotError, Standing,
+    AgreedTime, At, Change, Machine, Replicable, Replicated, RestoreError, Snapshot as _, SnapshotError,
+    Standing,
 };
 use crate::{Cluster, Incarnation};
 
@@ -217,12 +216,12 @@ impl<M: Machine<Command: fmt::Debug>> Runs<M> {
     /// A third machine takes the state of the first one.
     fn take_over(&mut self, mut machine: M) -> Result<(), What> {
         let after = self.after.clone();
-        let state = M::write(&self.runs[0].1.snapshot());
+        let state = self.runs[0].1.snapshot().read_all();
         let state = state.map_err(|error| What::Write {
             after: after.clone(),
             reason: error.reason,
         })?;
-        machine.restore(&state).map_err(|error| What::Restore {
+        restore(&mut machine, &state).map_err(|error| What::Restore {
             after,
             reason: error.reason,
         })?;
@@ -264,9 +263,21 @@ fn copy<C: Serialize + DeserializeOwned + fmt::Debug>(command: &C) -> Result<C, 
     })
 }
 
+/// As a joiner does: the state comes in parts.
+fn restore<M: Machine>(machine: &mut M, state: &[u8]) -> Result<(), RestoreError> {
+    let taken = machine.restore(&state[..state.len() / 2], false)?;
+    let rest = state.get(taken..).unwrap_or_default();
+    match machine.restore(rest, true)? {
+        all if all == rest.len() => Ok(()),
+        other => Err(RestoreError {
+            reason: format!("it took {taken} bytes, and {other} of the last {}", rest.len()),
+        }),
+    }
+}
+
 /// Stands for a state.
 fn looks<M: Machine>(machine: &M) -> Result<String, SnapshotError> {
-    let bytes = M::write(&machine.snapshot())?;
+    let bytes = machine.snapshot().read_all()?;
     let hash = XxHash3_64::oneshot(&bytes);
     let digest = machine.digest().map(|digest| format!("digest {digest:016x}, "));
     let digest = digest.unwrap_or_default();
@@ -488,12 +499,8 @@ impl<M: Machine<Command: fmt::Debug>> Machine for Noted<M> {
         self.machine.snapshot()
     }
 
-    fn write(snapshot: &M::Snapshot) -> Result<Bytes, SnapshotError> {
-        M::write(snapshot)
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
-        self.machine.restore(state)
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        self.machine.restore(state, complete)
     }
 
     fn digest(&self) -> Option<u64> {
@@ -554,7 +561,7 @@ impl fmt::Display for CheckError {
                     ),
                     false => (
                         "two members",
-                        "what it does depends on more than the commands, or `write` leaves out what decides",
+                        "what it does depends on more than the commands, or its snapshot leaves out what decides",
                     ),
                 };
                 write!(f, "{who} differ after {after}\n  {one}\n  {other}\n{look}")

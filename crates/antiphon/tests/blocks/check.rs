@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use antiphon::Incarnation;
 use antiphon::replicated::counters::{Command, CounterTable, Options};
 use antiphon::replicated::map::{self, MapMachine, Write};
-use antiphon::replicated::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+use antiphon::replicated::{AgreedTime, At, Change, Machine, RestoreError};
 use antiphon::testkit::{CheckError, check, check_cluster, check_runs};
 use bytes::Bytes;
 
@@ -78,7 +78,7 @@ impl Machine for Names {
     type Command = String;
     type Reply = ();
     type Event = ();
-    type Snapshot = String;
+    type Snapshot = Bytes;
 
     fn apply(&mut self, _: At, _: Incarnation, name: String, _: &mut Vec<()>) {
         self.steps += 1;
@@ -105,7 +105,7 @@ impl Machine for Names {
         self.favourite = self.number.to_string();
     }
 
-    fn snapshot(&self) -> String {
+    fn snapshot(&self) -> Bytes {
         let mut said: Vec<_> = self
             .said
             .iter()
@@ -116,14 +116,13 @@ impl Machine for Names {
         if self.fault != Fault::ForgetsPart {
             said.push(self.steps.to_string());
         }
-        said.join("\n")
+        said.join("\n").into()
     }
 
-    fn write(snapshot: &String) -> Result<Bytes, SnapshotError> {
-        Ok(snapshot.clone().into())
-    }
-
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        if !complete {
+            return Ok(0);
+        }
         let mut lines: Vec<_> = std::str::from_utf8(state)
             .expect("it is ours")
             .split('\n')
@@ -140,7 +139,7 @@ impl Machine for Names {
             self.said
                 .insert(name.to_owned(), count.parse().expect("it is ours"));
         }
-        Ok(())
+        Ok(state.len())
     }
 
     fn definition(&self) -> String {

@@ -177,20 +177,16 @@ impl Machine for Sick {
     type Command = ();
     type Reply = ();
     type Event = ();
-    type Snapshot = bool;
+    type Snapshot = Result<Bytes, SnapshotError>;
 
     fn apply(&mut self, _: At, _: Incarnation, (): (), _: &mut Vec<()>) {}
 
-    fn snapshot(&self) -> bool {
-        self.gives
-    }
-
-    fn write(gives: &bool) -> Result<Bytes, SnapshotError> {
+    fn snapshot(&self) -> Self::Snapshot {
         let reason = "page 7 is damaged".to_owned();
-        gives.then(Bytes::new).ok_or(SnapshotError { reason })
+        self.gives.then(Bytes::new).ok_or(SnapshotError { reason })
     }
 
-    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<usize, RestoreError> {
         let reason = "page 8 is missing".to_owned();
         Err(RestoreError { reason })
     }

@@ -75,7 +75,7 @@ use crate::{Class, GroupEvent, Messages, Parting, Profile, SendError, TellError,
 
 /// The most bytes of direct messages from one member to another that the receiver's application has not
 /// taken, each with [`TELL_OVERHEAD`].
-pub const TELL_CREDIT_BYTES: usize = 256 << 10;
+pub const TELL_CREDIT_BYTES: usize = 1 << 20;
 /// The most bytes of a direct message: what fits a block.
 pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
 /// What a direct message takes of the credit besides its payload.

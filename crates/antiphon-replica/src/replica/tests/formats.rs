@@ -10,9 +10,9 @@ use proptest::prelude::*;
 
 use super::super::agreed::Agreed;
 use super::super::clock::Clock;
-use super::super::format::{Body, Image, Ordered, Point, Seen, Told, decode, encode};
-use super::super::joiner::Incoming;
-use super::super::{Config, Event, Replica};
+use super::super::format::{Body, Ordered, Point, Seen, Told, decode, encode};
+use super::super::joiner::{Incoming, Offer};
+use super::super::{Config, Event, Output, Replica};
 use super::ledger::Ledger;
 use crate::AgreedTime;
 
@@ -87,12 +87,27 @@ proptest! {
 fn a_joiner_that_says_it_has_what_it_was_not_sent_is_named_and_gets_no_more_than_its_budget() {
     let [me, joiner] = [1, 2].map(Incarnation);
     let broken = Arc::default();
-    let make = move || Ledger::new(1 << 20, Arc::clone(&broken), "l");
+    let make = move || Ledger::new(8 << 20, Arc::clone(&broken), "l");
     let mut replica = Replica::new(me, Config::default(), make);
     replica.handle_view(Time::ZERO, &super::group::view_of(1, &[me], &[me]));
     replica.handle_view(Time::ZERO, &super::group::view_of(2, &[me, joiner], &[joiner]));
     let point = Point { view: 2, messages: 0 };
-    replica.outputs(Time::ZERO, |_| true);
+    let mut told = 0;
+    for _ in 0..9 {
+        replica.outputs(Time::ZERO, |output| {
+            let Output::Tell { payload, .. } = output else {
+                return true;
+            };
+            told += payload.len();
+            true
+        });
+        if let Some(reading) = replica.poll_reading() {
+            replica.handle_read(reading.run());
+        }
+    }
+    let budget = Config::default().transfer_bytes;
+    assert!((budget / 2..budget + 2_000).contains(&told), "{told}");
+    assert!(!replica.wants_reading(), "enough is ready");
     for bytes in [u64::MAX, u64::MAX / 2, 1 << 20] {
         replica.handle_told(Time::ZERO, joiner, &encode(&Told::Received { point, bytes }));
         replica.outputs(Time::ZERO, |output| panic!("{output:?}"));
@@ -106,28 +121,29 @@ fn a_state_with_counts_that_no_group_reaches_is_refused() {
     let taken = |index, commands| {
         let mut agreed = Agreed::found(Incarnation(2).into(), Vec::new(), point, 0, 0);
         (agreed.index, agreed.commands) = (index, commands);
-        let image = encode(&Image { agreed, machine: &[] });
-        let (total, digest) = (image.len() as u64, hash_of(&image));
-        let clock = Clock::start(Time::ZERO, AgreedTime::default());
-        let mut incoming = Incoming::new(Incarnation(2).into(), point, total, digest, clock);
-        assert!(incoming.chunk(0, digest, &image).is_ok_and(|last| last));
-        incoming.image().is_ok()
+        let agreed = encode(&agreed);
+        let offer = Offer {
+            source: Incarnation(2).into(),
+            point,
+            clock: Clock::start(Time::ZERO, AgreedTime::default()),
+            bytes: 1,
+            budget: 1,
+        };
+        let mut incoming = Incoming::new(offer, Ledger::new(0, Arc::default(), "l"));
+        let check = twox_hash::XxHash3_64::oneshot(&agreed);
+        incoming.chunk(0, check, &agreed).is_ok_and(|last| !last)
     };
     let most = u64::MAX >> 1;
     assert!(taken(most, most));
     assert!(!taken(most + 1, 0) && !taken(0, u64::MAX));
 }
 
-fn hash_of(bytes: &[u8]) -> u64 {
-    twox_hash::XxHash3_64::oneshot(bytes)
-}
-
-fn told_offer(point: Point, total: u64) -> Told<'static> {
+fn told_offer(point: Point, bytes: u64) -> Told<'static> {
     Told::Offer {
         point,
-        definition: "l; replica format 2, digests every 1024, safe messages, found anew: no",
-        total,
-        digest: 0,
+        definition: "l; replica format 3, digests every 1024, safe messages, found anew: no",
+        bytes,
+        budget: bytes,
         time: AgreedTime::default(),
     }
 }

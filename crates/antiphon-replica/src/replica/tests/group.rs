@@ -12,10 +12,12 @@ use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, ViewId};
 use antiphon_core::{GroupView, Order, Time};
 use bytes::Bytes;
 
-use super::super::{Ack, Config, Event, Failure, Output, Replica, RequestId, Spill, SpillId, Standing};
+use super::super::{
+    Ack, Config, Event, Failure, Output, Reading, Replica, RequestId, Spill, SpillId, Standing,
+};
 use super::Planted;
 use super::ledger::{Command, Happened, Ledger, What};
-use crate::{AgreedTime, At};
+use crate::{AgreedTime, At, Machine};
 
 /// SplitMix64.
 pub(crate) struct Chance(pub(crate) u64);
@@ -69,6 +71,8 @@ pub(super) struct Node {
     /// The file of what it holds, and what is to be done with it.
     file: Vec<u8>,
     spill: Option<(SpillId, Spill)>,
+    /// What is read of its state.
+    reading: Option<Reading<<Ledger as Machine>::Snapshot>>,
     /// The last place that its machine reached.
     reached: Option<At>,
     asked: BTreeMap<RequestId, Asked>,
@@ -129,6 +133,8 @@ pub(super) struct Group {
     pub(super) damaging: bool,
     /// Files can be used; otherwise what is to be done with them is not begun.
     pub(super) disks: bool,
+    /// States are read; otherwise what was begun is not done.
+    pub(super) reads: bool,
     /// What files answer, if it is an error.
     pub(super) disk_error: Option<&'static str>,
     /// Files give back other bytes than were written.
@@ -159,6 +165,7 @@ impl Group {
             deaf: BTreeSet::new(),
             damaging: false,
             disks: true,
+            reads: true,
             disk_error: None,
             disk_damages: false,
             log: Vec::new(),
@@ -205,6 +212,7 @@ impl Group {
             ahead,
             file: Vec::new(),
             spill: None,
+            reading: None,
             reached: None,
             asked: BTreeMap::new(),
             answers: Vec::new(),
@@ -301,7 +309,9 @@ impl Group {
         let spare = Replica::new(me, Config::default(), || Ledger::new(0, Arc::default(), "dead"));
         let replica = std::mem::replace(&mut self.nodes[node].replica, spare);
         self.nodes[node].life = Life::Dead;
-        self.add(replica, me, broken);
+        let reading = self.nodes[node].reading.take();
+        let again = self.add(replica, me, broken);
+        self.nodes[again].reading = reading;
     }
 
     pub(super) fn resume(&mut self, node: usize) {
@@ -380,11 +390,17 @@ impl Group {
         }
     }
 
+    /// And one step of reading its state: it is begun, or done.
     pub(super) fn outputs(&mut self, node: usize) {
         let now = self.time(node);
         let this = &mut self.nodes[node];
         if matches!(this.life, Life::Dead | Life::Joining) {
             return;
+        }
+        match this.reading.take_if(|_| self.reads) {
+            Some(reading) => this.replica.handle_read(reading.run()),
+            None if this.reading.is_none() => this.reading = this.replica.poll_reading(),
+            None => {}
         }
         let names: BTreeMap<Incarnation, usize> =
             self.members.iter().map(|n| (self.nodes[*n].me, *n)).collect();
@@ -417,6 +433,12 @@ impl Group {
                 room
             }
         });
+    }
+
+    fn reads(&self, node: usize) -> bool {
+        let this = &self.nodes[node];
+        let lives = !matches!(this.life, Life::Dead | Life::Joining);
+        lives && self.reads && (this.reading.is_some() || this.replica.wants_reading())
     }
 
     /// One step of what is to be done with a node's file: it is begun, or done. Whether there was any.
@@ -503,6 +525,7 @@ impl Group {
             let mut busy = false;
             for node in 0..self.nodes.len() {
                 self.outputs(node);
+                busy |= self.reads(node);
                 while self.deliver(node) {
                     busy = true;
                 }

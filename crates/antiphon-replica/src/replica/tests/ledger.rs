@@ -1,15 +1,16 @@
 //! A machine whose state is the hash of all that happened to it, in order: any difference shows for ever.
 
 use std::collections::BTreeSet;
+use std::io::{self, Cursor, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{AgreedTime, At, Change, Machine, RestoreError, SnapshotError};
+use crate::{AgreedTime, At, Change, FromReader, Machine, RestoreError, SnapshotError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Command {
@@ -47,6 +48,17 @@ pub(super) struct Ledger {
     broken: Arc<AtomicBool>,
     definition: String,
     pub(super) last_change: Change,
+    /// Taken so far.
+    pub(super) snapshots: AtomicUsize,
+}
+
+/// A disk that fails.
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other("a page is damaged"))
+    }
 }
 
 impl Ledger {
@@ -60,6 +72,7 @@ impl Ledger {
             broken,
             definition: definition.to_owned(),
             last_change: Change::default(),
+            snapshots: AtomicUsize::new(0),
         }
     }
 
@@ -79,7 +92,7 @@ impl Machine for Ledger {
     type Command = Command;
     type Reply = u64;
     type Event = Happened;
-    type Snapshot = Vec<u8>;
+    type Snapshot = Result<FromReader, SnapshotError>;
 
     fn apply(&mut self, at: At, _: Incarnation, command: Command, events: &mut Vec<Happened>) -> u64 {
         if self.broken.swap(false, Ordering::Relaxed) {
@@ -108,26 +121,32 @@ impl Machine for Ledger {
         }
     }
 
-    fn snapshot(&self) -> Vec<u8> {
+    fn snapshot(&self) -> Self::Snapshot {
         if self.definition == "unwritable" {
-            return Vec::new();
-        }
-        postcard::to_stdvec(&self.state).unwrap()
-    }
-
-    fn write(snapshot: &Vec<u8>) -> Result<Bytes, SnapshotError> {
-        if snapshot.is_empty() {
             let reason = "a page is damaged".to_owned();
             return Err(SnapshotError { reason });
         }
-        Ok(Bytes::copy_from_slice(snapshot))
+        self.snapshots.fetch_add(1, Ordering::Relaxed);
+        let state = Bytes::from(postcard::to_stdvec(&self.state).unwrap());
+        let half = self.definition == "half readable";
+        let readable = state.slice(..if half { state.len() / 2 } else { state.len() });
+        Ok(FromReader::new(state.len() as u64, move || {
+            let rest: Box<dyn Read + Send> = match half {
+                true => Box::new(Broken),
+                false => Box::new(io::empty()),
+            };
+            Ok(Cursor::new(readable.clone()).chain(rest))
+        }))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        if !complete {
+            return Ok(0);
+        }
         self.state = postcard::from_bytes(state).map_err(|error| RestoreError {
             reason: error.to_string(),
         })?;
-        Ok(())
+        Ok(state.len())
     }
 
     fn digest(&self) -> Option<u64> {

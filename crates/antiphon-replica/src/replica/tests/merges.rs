@@ -110,10 +110,17 @@ impl Pair {
             let mut sent = Vec::new();
             for at in [0, 1] {
                 let now = Time::from_micros(self.micros[at]);
-                self.replicas[at].outputs(now, |output| {
-                    sent.push((at, output));
-                    true
-                });
+                let mut reads = true;
+                while reads {
+                    self.replicas[at].outputs(now, |output| {
+                        sent.push((at, output));
+                        true
+                    });
+                    reads = self.replicas[at].wants_reading();
+                    if let Some(reading) = self.replicas[at].poll_reading() {
+                        self.replicas[at].handle_read(reading.run());
+                    }
+                }
             }
             if sent.is_empty() {
                 break;

@@ -1,5 +1,7 @@
 //! One fault each.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
@@ -83,34 +85,68 @@ fn a_joiner_that_holds_too_much_leaves_and_says_so() {
 }
 
 #[test]
-fn a_source_that_cannot_write_its_state_says_so_to_the_joiner_and_goes_on() {
-    let mut group = Group::new(1, small());
-    group.start("unwritable");
-    group.next_view(false);
-    group.settle();
-    let joiner = group.start("unwritable");
-    group.next_view(false);
-    group.settle();
-    let reason = group.nodes[joiner].left.clone().unwrap();
-    assert!(
-        reason.starts_with("state-refused") && reason.ends_with("a page is damaged"),
-        "{reason}"
-    );
-    group.write(0, Ack::All, None).unwrap();
-    group.settle();
-    for node in [0, joiner] {
-        let said = &group.nodes[node].said;
+fn a_source_that_cannot_read_its_state_or_half_of_it_says_so_to_the_joiner_and_goes_on() {
+    for definition in ["unwritable", "half readable"] {
+        let mut group = Group::new(1, small());
+        group.start(definition);
+        group.next_view(false);
+        group.settle();
+        let joiner = group.start(definition);
+        group.next_view(false);
+        group.settle();
+        let reason = group.nodes[joiner].left.clone().unwrap();
         assert!(
-            said.iter().any(|said| said.starts_with("SourceFailed")),
-            "{said:?}"
+            reason.starts_with("state-refused") && reason.ends_with("a page is damaged"),
+            "{reason}"
         );
+        group.write(0, Ack::All, None).unwrap();
+        group.settle();
+        for node in [0, joiner] {
+            let said = &group.nodes[node].said;
+            assert!(
+                said.iter().any(|said| said.starts_with("SourceFailed")),
+                "{said:?}"
+            );
+        }
+        assert_eq!((group.serving(), group.unanswered(0)), (vec![0], 0));
     }
-    assert_eq!((group.serving(), group.unanswered(0)), (vec![0], 0));
+}
+
+#[test]
+fn no_write_waits_for_a_state_that_is_read_slowly() {
+    let mut group = group_of(3, small());
+    let joiner = join(&mut group);
+    group.reads = false;
+    for _ in 0..50 {
+        group.write(1, Ack::All, None).unwrap();
+        group.settle();
+        assert_eq!(group.unanswered(1), 0);
+    }
+    assert_eq!(group.standing(joiner), Standing::Receiving, "it has the offer");
+    group.reads = true;
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Serving);
+}
+
+#[test]
+fn what_was_begun_to_be_read_for_a_joiner_that_is_gone_is_of_no_use_to_the_next_one() {
+    let mut group = group_of(1, small());
+    let first = join(&mut group);
+    group.reads = false;
+    group.settle();
+    group.crash(first);
+    group.next_view(false);
+    group.settle();
+    let second = join(&mut group);
+    group.settle();
+    group.reads = true;
+    group.settle();
+    assert_eq!(group.serving(), [0, second]);
 }
 
 #[test]
 fn a_source_that_dies_half_way_is_replaced_and_the_state_is_that_of_the_later_view() {
-    for delivered in 0..4 {
+    for delivered in 0..12 {
         let mut group = group_of(3, small());
         let joiner = join(&mut group);
         for node in 0..4 {
@@ -132,7 +168,7 @@ fn a_source_that_dies_half_way_is_replaced_and_the_state_is_that_of_the_later_vi
 }
 
 #[test]
-fn joiners_of_one_view_are_spread_over_the_members_and_share_an_image_beyond_that() {
+fn joiners_of_one_view_are_spread_over_the_members_and_share_a_snapshot_beyond_that() {
     let mut group = group_of(2, small());
     for _ in 0..5 {
         group.start("ledger");
@@ -140,6 +176,9 @@ fn joiners_of_one_view_are_spread_over_the_members_and_share_an_image_beyond_tha
     group.next_view(false);
     group.settle();
     assert_eq!(group.serving().len(), 7);
+    let snapshots = |node: usize| group.nodes[node].replica.machine.snapshots.load(Relaxed);
+    // The first gave the state to the second one before.
+    assert_eq!([0, 1].map(snapshots), [2, 1]);
 }
 
 #[test]
@@ -224,8 +263,8 @@ fn an_offer_of_a_view_to_come_is_named_and_keeps_no_joiner_from_the_state() {
     let offer = Told::Offer {
         point: never,
         definition: &group.nodes[0].replica.definition.clone(),
-        total: 1,
-        digest: 0,
+        bytes: 1,
+        budget: 1,
         time: Default::default(),
     };
     let failed = Told::Failed {
@@ -545,6 +584,9 @@ fn a_state_that_was_altered_on_its_way_is_not_taken() {
         }
     }
     group.damaging = true;
+    while group.tell_pairs().is_empty() {
+        (0..2).for_each(|node| group.outputs(node));
+    }
     let pair = group.tell_pairs()[0];
     group.deliver_tell(pair);
     assert_eq!(group.standing(joiner), Standing::Gone);

@@ -27,6 +27,9 @@ use crate::trace::Deed;
 /// The last member with the state waits so long for a joiner.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
+/// Of a state, under way to one joiner: little, so that states of runs take several chunks.
+const TRANSFER_BYTES: usize = 16_000;
+
 /// A replica, and what is around it.
 pub(in crate::world) struct Replicating {
     pub(super) replica: Replica<Store>,
@@ -59,6 +62,7 @@ impl World {
             found_anew: plan.found_anew,
             agreed: !plan.safe,
             leave_timeout: LEAVE_TIMEOUT,
+            transfer_bytes: TRANSFER_BYTES,
             max_requests: 32,
             max_command_bytes: window.min(MAX_PAYLOAD_BYTES) - 256,
             ..ReplicaConfig::default()
@@ -119,7 +123,7 @@ impl World {
         let safe = self.plan.replicated.as_ref().is_some_and(|it| it.safe);
         let level = if safe { Level::Safe } else { Level::Agreed };
         let (mut sent, mut reason) = (false, None);
-        it.replica.outputs(now, |wanted| match wanted {
+        let mut wants = |wanted| match wanted {
             Wanted::Send(payload) => {
                 let taken = self.send_driven(id, group, level, &payload).is_some();
                 sent |= taken;
@@ -134,7 +138,12 @@ impl World {
                 reason = Some(why);
                 true
             }
-        });
+        };
+        it.replica.outputs(now, &mut wants);
+        while let Some(reading) = it.replica.poll_reading() {
+            it.replica.handle_read(reading.run());
+            it.replica.outputs(now, &mut wants);
+        }
         self.note_deeds(id, group, &mut it);
         let process = &self.processes[id];
         let wanted = it.replica.poll_timeout().map(|at| process.clock.global(at));

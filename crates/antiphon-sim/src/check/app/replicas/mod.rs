@@ -340,7 +340,8 @@ impl<'a> Reading<'a> {
                 member.standing = Some(*standing);
             }
             Deed::Wrong(what) => report.fail("G28", at, format!("p{process}: {what}")),
-            Deed::WantsToLeave => member.leaving = Some(at),
+            // Asked again, it waits no longer.
+            Deed::WantsToLeave => _ = member.leaving.get_or_insert(at),
             // G28: the last member that has the state waits for those that want it.
             Deed::Leaves(reason) => {
                 let since = member.leaving.take().filter(|_| reason == "left");
