@@ -166,24 +166,18 @@ fn line<'a>(
         steps: BTreeMap::new(),
         off: part.as_ref().map(|part| part.off.clone()).unwrap_or_default(),
     };
-    let first = logs.values().filter_map(|log| log.steps.keys().next()).min();
+    let begins = logs.values().filter_map(|log| log.steps.first_key_value());
     let last = logs.values().filter_map(|log| log.steps.keys().next_back()).max();
-    let (Some(first), Some(last)) = (first.copied(), last.copied()) else {
+    // A member that got the state later may know it risen.
+    let (Some((first, founding)), Some(last)) = (begins.min_by_key(|(index, _)| *index), last.copied())
+    else {
         return line;
     };
+    let first = *first;
     let mut time = At {
         index: 0,
-        ..logs
-            .values()
-            .filter_map(|log| log.steps.values().next())
-            .next()
-            .map_or_else(
-                || unreachable!("it has a first step"),
-                |applied| At {
-                    time: antiphon_replica::AgreedTime::default(),
-                    ..applied.place
-                },
-            )
+        time: antiphon_replica::AgreedTime::default(),
+        ..founding.place
     };
     for index in first..=last {
         let there: Vec<(Tenure, &Log<'a>, &Applied<'a>)> = logs
