@@ -4,7 +4,8 @@
 //! use antiphon::Incarnation;
 //! use antiphon::replicated::{At, Machine, RestoreError};
 //! use antiphon::testkit;
-//! //! use std::collections::HashMap;
+//! use bytes::Bytes;
+//! use std::collections::HashMap;
 //!
 //! /// Who votes for what; its bytes are in the order of a hash table, which is another one at each member.
 //! #[derive(Default)]
