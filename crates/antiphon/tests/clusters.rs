@@ -659,7 +659,7 @@ async fn a_member_that_does_not_read_delays_only_what_it_is_told_itself() {
     let nodes = cluster(&Net::memory(), &["a", "b", "c"]).await;
     let mut groups = groups(&nodes, Order::Total).await;
     let (b, c) = (member(&nodes[0], "b"), member(&nodes[0], "c"));
-    // 2 MB, of which c has room for 256 KiB.
+    // 2 MB, of which c has room for 1 MiB.
     let to_c = tell_numbers(groups[0].sender(), c.clone(), 200, 10_000);
     let to_b = tell_numbers(groups[0].sender(), b, 1000, 10_000);
     are_in_order(&told(&mut groups[1], 1000).await, "a");
