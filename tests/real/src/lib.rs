@@ -42,7 +42,7 @@ pub fn runs(default: usize) -> usize {
 /// If it cannot be built.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| antiphon_lab::program("dev", None).unwrap_or_else(|error| panic!("{error}")))
+    PROGRAM.get_or_init(|| antiphon_lab::program("test", None).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// What `ANTIPHON_REAL_MEMBERSHIP` says, if it is set: `coordinator`, `cut` or `both`.
