@@ -133,6 +133,36 @@ fn a_killed_server_ends_its_calls_with_the_cause_long_before_their_deadline() ->
 }
 
 #[test]
+fn a_call_to_all_of_a_member_that_is_cut_off_ends_long_before_its_deadline() -> Result<(), RunError> {
+    World::new(6, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        for calls in &calls {
+            serve_add(calls)?;
+        }
+        world.partition(["c"], ["a", "b"])?;
+        let from = calls[2].clone();
+        let asked = world.spawn("c", async move {
+            from.ask_all(ADD, &(1, 2), Rule::All, 5 * MINUTE).await
+        })?;
+        world
+            .until(|| nodes[0].view().is_some_and(|view| view.members.len() == 2))
+            .await;
+        let parted = world.now();
+        world.heal();
+        let Err(AskError::Failed(CallsError::Failed(error))) = asked.await?.ok_or("killed")? else {
+            panic!("a call that has run may have run");
+        };
+        assert_eq!((error.why, error.ran), (Why::MembershipEnded, Ran::Maybe));
+        assert!(
+            world.now() - parted < Duration::from_secs(5),
+            "{:?}",
+            world.now() - parted
+        );
+        Ok(())
+    })
+}
+
+#[test]
 fn deadlines_and_dropped_calls_drop_their_handlers() -> Result<(), RunError> {
     World::new(3, ABC).run(async |world| {
         let (nodes, calls) = calls(&world, Order::Total).await?;

@@ -104,6 +104,20 @@ impl Pair {
         }
     }
 
+    /// The senior member writes what lives so long.
+    fn write_for_ten_seconds(&mut self) {
+        let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
+        self.replicas[0].write(&write.into(), Ack::Here).unwrap();
+        self.settle();
+    }
+
+    /// Also by a time that another member has said.
+    fn assert_that_ten_seconds_end_in_time(&mut self) {
+        self.write_for_ten_seconds();
+        let due = self.replicas[0].poll_timeout().unwrap();
+        assert!(due <= Time::from_micros(self.micros[0] + 10_000_000), "{due:?}");
+    }
+
     /// All that is sent is delivered, in one order for each component.
     fn settle(&mut self) {
         loop {
@@ -236,19 +250,13 @@ fn a_leader_counts_on_from_the_latest_time_that_any_member_has_said() {
     let mut pair = Pair::new();
     // The clock of the junior member is an hour ahead.
     pair.write(1, 1, 1, 3_600_000);
-    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
-    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
-    pair.settle();
-    let due = pair.replicas[0].poll_timeout().unwrap();
-    assert!(due <= Time::from_micros(pair.micros[0] + 10_000_000), "{due:?}");
+    pair.assert_that_ten_seconds_end_in_time();
 }
 
 #[test]
 fn only_the_leader_says_that_a_deadline_has_come() {
     let mut pair = Pair::new();
-    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
-    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
-    pair.settle();
+    pair.write_for_ten_seconds();
     let [leader, junior] = &mut pair.replicas;
     let later = Time::from_micros(60_000_000);
     junior.handle_timeout(later);
@@ -268,11 +276,7 @@ fn a_leader_counts_on_from_the_time_to_which_a_merge_has_lifted_the_state() {
     pair.part(None);
     pair.write(1, 1, 1, 3_600_000);
     pair.merge(0);
-    let write = Write::put(vec![2], vec![2]).expiring(Duration::from_secs(10));
-    pair.replicas[0].write(&write.into(), Ack::Here).unwrap();
-    pair.settle();
-    let due = pair.replicas[0].poll_timeout().unwrap();
-    assert!(due <= Time::from_micros(pair.micros[0] + 10_000_000), "{due:?}");
+    pair.assert_that_ten_seconds_end_in_time();
 }
 
 #[test]
