@@ -418,4 +418,6 @@ bugs! {
     KeepTheTime,
     /// A map that rises above another one leaves its entries at their versions (G50).
     RenewNothing,
+    /// A joiner shows what it applies before it serves (G50).
+    ShowCatchingUp,
 }

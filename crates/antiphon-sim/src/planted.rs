@@ -358,6 +358,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("WhatWasSeen", "g50-replicas-merge"),
     ("KeepTheTime", "g50-replicas-merge"),
     ("RenewNothing", "g50-replicas-merge"),
+    ("ShowCatchingUp", "g50-replicas-merge"),
     ("Tell", "g44-told-while-views-change"),
     ("Unheard", "g44-told-while-views-change"),
     ("WhoWasAhead", "joiners-beside-crashes"),

@@ -142,7 +142,7 @@ fn show(what: &Seen) -> String {
         Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
         Seen::Replica(group, deed) => match deed {
             Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
-            Deed::Steps(at, step) => {
+            Deed::Steps(at, _, step) => {
                 let (index, time) = (at.index, at.time.millis);
                 format!("g{group} applies {index} at {time} ms: {}", show_step(step))
             }

@@ -459,8 +459,8 @@ pub enum Deed {
         /// What it saw.
         saw: Box<Saw>,
     },
-    /// The machine made a step.
-    Steps(At, Box<Step>),
+    /// The machine made a step; and whether anybody is shown it.
+    Steps(At, bool, Box<Step>),
     /// The replica says which members there are, and which of them have the state.
     Members(Vec<(Incarnation, bool)>),
     /// What it is to the state, whenever that is new.

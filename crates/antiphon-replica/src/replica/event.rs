@@ -89,6 +89,9 @@ pub enum Event<R, E> {
     Machine {
         /// Where.
         at: At,
+        /// Whether this member serves. If not, it catches up, and nobody is to be shown this: it may have
+        /// seen greater numbers of another state. By [`Event::Synced`] this state has risen above them.
+        serving: bool,
         /// What.
         event: E,
     },

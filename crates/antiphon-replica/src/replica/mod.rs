@@ -60,7 +60,8 @@
 //! - **Agreed time never goes back**, over leaders and joiners.
 //! - **Numbers and time never go back over a merge** either, for any member: a joiner whose former state is
 //!   void says with `Synced` what it has seen of it, and the state rises above that at the same place
-//!   ([`Machine::serial`]). What the other component wrote is lost all the same.
+//!   ([`Machine::serial`]). What the other component wrote is lost all the same. What the joiner applies
+//!   until then is for nobody's eyes ([`Event::Machine`]).
 //!
 //! # Who dies when
 //! | who | when | then |

@@ -559,8 +559,10 @@ impl<M: Machine> Replica<M> {
     }
 
     fn tell_events(&mut self, at: crate::At, events: Vec<M::Event>) {
+        let serving = matches!(self.phase, Phase::Serving) || planted!(self, ShowCatchingUp);
+        let events = events.into_iter();
         self.events
-            .extend(events.into_iter().map(|event| Event::Machine { at, event }));
+            .extend(events.map(|event| Event::Machine { at, serving, event }));
     }
 
     fn tell_members(&mut self) {

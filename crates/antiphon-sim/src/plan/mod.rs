@@ -341,7 +341,7 @@ pub struct Replicated {
     pub held_bytes: usize,
     /// [`antiphon_replica::Config::spill_bytes`]; 0: joiners have no file.
     pub spill_bytes: u64,
-    /// The time that one operation on the file takes, at most.
+    /// The time that one operation on the file takes, at most; and to read a piece of the state for a joiner.
     pub disk: Micros,
     /// In a hundred: operations that fail.
     pub disk_fails_percent: u32,

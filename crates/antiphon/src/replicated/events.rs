@@ -24,7 +24,7 @@ pub enum ReplicaEvent<E> {
     Members(Vec<ReplicaMember>),
     /// So much of the state is here.
     Progress(Transfer),
-    /// This member has the state, and serves.
+    /// This member has the state, and serves. What was applied before is in it, and was not told.
     Synced,
     /// This node's lease is lost, or is back; without it writes and reads are refused.
     Lease {

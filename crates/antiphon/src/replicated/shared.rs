@@ -560,7 +560,8 @@ impl<M: Replicable> Inside<M> {
                     let _ = answer.send(outcome.map_err(|_| ReadError::Interrupted));
                 }
             }
-            CoreEvent::Machine { at, event } => {
+            CoreEvent::Machine { serving: false, .. } => {}
+            CoreEvent::Machine { at, event, .. } => {
                 (self.observer)(Happened::Machine {
                     me: self.me,
                     event: &event,

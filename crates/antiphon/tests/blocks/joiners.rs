@@ -41,14 +41,23 @@ fn a_joiner_gets_the_state_while_writes_go_on() -> Result<(), RunError> {
             map.get_latest(&text("written")).await?.map(|item| item.value),
             Some(written - 1)
         );
-        let mut progress = 0;
+        let (mut progress, mut synced, mut changes) = (0, false, 0);
         while let Ok(Some(event)) = tokio::time::timeout(ms(1), events.next()).await {
-            if let ReplicaEvent::Progress(transfer) = event {
-                assert!(transfer.bytes <= transfer.total && transfer.bytes >= progress);
-                progress = transfer.bytes;
+            match event {
+                ReplicaEvent::Progress(transfer) => {
+                    assert!(transfer.bytes <= transfer.total && transfer.bytes >= progress);
+                    progress = transfer.bytes;
+                }
+                ReplicaEvent::Synced => synced = true,
+                ReplicaEvent::Machine { .. } => {
+                    assert!(synced, "what it applies to catch up is not shown");
+                    changes += 1;
+                }
+                _ => {}
             }
         }
         assert!(progress > 0, "it tells how far the state is");
+        assert!(changes > 0, "it shows what is applied since it serves");
         Ok(())
     })
 }

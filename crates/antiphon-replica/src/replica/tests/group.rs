@@ -583,7 +583,7 @@ impl Group {
     fn drain(&mut self, node: usize) {
         while let Some(event) = self.nodes[node].replica.poll_event() {
             match event {
-                Event::Machine { at, event } => self.happened(node, at, event),
+                Event::Machine { at, event, .. } => self.happened(node, at, event),
                 Event::Written { request, outcome } => self.written(node, request, outcome),
                 Event::Readable { request, outcome } => self.readable(node, request, outcome),
                 Event::Void { .. } => self.nodes[node].reached = None,

@@ -37,4 +37,6 @@ pub(crate) enum Planted {
     ForgetWhatWasSeen,
     /// A state that rises above another one keeps its time.
     KeepTheTime,
+    /// What is applied before this member serves is shown.
+    ShowCatchingUp,
 }

@@ -264,11 +264,15 @@ impl Story<'_> {
     pub(super) fn replicas_merge(&mut self) {
         self.replicas();
         self.any_partition();
+        // So that one side comes to a later time than the other.
+        self.plan.drift_ppm = 14_000;
         if let Some(it) = &mut self.plan.replicated {
             // Enough that most names are written on both sides.
             it.names = 3;
-            it.every = self.random.range(40, 150) * MILLIS;
+            it.every = self.random.range(40, 400) * MILLIS;
             it.expiring_percent = 10;
+            // Joiners have nothing, or much, to catch up with.
+            it.disk = *self.random.pick(&[0, 0, SECONDS]);
         }
     }
 }

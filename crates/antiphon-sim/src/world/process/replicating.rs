@@ -13,7 +13,7 @@ mod disk;
 use antiphon_core::MAX_PAYLOAD_BYTES;
 use antiphon_core::wire::Level;
 use antiphon_replica::{
-    Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Replica, Standing,
+    Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Pieces, Replica, Standing,
 };
 
 use self::clients::Clients;
@@ -21,7 +21,7 @@ use self::disk::Disk;
 use super::driven::{BETWEEN_WAKES, Unread, bare};
 use super::*;
 use crate::agenda::{MILLIS, SECONDS};
-use crate::machine::Store;
+use crate::machine::{Parts, Store};
 use crate::trace::Deed;
 
 /// The last member with the state waits so long for a joiner.
@@ -41,6 +41,8 @@ pub(in crate::world) struct Replicating {
     pub(super) wakes_at: Micros,
     clients: Clients,
     disk: Disk,
+    /// What another thread reads of the state for a joiner, and when it is done.
+    reading: Option<(Micros, Pieces<Parts>)>,
 }
 
 impl World {
@@ -82,6 +84,7 @@ impl World {
             wakes_at: Micros::MAX,
             clients: Clients::default(),
             disk: Disk::default(),
+            reading: None,
         });
     }
 
@@ -111,6 +114,10 @@ impl World {
             }
         }
         any |= self.use_disk(id, group, &mut it, now);
+        if let Some((_, pieces)) = it.reading.take_if(|(due, _)| *due <= self.now) {
+            any = true;
+            it.replica.handle_read(pieces);
+        }
         self.note_deeds(id, group, &mut it);
         let (held, limit) = (
             it.replica.held_bytes(),
@@ -123,7 +130,7 @@ impl World {
         let safe = self.plan.replicated.as_ref().is_some_and(|it| it.safe);
         let level = if safe { Level::Safe } else { Level::Agreed };
         let (mut sent, mut reason) = (false, None);
-        let mut wants = |wanted| match wanted {
+        it.replica.outputs(now, |wanted| match wanted {
             Wanted::Send(payload) => {
                 let taken = self.send_driven(id, group, level, &payload).is_some();
                 sent |= taken;
@@ -138,16 +145,19 @@ impl World {
                 reason = Some(why);
                 true
             }
-        };
-        it.replica.outputs(now, &mut wants);
-        while let Some(reading) = it.replica.poll_reading() {
-            it.replica.handle_read(reading.run());
-            it.replica.outputs(now, &mut wants);
+        });
+        if it.reading.is_none()
+            && let Some(reading) = it.replica.poll_reading()
+        {
+            let takes = self.plan.replicated.as_ref().map_or(0, |it| it.disk);
+            let due = self.now + 1 + self.random.below(takes.max(1));
+            it.reading = Some((due, reading.run()));
         }
         self.note_deeds(id, group, &mut it);
         let process = &self.processes[id];
         let wanted = it.replica.poll_timeout().map(|at| process.clock.global(at));
-        if let Some(wanted) = wanted.into_iter().chain(it.disk.due()).min() {
+        let read = it.reading.as_ref().map(|(due, _)| *due);
+        if let Some(wanted) = [wanted, it.disk.due(), read].into_iter().flatten().min() {
             let at = wanted.max(self.now + BETWEEN_WAKES);
             if at < it.wakes_at {
                 it.wakes_at = at;
@@ -207,12 +217,12 @@ impl World {
                         }),
                     })
                 }
-                Said::Machine { at, event } => {
+                Said::Machine { at, serving, event } => {
                     if !event.renewed.is_empty() {
                         self.count("replica_renewed");
                     }
                     it.clients.stepped(it.me, &event);
-                    Some(Deed::Steps(at, Box::new(event)))
+                    Some(Deed::Steps(at, serving, Box::new(event)))
                 }
                 Said::Members { members } => Some(Deed::Members(members)),
                 Said::Synced => {

@@ -323,7 +323,13 @@ impl<'a> Reading<'a> {
                     saw,
                 });
             }
-            Deed::Steps(place, step) => self.step(number, at, process, *place, step, report),
+            Deed::Steps(place, shown, step) => {
+                self.step(number, at, process, *place, step, report);
+                if *shown {
+                    let seen = self.seen.entry(process).or_default().step(step);
+                    check_seen(at, process, seen, report);
+                }
+            }
             Deed::Members(members) => {
                 let synced = members.iter().filter(|(_, synced)| *synced);
                 member.synced = synced.map(|(member, _)| *member).collect();
@@ -406,8 +412,6 @@ impl<'a> Reading<'a> {
                 .own
                 .insert(command.op, (place.index, member.synced.clone()));
         }
-        let seen = self.seen.entry(process).or_default().step(step);
-        check_seen(at, process, seen, report);
         let me = member.incarnation;
         for event in step.locks.iter().filter(|event| Some(event.owner.member) == me) {
             if let Lock::Granted(token) = event.what {
@@ -595,8 +599,10 @@ impl<'a> Reading<'a> {
     /// G30: nobody uses an exclusive lock when another member was told that it has it since.
     fn check_uses(&self, history: &History<'_>, lines: &[Line<'a>], report: &mut Report) {
         for it in &self.uses {
-            // A member that its group removed may not know it yet; and so may a node without the lease.
-            let excused = history.trace.unleased.contains(&it.slot)
+            // A member that its group removed may not know it yet; and so may a node without the lease, which
+            // there is not under the policy `any`.
+            let excused = history.trace.any
+                || history.trace.unleased.contains(&it.slot)
                 || it
                     .incarnation
                     .is_some_and(|incarnation| self.removed.contains(&incarnation));

@@ -5,7 +5,7 @@
 //!                             └─ 4 (A, B are gone) ── 5                C, D
 //! ```
 //! A member whose first step is behind the place where they part has the line with which most of its steps
-//! agree.
+//! agree; they may be those of a member that came there later, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,13 +62,13 @@ fn sides(logs: &BTreeMap<Tenure, &Log<'_>>, part: &Part, index: u64) -> Vec<BTre
     if sides.len() < 2 {
         return sides;
     }
-    let begun = sides.clone();
+    later.sort_by_key(|(_, log)| log.steps.keys().next().copied());
     for (tenure, log) in later {
         let agree = |members: &BTreeSet<Tenure>| {
             let others = members.iter().filter_map(|member| logs.get(member));
             others.map(|other| agreement(log, other)).max()
         };
-        let most = (0..begun.len()).max_by_key(|side| agree(&begun[*side]));
+        let most = (0..sides.len()).max_by_key(|side| agree(&sides[*side]));
         if let Some(most) = most {
             sides[most].insert(tenure);
         }
