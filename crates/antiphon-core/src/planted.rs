@@ -420,4 +420,8 @@ bugs! {
     RenewNothing,
     /// A joiner shows what it applies before it serves (G50).
     ShowCatchingUp,
+    /// What a member applied that was undone is taken for an earlier point of the state that goes on (G50).
+    TakeUndoneForEarlier,
+    /// A sequencer that collects rows tells its own one as the mark (G24).
+    MarkOfOwnRow,
 }

@@ -145,14 +145,16 @@ impl Agreed {
 
     /// Lifts founding and time above what a member has seen, of which `serial` is the last here. Whether that
     /// was needed: not if its state was this one at an earlier point, as under the policy `majority`; nor if
-    /// all that is here is later than what it has seen.
-    pub(super) fn rise(&mut self, seen: Seen, serial: u64) -> bool {
+    /// all that is here is later than what it has seen. Whether it was an earlier point cannot be told where
+    /// messages `may_be_undone` (G45): in its last view it may have applied as many, and others.
+    pub(super) fn rise(&mut self, seen: Seen, serial: u64, may_be_undone: bool) -> bool {
         let mut views = self
             .views
             .iter()
             .copied()
             .chain([(self.view, self.point.messages)]);
-        let earlier = views.any(|(view, messages)| view == seen.view && seen.messages <= messages);
+        let earlier =
+            !may_be_undone && views.any(|(view, messages)| view == seen.view && seen.messages <= messages);
         let later = founded_above(seen.serial) <= self.founded && seen.time <= self.risen;
         if earlier || later {
             return false;

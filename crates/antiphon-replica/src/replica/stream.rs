@@ -56,7 +56,7 @@ impl<M: Machine> Replica<M> {
         let view = format::hash(&(self.view_hash, self.point));
         self.agreed = Agreed::found(self.me, self.view.clone(), self.point, founded, view);
         if let (Some(seen), Some(serial)) = (self.seen, self.machine.serial()) {
-            self.agreed.rise(seen, serial);
+            self.agreed.rise(seen, serial, self.config.agreed);
         }
         self.clock = Some(Clock::start(now, self.agreed.time));
         self.phase = Phase::Serving;
@@ -420,8 +420,9 @@ impl<M: Machine> Replica<M> {
         if planted!(self, KeepTheTime) {
             seen.time = AgreedTime::default();
         }
+        let may_be_undone = self.config.agreed && !planted!(self, TakeUndoneForEarlier);
         let serial = self.machine.serial();
-        if serial.is_some_and(|serial| self.agreed.rise(seen, serial)) {
+        if serial.is_some_and(|serial| self.agreed.rise(seen, serial, may_be_undone)) {
             // This member counts on from there.
             if let Some(clock) = &mut self.clock {
                 clock.hear(now, self.agreed.time);

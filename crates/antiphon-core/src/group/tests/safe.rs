@@ -1,5 +1,8 @@
 //! Safe messages: how long they take, whom they wait for, and what is left of them when members die.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use antiphon_wire::Block;
 use antiphon_wire::block::Form;
 use antiphon_wire::group::{GroupData, GroupMessage};
@@ -47,6 +50,38 @@ fn a_safe_message_takes_one_delay_more_than_an_agreed_one() {
         assert_eq!(delays(order, sender, false), agreed, "{order:?} from {sender}");
         assert_eq!(delays(order, sender, true), agreed + 1, "{order:?} from {sender}");
     }
+}
+
+#[test]
+fn from_five_members_on_the_sequencer_collects_rows_and_tells_how_far_they_are() {
+    let ids = [1, 2, 3, 4, 5, 6, 7, 8];
+    let mut world = World::with_group(Kind::Total(TotalEngine::Sequencer), 1, &ids);
+    let (rows, lost) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let (counted, loses) = (rows.clone(), lost.clone());
+    world.drop_data = Some(Box::new(move |from, to, record| {
+        if !matches!(record, GroupData::Rows { .. }) {
+            return false;
+        }
+        assert!((from == 1) != (to == 1), "{from} tells {to}");
+        counted.set(counted.get() + 1);
+        loses.set(loses.get() - 1);
+        loses.get() >= 0
+    }));
+    world.send_safe(3, "it").unwrap();
+    let has_it = |world: &mut World| ids.iter().all(|id| world.texts(*id) == ["it"]);
+    for delays in 0..5 {
+        assert_eq!(has_it(&mut world), delays == 4, "after {delays}");
+        world.run_micros(DELAY);
+    }
+    assert_eq!(rows.get(), 14, "a row of each, and a mark for each");
+    // Whether rows or marks are lost: they are asked for.
+    lost.set(20);
+    world.send_safe(1, "more").unwrap();
+    world.run(2000);
+    for id in ids {
+        assert_eq!(world.texts(id), ["it", "more"], "at {id}");
+    }
+    world.check().unwrap();
 }
 
 #[test]

@@ -39,4 +39,6 @@ pub(crate) enum Planted {
     KeepTheTime,
     /// What is applied before this member serves is shown.
     ShowCatchingUp,
+    /// What was undone is taken for an earlier point of the state.
+    TakeUndoneForEarlier,
 }
