@@ -584,8 +584,8 @@ wire_enum! {
             /// The positions.
             runs: Vec<Run>,
         },
-        /// To all members: how far the sender of this has come, for those that wait to deliver a safe
-        /// message.
+        /// To all members, or to the sequencer that collects them: how far the sender of this has come, for
+        /// those that wait to deliver a safe message. From that sequencer: how far all have come.
         Rows = 10 {
             /// The group.
             group: GroupId,
