@@ -231,8 +231,11 @@ fn asked(call: &Call) -> Option<BTreeSet<Incarnation>> {
 fn check_members(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
     let number = number_of(call);
     let mentioned = told.mentioned();
-    // What is due when the request is delivered comes before that.
-    let due = matches!(told.error, Some((Why::Deadline, _))) && call.delivered_at == at;
+    // What is due when the request is delivered comes before that, and so does what ends with a handler that
+    // is due then.
+    let why = told.error.map(|(why, _)| why);
+    let ends = why == Some(Why::Deadline) || why == Some(Why::Cancelled) && call.within.is_some();
+    let due = ends && call.delivered_at == at;
     let right = match asked(call) {
         Some(asked) if told.error.is_some() && !due => mentioned == asked,
         Some(asked) => mentioned.is_subset(&asked),
