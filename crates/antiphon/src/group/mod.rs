@@ -425,8 +425,9 @@ impl GroupSender {
 
     /// Sends a message that is delivered only when every member of the view holds it, and all that comes
     /// before it in the group's order; messages behind it wait for it, if the group has an order. It takes
-    /// one more message delay. One that a view change completes comes behind [`Event::Transitional`] and is
-    /// held by the members named there. Otherwise as [`GroupSender::send`].
+    /// one more message delay; two where a sequencer makes the order of five members or more. One that a view
+    /// change completes comes behind [`Event::Transitional`] and is held by the members named there.
+    /// Otherwise as [`GroupSender::send`].
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent.

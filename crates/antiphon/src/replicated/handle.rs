@@ -86,13 +86,14 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         self
     }
 
-    /// This member's commands are delivered as soon as their place in the order is known, one message delay
-    /// earlier, and a member that hangs holds up no write. Then a write that was answered may still be lost
-    /// with its member's component, if a partition happens at the same moment, and what was read there with
-    /// it. Unless this is called, messages are safe
-    /// ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any member applied, all that go on
-    /// apply, at the same place. For a cache, not for what must be unique: locks and counters
-    /// refuse it. A member that says something else than the others is refused.
+    /// This member's commands are delivered as soon as their place in the order is known, a message delay
+    /// earlier, two from five members on, and a member that hangs holds up no write. Then a write that was
+    /// answered may still be lost with its member's component, if a partition happens at the same moment, and
+    /// what was read there with it. So when a member comes back that was removed while it lived, each entry
+    /// of a map has another version, and a write on condition of the version before is refused. Unless this
+    /// is called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any
+    /// member applied, all that go on apply, at the same place. For a cache, not for what must be unique:
+    /// locks and counters refuse it. A member that says something else than the others is refused.
     pub fn agreed(mut self) -> Self {
         self.config.agreed = true;
         self
