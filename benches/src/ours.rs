@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use antiphon_lab::Build;
 use serde_json::Value;
 
 use crate::lab::Lab;
@@ -30,7 +31,7 @@ impl Ours {
     pub(crate) fn build() -> Result<Self, Failure> {
         let target = tools::target()?;
         eprintln!("building antiphon");
-        let program = antiphon_lab::program("release", Some(&target))?;
+        let program = antiphon_lab::program(Build::Released(&target))?;
         Ok(Self { program })
     }
 

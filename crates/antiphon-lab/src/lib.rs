@@ -32,7 +32,7 @@ pub use judge::{Finding, Rules, Wrong, judge};
 pub use load::Load;
 pub use network::{Network, Refusal};
 pub use ports::free_addrs;
-pub use program::program;
+pub use program::{Build, program};
 pub use rustix::process::Signal;
 pub use stage::{Process, Stage};
 pub use trace::{Run, Said, Tells, Trace, fingerprint, text_of};

@@ -11,26 +11,26 @@ use std::time::Duration;
 use antiphon_api::{Command as Request, Payload, command};
 use antiphon_lab::{Load, Network, Process, Refusal, Rules, Signal, Stage, Trace, fingerprint};
 
-use crate::{membership_asked_for, program};
+use crate::{Engine, program};
 
 /// The group all nodes of a story join.
-pub const GROUP: &str = "g";
+pub(crate) const GROUP: &str = "g";
 
 /// What a story's nodes have in common.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// `unordered`, `scoped`, `fifo` or `total`.
-    pub order: &'static str,
+    pub(crate) order: &'static str,
     /// `local`, `lan` or `wan`.
-    pub profile: &'static str,
+    pub(crate) profile: &'static str,
     /// Whether frames are sealed with a key.
-    pub keyed: bool,
+    pub(crate) keyed: bool,
     /// `tcp` or `udp`.
-    pub transport: &'static str,
+    pub(crate) transport: &'static str,
     /// How node views are agreed on: `coordinator` or `cut`.
-    pub membership: String,
+    pub(crate) membership: Engine,
     /// What the judge allows.
-    pub rules: Rules,
+    pub(crate) rules: Rules,
 }
 
 impl Default for Options {
@@ -40,9 +40,7 @@ impl Default for Options {
             profile: "lan",
             keyed: false,
             transport: "tcp",
-            membership: membership_asked_for()
-                .filter(|asked| asked != "both")
-                .unwrap_or_else(|| "coordinator".to_owned()),
+            membership: Engine::Coordinator,
             rules: Rules::default(),
         }
     }
@@ -50,7 +48,7 @@ impl Default for Options {
 
 /// A cluster: nodes called `n1`, `n2`, … on loopback or on hosts of their own.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     options: Options,
     stage: Arc<Stage>,
     seeds: Vec<SocketAddr>,
@@ -65,7 +63,7 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose seeds are its first `seeds` nodes, each at a loopback address of its own. Nothing is
     /// started.
-    pub fn on_loopback(seeds: usize, options: Options) -> Self {
+    pub(crate) fn on_loopback(seeds: usize, options: Options) -> Self {
         // A network of its own for each story: fixed ports never meet those that outgoing connections get.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let story = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -77,12 +75,12 @@ impl Cluster {
     }
 
     /// A cluster with a host for each of its `hosts` nodes, all of them seeds; `None` where that cannot be.
-    pub fn on_hosts(hosts: usize, options: Options) -> Option<Self> {
+    pub(crate) fn on_hosts(hosts: usize, options: Options) -> Option<Self> {
         Self::on_hosts_with_links(hosts, 1, options)
     }
 
     /// The same with so many interfaces for each host, one or two; nodes listen at all of them.
-    pub fn on_hosts_with_links(hosts: usize, links: usize, options: Options) -> Option<Self> {
+    pub(crate) fn on_hosts_with_links(hosts: usize, links: usize, options: Options) -> Option<Self> {
         let network = Network::new("apr", hosts, links)
             .map_err(|missing| crate::skipped(&missing))
             .ok()?;
@@ -109,15 +107,21 @@ impl Cluster {
         }
     }
 
+    /// What its nodes call it: no two do that find each other by multicast.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.folder.file_name().and_then(|name| name.to_str());
+        name.expect("the folder has a name in ASCII")
+    }
+
     /// Starts these nodes, all at once.
-    pub fn start(&mut self, names: &[&str]) {
+    pub(crate) fn start(&mut self, names: &[&str]) {
         for name in names {
             self.start_with(name, &[]);
         }
     }
 
     /// Starts a node, with more flags.
-    pub fn start_with(&mut self, name: &str, more: &[&str]) {
+    pub(crate) fn start_with(&mut self, name: &str, more: &[&str]) {
         let mut command = self.command(name);
         command.args(more);
         let process = self.adopt(name, command);
@@ -129,24 +133,24 @@ impl Cluster {
     }
 
     /// From now on nodes are started with these flags instead of seeds.
-    pub fn finds_by(&mut self, flags: &[&str]) {
+    pub(crate) fn finds_by(&mut self, flags: &[&str]) {
         self.finds_by = Some(flags.iter().map(|flag| (*flag).to_owned()).collect());
     }
 
     /// Starts a node by a command of its own.
-    pub fn start_command(&mut self, name: &str, command: Command) {
+    pub(crate) fn start_command(&mut self, name: &str, command: Command) {
         let process = self.adopt(name, command);
         self.processes.insert(name.to_owned(), process);
     }
 
     /// The command of a locator of this cluster, at an address.
-    pub fn locator(&self, addr: SocketAddr) -> Command {
+    pub(crate) fn locator(&self, addr: SocketAddr) -> Command {
         let mut command = Command::new(program());
         command.args([
             "locator",
             "--json",
             "--cluster",
-            "real",
+            self.name(),
             "--bind",
             &addr.to_string(),
         ]);
@@ -158,12 +162,12 @@ impl Cluster {
     }
 
     /// Starts a process that is not one of the cluster's nodes, under the cluster's eyes.
-    pub fn adopt(&self, name: &str, command: Command) -> Process {
+    pub(crate) fn adopt(&self, name: &str, command: Command) -> Process {
         Process::start(&self.stage, name, command).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// The command that would start a node.
-    pub fn command(&self, name: &str) -> Command {
+    pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = self.bare_command(name);
         let addresses = match &self.network {
             Some(network) => network.addresses(host(name)),
@@ -176,7 +180,7 @@ impl Cluster {
     }
 
     /// The same without an address to listen at.
-    pub fn bare_command(&self, name: &str) -> Command {
+    pub(crate) fn bare_command(&self, name: &str) -> Command {
         let mut command = match &self.network {
             Some(network) => network.command(host(name), program()),
             None => Command::new(program()),
@@ -194,7 +198,7 @@ impl Cluster {
                 .collect(),
             None => self.seeds.iter().map(ToString::to_string).collect(),
         };
-        command.args(["node", "--json", "--cluster", "real", "--name", name]);
+        command.args(["node", "--json", "--cluster", self.name(), "--name", name]);
         match &self.finds_by {
             Some(flags) => command.args(flags),
             None => command.args(["--seeds", &seeds.join(",")]),
@@ -202,7 +206,7 @@ impl Cluster {
         command.args(["--group", GROUP]);
         command.args(["--order", self.options.order, "--profile", self.options.profile]);
         command.env("ANTIPHON_TRANSPORT", self.options.transport);
-        command.args(["--membership", &self.options.membership]);
+        command.args(["--membership", self.options.membership.name()]);
         // Which way messages take is in the log alone: nobody should have to care.
         command.env("ANTIPHON_LOG", "warn,antiphon::net=info");
         // What a killed node leaves goes with the story.
@@ -219,17 +223,17 @@ impl Cluster {
     }
 
     /// Where the nodes put what is theirs.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The key of a keyed cluster.
-    pub fn key_file(&self) -> PathBuf {
+    pub(crate) fn key_file(&self) -> PathBuf {
         self.folder.join("key")
     }
 
     /// A file that only this story has, with this content.
-    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.folder.join(name);
         std::fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         restrict(&path);
@@ -237,7 +241,7 @@ impl Cluster {
     }
 
     /// Where a node listens.
-    pub fn address(&self, name: &str) -> SocketAddr {
+    pub(crate) fn address(&self, name: &str) -> SocketAddr {
         let number = host(name);
         match (&self.network, self.seeds.get(number - 1), self.seeds[0]) {
             (_, Some(seed), _) => *seed,
@@ -254,29 +258,29 @@ impl Cluster {
     ///
     /// # Panics
     /// If it was not started.
-    pub fn process(&self, name: &str) -> &Process {
+    pub(crate) fn process(&self, name: &str) -> &Process {
         self.processes
             .get(name)
             .unwrap_or_else(|| panic!("{name} was not started"))
     }
 
     /// kill −9.
-    pub fn kill(&mut self, name: &str) {
+    pub(crate) fn kill(&mut self, name: &str) {
         self.process(name).kill();
     }
 
     /// SIGSTOP: the process is silent, its connections stay.
-    pub fn freeze(&mut self, name: &str) {
+    pub(crate) fn freeze(&mut self, name: &str) {
         self.process(name).signal(Signal::STOP);
     }
 
     /// SIGCONT.
-    pub fn thaw(&mut self, name: &str) {
+    pub(crate) fn thaw(&mut self, name: &str) {
         self.process(name).signal(Signal::CONT);
     }
 
     /// SIGTERM, and the graceful end it must lead to.
-    pub fn leave(&mut self, name: &str) -> ExitStatus {
+    pub(crate) fn leave(&mut self, name: &str) -> ExitStatus {
         self.process(name).signal(Signal::TERM);
         let status = self.process(name).exit(Duration::from_secs(10));
         status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
@@ -284,12 +288,12 @@ impl Cluster {
 
     /// Has a node leave by command: it comes after everything the node was told to send, so that all of it
     /// counts.
-    pub fn dismiss(&mut self, name: &str) -> ExitStatus {
+    pub(crate) fn dismiss(&mut self, name: &str) -> ExitStatus {
         self.dismiss_all(&[name])[0]
     }
 
     /// The same of several at once.
-    pub fn dismiss_all(&mut self, names: &[&str]) -> Vec<ExitStatus> {
+    pub(crate) fn dismiss_all(&mut self, names: &[&str]) -> Vec<ExitStatus> {
         names.iter().for_each(|name| self.process(name).dismiss());
         let ended = |name: &&str| {
             let status = self.process(name).exit(Duration::from_secs(10));
@@ -300,7 +304,7 @@ impl Cluster {
 
     /// Cuts the nodes into sides that cannot talk: with cut cables between hosts, with injected faults on
     /// loopback.
-    pub fn partition(&mut self, sides: &[&[&str]]) {
+    pub(crate) fn partition(&mut self, sides: &[&[&str]]) {
         match &self.network {
             Some(network) => {
                 let sides = numbered(sides);
@@ -322,17 +326,17 @@ impl Cluster {
     ///
     /// # Panics
     /// If the nodes are on loopback.
-    pub fn hosts(&self) -> &Network {
+    pub(crate) fn hosts(&self) -> &Network {
         self.network.as_ref().expect("a cluster on hosts")
     }
 
     /// Nothing that `from` sends reaches `to` any more; the other direction works.
-    pub fn deafen(&self, from: &str, to: &str) {
+    pub(crate) fn deafen(&self, from: &str, to: &str) {
         self.hosts().drop_from_to(host(from), host(to));
     }
 
     /// A firewall between the sides that refuses instead of dropping.
-    pub fn refuse(&self, sides: &[&[&str]], how: Refusal) {
+    pub(crate) fn refuse(&self, sides: &[&[&str]], how: Refusal) {
         let sides = numbered(sides);
         self.hosts()
             .refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
@@ -340,7 +344,7 @@ impl Cluster {
 
     /// A node's host forgets the connections of dead processes at once, if nobody answers there: no FIN is
     /// sent again.
-    pub fn forget_the_dead(&mut self, name: &str) {
+    pub(crate) fn forget_the_dead(&mut self, name: &str) {
         let mut command = self.hosts().command(host(name), Path::new("sh"));
         command.args(["-c", "echo 1 > /proc/sys/net/ipv4/tcp_orphan_retries"]);
         let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -348,7 +352,7 @@ impl Cluster {
     }
 
     /// Ends all cuts.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         match &self.network {
             Some(network) => network.heal(),
             None => {
@@ -364,22 +368,22 @@ impl Cluster {
     }
 
     /// Gives a node a command.
-    pub fn tell(&self, name: &str, request: &Request) {
+    pub(crate) fn tell(&self, name: &str, request: &Request) {
         self.stage.trace().last(name).ask(request);
     }
 
     /// Has a node send this many messages.
-    pub fn say(&self, name: &str, count: usize) {
+    pub(crate) fn say(&self, name: &str, count: usize) {
         self.stage.trace().last_mut(name).say(GROUP, count);
     }
 
     /// Has a node tell a member this many messages.
-    pub fn tell_member(&self, name: &str, to: &str, count: usize) {
+    pub(crate) fn tell_member(&self, name: &str, to: &str, count: usize) {
         self.stage.trace().last_mut(name).tell(GROUP, to, count);
     }
 
     /// Has a node send what is in a file; gives what stands for it in the trace.
-    pub fn say_file(&self, name: &str, path: &Path) -> String {
+    pub(crate) fn say_file(&self, name: &str, path: &Path) -> String {
         let what = fingerprint(path).unwrap_or_else(|error| panic!("{error}"));
         let (file, bytes) = (path.display().to_string(), None);
         let payload = Payload::File { file, bytes };
@@ -391,32 +395,32 @@ impl Cluster {
     }
 
     /// Has every running member send a message each tick, until the load is ended.
-    pub fn load(&self, tick: Duration) -> Load {
+    pub(crate) fn load(&self, tick: Duration) -> Load {
         Load::start(&self.stage, GROUP, tick)
     }
 
     /// Has these members send all they can, until the load is ended.
-    pub fn press(&self, names: &[&str]) -> Load {
+    pub(crate) fn press(&self, names: &[&str]) -> Load {
         Load::press(&self.stage, GROUP, names)
     }
 
     /// Stops reading what a node says; it finds its standard output full.
-    pub fn cover_ear(&mut self, name: &str) {
+    pub(crate) fn cover_ear(&mut self, name: &str) {
         self.process(name).cover_ear(true);
     }
 
     /// Reads what it says again.
-    pub fn uncover_ear(&mut self, name: &str) {
+    pub(crate) fn uncover_ear(&mut self, name: &str) {
         self.process(name).cover_ear(false);
     }
 
     /// The time since the story began.
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.stage.now()
     }
 
     /// Looks at what was said so far.
-    pub fn look<T>(&self, at: impl FnOnce(&Trace) -> T) -> T {
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&Trace) -> T) -> T {
         at(&self.stage.trace())
     }
 
@@ -425,7 +429,7 @@ impl Cluster {
     /// # Panics
     /// If it is not within the bound: with the state of every node.
     #[track_caller]
-    pub fn until(&self, what: &str, bound: Duration, condition: impl Fn(&Trace) -> bool) -> Duration {
+    pub(crate) fn until(&self, what: &str, bound: Duration, condition: impl Fn(&Trace) -> bool) -> Duration {
         let from = self.now();
         assert!(
             self.stage.until(bound, condition),
@@ -440,7 +444,7 @@ impl Cluster {
     /// # Panics
     /// If it ceases to be.
     #[track_caller]
-    pub fn throughout(&self, what: &str, time: Duration, condition: impl Fn(&Trace) -> bool) {
+    pub(crate) fn throughout(&self, what: &str, time: Duration, condition: impl Fn(&Trace) -> bool) {
         assert!(
             !self.stage.until(time, |trace| !condition(trace)),
             "ceased to hold within {time:?}: {what}\n{}",
@@ -450,7 +454,7 @@ impl Cluster {
 
     /// Waits until all of these, and nobody else, are in one primary node view and one view of the group.
     #[track_caller]
-    pub fn until_together(&self, names: &[&str], bound: Duration) -> Duration {
+    pub(crate) fn until_together(&self, names: &[&str], bound: Duration) -> Duration {
         let what = format!("{names:?} in one primary view and one view of the group");
         self.until(&what, bound, |trace| {
             trace.together(names) && trace.together_in(GROUP, names)
@@ -460,7 +464,7 @@ impl Cluster {
     /// Has each of these members say one last thing, and waits until all of them have delivered all of that.
     /// What each said before is then delivered too: the judge looks for gaps.
     #[track_caller]
-    pub fn until_delivered(&self, names: &[&str], bound: Duration) {
+    pub(crate) fn until_delivered(&self, names: &[&str], bound: Duration) {
         names.iter().for_each(|name| self.say(name, 1));
         let said: Vec<String> = self.look(|trace| {
             let last = names.iter().filter_map(|name| trace.last(name).sent.last());
@@ -484,7 +488,7 @@ impl Cluster {
     /// # Panics
     /// If a guarantee was broken.
     #[track_caller]
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         for process in self.processes.values() {
             if process.exit(Duration::ZERO).is_none() {
                 process.end();
@@ -556,7 +560,7 @@ fn numbered(sides: &[&[&str]]) -> Vec<Vec<usize>> {
 }
 
 /// The number of a node and its host: `n3` is number 3.
-pub fn host(name: &str) -> usize {
+pub(crate) fn host(name: &str) -> usize {
     let number = name.strip_prefix('n').and_then(|digits| digits.parse().ok());
     number.unwrap_or_else(|| panic!("nodes of a story are called n1, n2, …, not {name:?}"))
 }

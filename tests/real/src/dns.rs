@@ -16,7 +16,7 @@ const SRV: u16 = 33;
 
 /// How the server behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mood {
+pub(crate) enum Mood {
     /// It answers.
     #[default]
     Answers,
@@ -35,7 +35,7 @@ struct Zone {
 
 /// A server in a thread of its own, until it is dropped.
 #[derive(Debug)]
-pub struct DnsServer {
+pub(crate) struct DnsServer {
     addr: SocketAddr,
     zone: Arc<Mutex<Zone>>,
     stop: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ impl DnsServer {
     ///
     /// # Panics
     /// If it cannot listen.
-    pub fn start(ip: IpAddr) -> Self {
+    pub(crate) fn start(ip: IpAddr) -> Self {
         let socket = UdpSocket::bind((ip, 0)).unwrap_or_else(|e| panic!("{ip}: {e}"));
         let addr = socket.local_addr().unwrap_or_else(|e| panic!("{ip}: {e}"));
         let within = Some(Duration::from_millis(50));
@@ -59,12 +59,12 @@ impl DnsServer {
     }
 
     /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// From now on a name has these addresses; none removes it.
-    pub fn addresses(&self, name: &str, addresses: &[IpAddr]) {
+    pub(crate) fn addresses(&self, name: &str, addresses: &[IpAddr]) {
         self.change(|zone| match addresses {
             [] => drop(zone.addresses.remove(name)),
             some => drop(zone.addresses.insert(name.to_owned(), some.to_vec())),
@@ -72,7 +72,7 @@ impl DnsServer {
     }
 
     /// From now on a service is at these hosts and ports.
-    pub fn service(&self, name: &str, at: &[(&str, u16)]) {
+    pub(crate) fn service(&self, name: &str, at: &[(&str, u16)]) {
         let at = at
             .iter()
             .map(|(host, port)| ((*host).to_owned(), *port))
@@ -81,7 +81,7 @@ impl DnsServer {
     }
 
     /// From now on it behaves so.
-    pub fn mood(&self, mood: Mood) {
+    pub(crate) fn mood(&self, mood: Mood) {
         self.change(|zone| zone.mood = mood);
     }
 

@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A locator, killed when dropped.
 #[derive(Debug)]
-pub struct LocatorProcess {
+pub(crate) struct LocatorProcess {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
 }
@@ -24,7 +24,7 @@ impl LocatorProcess {
     ///
     /// # Panics
     /// If it does not within ten seconds.
-    pub fn start(command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
         let lines = Arc::<Mutex<Vec<Value>>>::default();
         let heard = lines.clone();
         let child = Child::start(command, move |said| {
@@ -44,7 +44,7 @@ impl LocatorProcess {
     /// # Panics
     /// If it does not come within ten seconds.
     #[track_caller]
-    pub fn until(&self, said: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, said: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + PATIENCE;
         loop {
             let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,13 +58,13 @@ impl LocatorProcess {
     }
 
     /// kill −9.
-    pub fn kill(self) {}
+    pub(crate) fn kill(self) {}
 
     /// SIGTERM, and its end.
     ///
     /// # Panics
     /// If that does not come.
-    pub fn stop(self) -> ExitStatus {
+    pub(crate) fn stop(self) -> ExitStatus {
         self.child.signal(Signal::TERM);
         self.until(|line| line["event"] == "stopped");
         self.child.exit(PATIENCE).expect("it has stopped")

@@ -8,6 +8,14 @@ use antiphon_api::{Command as Request, Payload};
 use super::*;
 use crate::{Cluster, Event, Options, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(a_lock_goes_to_a_node_that_waits_when_its_holder_is_killed_with_a_greater_token),
+    story!(a_holder_that_was_stopped_is_told_that_its_lock_is_lost_and_another_has_it_by_then),
+    story!(of_three_nodes_that_replace_one_version_one_does_and_all_watch_the_same),
+    story!(a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_that_it_may_have_run),
+    story!(without_a_majority_operations_are_refused_and_with_it_they_are_done_again).on(Engine::Cut),
+];
+
 fn started(count: usize, options: Options) -> Cluster {
     let names = names(count);
     let mut cluster = Cluster::on_loopback(count, options);
@@ -90,10 +98,8 @@ fn lost(trace: &Trace, name: &str) -> Vec<blocks::Lost> {
     lost.collect()
 }
 
-#[test]
-fn a_lock_goes_to_a_node_that_waits_when_its_holder_is_killed_with_a_greater_token() {
-    let _turn = Turn::take();
-    let mut cluster = started(3, told_in(module_path!()));
+fn a_lock_goes_to_a_node_that_waits_when_its_holder_is_killed_with_a_greater_token(engine: Engine) {
+    let mut cluster = started(3, told_on(engine));
     let first = ask(&cluster, "n1", &lock("x", 1), 1).token.expect("it is free");
     cluster.tell("n2", &lock("x", 1));
     // Behind the wait for the lock in its group's order.
@@ -118,10 +124,8 @@ fn a_lock_goes_to_a_node_that_waits_when_its_holder_is_killed_with_a_greater_tok
     cluster.finish();
 }
 
-#[test]
-fn a_holder_that_was_stopped_is_told_that_its_lock_is_lost_and_another_has_it_by_then() {
-    let _turn = Turn::take();
-    let mut cluster = started(3, told_in(module_path!()));
+fn a_holder_that_was_stopped_is_told_that_its_lock_is_lost_and_another_has_it_by_then(engine: Engine) {
+    let mut cluster = started(3, told_on(engine));
     let first = ask(&cluster, "n1", &lock("x", 1), 1).token.expect("it is free");
     cluster.tell("n2", &lock("x", 1));
     cluster.freeze("n1");
@@ -149,12 +153,10 @@ fn a_holder_that_was_stopped_is_told_that_its_lock_is_lost_and_another_has_it_by
     cluster.finish();
 }
 
-#[test]
-fn of_three_nodes_that_replace_one_version_one_does_and_all_watch_the_same() {
+fn of_three_nodes_that_replace_one_version_one_does_and_all_watch_the_same(engine: Engine) {
     const ROUNDS: u64 = 20;
-    let _turn = Turn::take();
     let names = ["n1", "n2", "n3"];
-    let mut cluster = started(3, told_in(module_path!()));
+    let mut cluster = started(3, told_on(engine));
     for name in names {
         let watch = Request::Watch(Watch {
             map: "m".into(),
@@ -209,10 +211,10 @@ fn of_three_nodes_that_replace_one_version_one_does_and_all_watch_the_same() {
     cluster.finish();
 }
 
-#[test]
-fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_that_it_may_have_run() {
-    let _turn = Turn::take();
-    let mut cluster = started(3, told_in(module_path!()));
+fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_that_it_may_have_run(
+    engine: Engine,
+) {
+    let mut cluster = started(3, told_on(engine));
     for name in ["n1", "n2", "n3"] {
         let (group, verb) = ("g".to_owned(), "v".to_owned());
         let serve = Request::Serve(Serve {
@@ -264,12 +266,8 @@ fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_t
     cluster.finish();
 }
 
-#[test]
-fn without_a_majority_operations_are_refused_and_with_it_they_are_done_again() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
-    let mut cluster = started(3, told_in(module_path!()));
+fn without_a_majority_operations_are_refused_and_with_it_they_are_done_again(engine: Engine) {
+    let mut cluster = started(3, told_on(engine));
     let version = ask(&cluster, "n3", &put("k", "before", None, 1), 1).version;
     assert!(version.is_some());
     assert_eq!(ask(&cluster, "n1", &get("k", 1), 1).version, version);

@@ -3,16 +3,25 @@
 use super::*;
 use crate::{Cluster, Event, Options};
 
-fn on_loopback(count: usize) -> Cluster {
-    Cluster::on_loopback(count, told_in(module_path!()))
+pub(super) const STORIES: &[Story] = &[
+    story!(two_against_three_on_loopback_the_three_go_on_and_the_two_start_over).on(Engine::Cut),
+    story!(one_and_one_against_three_on_loopback_the_three_go_on).on(Engine::Coordinator),
+    story!(two_two_and_one_on_loopback_nobody_goes_on_until_they_are_reunited).on(Engine::Cut),
+    story!(two_against_three_hosts_the_three_go_on_and_the_two_start_over),
+    story!(one_and_one_against_three_hosts_the_three_go_on),
+    story!(two_two_and_one_hosts_nobody_goes_on_until_they_are_reunited),
+];
+
+fn on_loopback(engine: Engine, count: usize) -> Cluster {
+    Cluster::on_loopback(count, told_on(engine))
 }
 
-fn on_hosts(count: usize) -> Option<Cluster> {
+fn on_hosts(engine: Engine, count: usize) -> Option<Cluster> {
     Cluster::on_hosts(
         count,
         Options {
             keyed: true,
-            ..told_in(module_path!())
+            ..told_on(engine)
         },
     )
 }
@@ -94,48 +103,36 @@ fn cut_and_heal(mut cluster: Cluster, sides: &[&[usize]], majority: bool) {
     cluster.finish();
 }
 
-#[test]
-fn two_against_three_on_loopback_the_three_go_on_and_the_two_start_over() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn two_against_three_on_loopback_the_three_go_on_and_the_two_start_over(engine: Engine) {
     // The elder is in the minority.
-    cut_and_heal(on_loopback(5), &[&[2, 3, 4], &[0, 1]], true);
+    cut_and_heal(on_loopback(engine, 5), &[&[2, 3, 4], &[0, 1]], true);
 }
 
-#[test]
-fn one_and_one_against_three_on_loopback_the_three_go_on() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+fn one_and_one_against_three_on_loopback_the_three_go_on(engine: Engine) {
+    cut_and_heal(on_loopback(engine, 5), &[&[0, 2, 4], &[1], &[3]], true);
+}
+
+fn two_two_and_one_on_loopback_nobody_goes_on_until_they_are_reunited(engine: Engine) {
+    cut_and_heal(on_loopback(engine, 5), &[&[0, 1], &[2, 3], &[4]], false);
+}
+
+fn two_against_three_hosts_the_three_go_on_and_the_two_start_over(engine: Engine) {
+    let Some(cluster) = on_hosts(engine, 5) else {
         return;
     };
-    cut_and_heal(on_loopback(5), &[&[0, 2, 4], &[1], &[3]], true);
-}
-
-#[test]
-fn two_two_and_one_on_loopback_nobody_goes_on_until_they_are_reunited() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
-    cut_and_heal(on_loopback(5), &[&[0, 1], &[2, 3], &[4]], false);
-}
-
-#[test]
-fn two_against_three_hosts_the_three_go_on_and_the_two_start_over() {
-    let _turn = Turn::take();
-    let Some(cluster) = on_hosts(5) else { return };
     cut_and_heal(cluster, &[&[2, 3, 4], &[0, 1]], true);
 }
 
-#[test]
-fn one_and_one_against_three_hosts_the_three_go_on() {
-    let _turn = Turn::take();
-    let Some(cluster) = on_hosts(5) else { return };
+fn one_and_one_against_three_hosts_the_three_go_on(engine: Engine) {
+    let Some(cluster) = on_hosts(engine, 5) else {
+        return;
+    };
     cut_and_heal(cluster, &[&[1, 2, 3], &[0], &[4]], true);
 }
 
-#[test]
-fn two_two_and_one_hosts_nobody_goes_on_until_they_are_reunited() {
-    let _turn = Turn::take();
-    let Some(cluster) = on_hosts(5) else { return };
+fn two_two_and_one_hosts_nobody_goes_on_until_they_are_reunited(engine: Engine) {
+    let Some(cluster) = on_hosts(engine, 5) else {
+        return;
+    };
     cut_and_heal(cluster, &[&[0, 1], &[2, 3], &[4]], false);
 }

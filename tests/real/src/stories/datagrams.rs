@@ -3,10 +3,17 @@
 use super::*;
 use crate::{Cluster, Load, Options, Trace};
 
-fn by_udp() -> Options {
+pub(super) const STORIES: &[Story] = &[
+    story!(by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_along),
+    story!(by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message),
+    story!(when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp),
+    story!(nodes_with_udp_and_nodes_without_are_one_cluster),
+];
+
+fn by_udp(engine: Engine) -> Options {
     Options {
         transport: "udp",
-        ..told_in(module_path!())
+        ..told_on(engine)
     }
 }
 
@@ -28,8 +35,8 @@ fn until_udp_is_used(cluster: &Cluster, names: &[&str]) {
 const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Three nodes on hosts of their own that send to each other by UDP, under load.
-fn three_hosts_by_udp() -> Option<(Cluster, Load)> {
-    let mut cluster = Cluster::on_hosts(3, by_udp())?;
+fn three_hosts_by_udp(engine: Engine) -> Option<(Cluster, Load)> {
+    let mut cluster = Cluster::on_hosts(3, by_udp(engine))?;
     cluster.start(&HOSTS);
     cluster.until_together(&HOSTS, SOON);
     let load = cluster.load(Duration::from_millis(5));
@@ -37,12 +44,16 @@ fn three_hosts_by_udp() -> Option<(Cluster, Load)> {
     Some((cluster, load))
 }
 
-#[test]
-fn by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_along() {
-    let _turn = Turn::take();
+fn by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_along(engine: Engine) {
     for keyed in [false, true] {
         let names = names(5);
-        let mut cluster = Cluster::on_loopback(5, Options { keyed, ..by_udp() });
+        let mut cluster = Cluster::on_loopback(
+            5,
+            Options {
+                keyed,
+                ..by_udp(engine)
+            },
+        );
         for name in &names {
             // As on most networks: frames are cut.
             cluster.start_with(name, &["--max-datagram", "1472"]);
@@ -64,10 +75,8 @@ fn by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_
     }
 }
 
-#[test]
-fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message() {
-    let _turn = Turn::take();
-    let Some((cluster, load)) = three_hosts_by_udp() else {
+fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message(engine: Engine) {
+    let Some((cluster, load)) = three_hosts_by_udp(engine) else {
         return;
     };
     cluster.hosts().lose_udp(5);
@@ -83,10 +92,8 @@ fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message() {
     cluster.finish();
 }
 
-#[test]
-fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp() {
-    let _turn = Turn::take();
-    let Some((mut cluster, load)) = three_hosts_by_udp() else {
+fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp(engine: Engine) {
+    let Some((mut cluster, load)) = three_hosts_by_udp(engine) else {
         return;
     };
     cluster.hosts().lose_udp(100);
@@ -102,11 +109,9 @@ fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp() {
     cluster.finish();
 }
 
-#[test]
-fn nodes_with_udp_and_nodes_without_are_one_cluster() {
-    let _turn = Turn::take();
+fn nodes_with_udp_and_nodes_without_are_one_cluster(engine: Engine) {
     let names = names(4);
-    let mut cluster = Cluster::on_loopback(4, told_in(module_path!()));
+    let mut cluster = Cluster::on_loopback(4, told_on(engine));
     cluster.start(&["n1", "n2"]);
     for name in ["n3", "n4"] {
         cluster.start_with(name, &["--transport", "udp", "--max-datagram", "1472"]);

@@ -7,6 +7,19 @@ use crate::dns::{DnsServer, Mood};
 use crate::locator::LocatorProcess;
 use crate::{Cluster, Event, Options, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_start),
+    story!(a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does).on(Engine::Cut),
+    story!(who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_that_stayed),
+    story!(a_node_that_finds_nobody_founds_nothing_until_somebody_says_so),
+    story!(a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing).on(Engine::Coordinator),
+    story!(nodes_find_each_other_by_names_that_come_late_change_and_fail).on(Engine::Coordinator),
+    story!(hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6),
+    story!(nodes_of_one_host_find_each_other_by_multicast),
+    story!(two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_stayed),
+    story!(hosts_find_each_other_by_multicast_sealed_with_the_key),
+];
+
 /// The port of the locators of a story; each has an address of its own.
 const LOCATOR: u16 = 7410;
 
@@ -52,12 +65,10 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-#[test]
-fn ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_start() {
-    let _turn = Turn::take();
+fn ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_start(engine: Engine) {
     let names = names(11);
     let names = all(&names);
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let locators = locators(&cluster, 2);
     cluster.finds_by(&["--locators", &locators, "--expect", "10"]);
     // Some before any locator is there, one locator between them, one after all.
@@ -79,16 +90,12 @@ fn ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_st
     cluster.finish();
 }
 
-#[test]
-fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does(engine: Engine) {
     let mut cluster = Cluster::on_loopback(
         1,
         Options {
             keyed: true,
-            ..told_in(module_path!())
+            ..told_on(engine)
         },
     );
     let both = locators(&cluster, 2);
@@ -132,10 +139,8 @@ fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does() {
     cluster.finish();
 }
 
-#[test]
-fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_that_stayed() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_that_stayed(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let only = locators(&cluster, 1);
     cluster.finds_by(&["--locators", &only, "--expect", "2"]);
     let mut at = locator(&cluster, 1, &[]);
@@ -161,10 +166,8 @@ fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_
     cluster.finish();
 }
 
-#[test]
-fn a_node_that_finds_nobody_founds_nothing_until_somebody_says_so() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn a_node_that_finds_nobody_founds_nothing_until_somebody_says_so(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let list = cluster.file("nodes", "");
     let source = format!("file:{}", list.display());
     cluster.finds_by(&["--seeds", &source]);
@@ -192,12 +195,8 @@ fn a_node_that_finds_nobody_founds_nothing_until_somebody_says_so() {
     cluster.finish();
 }
 
-#[test]
-fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let address = |cluster: &Cluster, name: &str| cluster.address(name).to_string();
     let path = cluster.file("nodes", "");
     std::fs::remove_file(&path).expect("it was just written");
@@ -238,12 +237,8 @@ fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing() {
     cluster.finish();
 }
 
-#[test]
-fn nodes_find_each_other_by_names_that_come_late_change_and_fail() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn nodes_find_each_other_by_names_that_come_late_change_and_fail(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let dns = DnsServer::start(own(&cluster, 253));
     let server = dns.addr().to_string();
     cluster.finds_by(&[
@@ -288,10 +283,8 @@ fn nodes_find_each_other_by_names_that_come_late_change_and_fail() {
     cluster.finish();
 }
 
-#[test]
-fn hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     let dns = DnsServer::start(own(&cluster, 253));
     let server = dns.addr().to_string();
     let port = free_port();
@@ -325,10 +318,8 @@ fn hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6() {
     cluster.finish();
 }
 
-#[test]
-fn nodes_of_one_host_find_each_other_by_multicast() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
+fn nodes_of_one_host_find_each_other_by_multicast(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(1, told_on(engine));
     cluster.finds_by(&["--seeds", "multicast@127.0.0.1", "--expect", "3"]);
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
@@ -343,12 +334,10 @@ fn nodes_of_one_host_find_each_other_by_multicast() {
     cluster.finish();
 }
 
-#[test]
-fn two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_stayed() {
-    let _turn = Turn::take();
+fn two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_stayed(engine: Engine) {
     let options = Options {
         keyed: true,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let mut cluster = Cluster::on_loopback(1, options);
     cluster.finds_by(&["--seeds", "multicast@127.0.0.1", "--expect", "2"]);
@@ -370,12 +359,10 @@ fn two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_st
     cluster.finish();
 }
 
-#[test]
-fn hosts_find_each_other_by_multicast_sealed_with_the_key() {
-    let _turn = Turn::take();
+fn hosts_find_each_other_by_multicast_sealed_with_the_key(engine: Engine) {
     let options = Options {
         keyed: true,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     for (links, source) in [(1, "multicast"), (2, "multicast:[ff15::7402]:7402@eth1")] {
         let Some(mut cluster) = Cluster::on_hosts_with_links(3, links, options.clone()) else {

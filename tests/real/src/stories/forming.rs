@@ -3,14 +3,20 @@
 use super::*;
 use crate::{Cluster, Event, Options, runs};
 
-#[test]
-fn ten_nodes_started_at_the_same_instant_form_one_cluster() {
-    let _turn = Turn::take();
+pub(super) const STORIES: &[Story] = &[
+    story!(ten_nodes_started_at_the_same_instant_form_one_cluster),
+    story!(five_nodes_form_sealed_with_a_key_and_in_fifo_order),
+    story!(a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses),
+    story!(who_leaves_is_said_to_have_left_and_its_last_words_are_heard),
+    story!(every_view_shows_the_metadata_of_its_members),
+];
+
+fn ten_nodes_started_at_the_same_instant_form_one_cluster(engine: Engine) {
     let names = names(10);
     let mut took: Vec<Duration> = Vec::new();
     for run in 0..runs(2) {
         // By turns all ten are seeds, or three of them, of whom the others learn the rest.
-        let mut cluster = Cluster::on_loopback(if run % 2 == 0 { 10 } else { 3 }, told_in(module_path!()));
+        let mut cluster = Cluster::on_loopback(if run % 2 == 0 { 10 } else { 3 }, told_on(engine));
         let names = all(&names);
         cluster.start(&names);
         took.push(cluster.until_together(&names, Duration::from_secs(20)));
@@ -27,9 +33,7 @@ fn ten_nodes_started_at_the_same_instant_form_one_cluster() {
     );
 }
 
-#[test]
-fn five_nodes_form_sealed_with_a_key_and_in_fifo_order() {
-    let _turn = Turn::take();
+fn five_nodes_form_sealed_with_a_key_and_in_fifo_order(engine: Engine) {
     let names = names(5);
     let names = all(&names);
     let mut cluster = Cluster::on_loopback(
@@ -37,7 +41,7 @@ fn five_nodes_form_sealed_with_a_key_and_in_fifo_order() {
         Options {
             keyed: true,
             order: "fifo",
-            ..told_in(module_path!())
+            ..told_on(engine)
         },
     );
     cluster.start(&names);
@@ -47,10 +51,8 @@ fn five_nodes_form_sealed_with_a_key_and_in_fifo_order() {
     cluster.finish();
 }
 
-#[test]
-fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
+fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(3, told_on(engine));
     cluster.start(&["n1"]);
     let missing = [
         cluster.address("n2").to_string(),
@@ -72,10 +74,8 @@ fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses() {
     cluster.finish();
 }
 
-#[test]
-fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
+fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(3, told_on(engine));
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
     let elder = cluster.look(|trace| {
@@ -111,10 +111,8 @@ fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
     cluster.finish();
 }
 
-#[test]
-fn every_view_shows_the_metadata_of_its_members() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
+fn every_view_shows_the_metadata_of_its_members(engine: Engine) {
+    let mut cluster = Cluster::on_loopback(3, told_on(engine));
     cluster.start_with("n1", &["--metadata", "role=db", "--metadata", "zone=a"]);
     cluster.start(&["n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);

@@ -4,8 +4,25 @@
 use super::*;
 use crate::{Cluster, Event, Refusal};
 
-fn three_hosts() -> Option<(Cluster, Vec<String>)> {
-    let mut cluster = Cluster::on_hosts(3, told_in(module_path!()))?;
+pub(super) const STORIES: &[Story] = &[
+    story!(three_hosts_killed_down_to_one_stay_primary_by_proof_of_death),
+    story!(cut_cables_are_no_proof_of_death),
+    story!(a_firewall_that_resets_is_no_proof_of_death)
+        .on(Engine::Coordinator)
+        .long(),
+    story!(a_firewall_that_answers_with_icmp_is_no_proof_of_death),
+    story!(all_three_cut_apart_at_once_nobody_is_primary),
+    story!(a_member_killed_behind_a_cut_cable_proves_nothing_to_those_before_it),
+    story!(one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed)
+        .on(Engine::Coordinator)
+        .long(),
+    story!(an_asymmetric_link_of_a_pair_that_a_third_joins_costs_nobody)
+        .on(Engine::Cut)
+        .long(),
+];
+
+fn three_hosts(engine: Engine) -> Option<(Cluster, Vec<String>)> {
+    let mut cluster = Cluster::on_hosts(3, told_on(engine))?;
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
     let order = cluster.look(|trace| {
@@ -17,10 +34,8 @@ fn three_hosts() -> Option<(Cluster, Vec<String>)> {
     Some((cluster, order.unwrap_or_default()))
 }
 
-#[test]
-fn three_hosts_killed_down_to_one_stay_primary_by_proof_of_death() {
-    let _turn = Turn::take();
-    let Some((mut cluster, order)) = three_hosts() else {
+fn three_hosts_killed_down_to_one_stay_primary_by_proof_of_death(engine: Engine) {
+    let Some((mut cluster, order)) = three_hosts(engine) else {
         return;
     };
     // The elder first, so that the proof decides and not the tie-break.
@@ -34,8 +49,8 @@ fn three_hosts_killed_down_to_one_stay_primary_by_proof_of_death() {
 }
 
 /// Separates the elder, then the next elder, in one way or another: the last one must not go on.
-fn separated_one_by_one(separate: impl Fn(&mut Cluster, &[&[&str]])) {
-    let Some((mut cluster, order)) = three_hosts() else {
+fn separated_one_by_one(engine: Engine, separate: impl Fn(&mut Cluster, &[&[&str]])) {
+    let Some((mut cluster, order)) = three_hosts(engine) else {
         return;
     };
     let [first, second, third] = [0, 1, 2].map(|rank| order[rank].as_str());
@@ -65,30 +80,20 @@ fn separated_one_by_one(separate: impl Fn(&mut Cluster, &[&[&str]])) {
     cluster.finish();
 }
 
-#[test]
-fn cut_cables_are_no_proof_of_death() {
-    let _turn = Turn::take();
-    separated_one_by_one(|cluster, sides| cluster.partition(sides));
+fn cut_cables_are_no_proof_of_death(engine: Engine) {
+    separated_one_by_one(engine, |cluster, sides| cluster.partition(sides));
 }
 
-#[test]
-fn a_firewall_that_resets_is_no_proof_of_death() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    separated_one_by_one(|cluster, sides| cluster.refuse(sides, Refusal::Reset));
+fn a_firewall_that_resets_is_no_proof_of_death(engine: Engine) {
+    separated_one_by_one(engine, |cluster, sides| cluster.refuse(sides, Refusal::Reset));
 }
 
-#[test]
-fn a_firewall_that_answers_with_icmp_is_no_proof_of_death() {
-    let _turn = Turn::take();
-    separated_one_by_one(|cluster, sides| cluster.refuse(sides, Refusal::Icmp));
+fn a_firewall_that_answers_with_icmp_is_no_proof_of_death(engine: Engine) {
+    separated_one_by_one(engine, |cluster, sides| cluster.refuse(sides, Refusal::Icmp));
 }
 
-#[test]
-fn all_three_cut_apart_at_once_nobody_is_primary() {
-    let _turn = Turn::take();
-    let Some((mut cluster, _)) = three_hosts() else {
+fn all_three_cut_apart_at_once_nobody_is_primary(engine: Engine) {
+    let Some((mut cluster, _)) = three_hosts(engine) else {
         return;
     };
     let names = ["n1", "n2", "n3"];
@@ -104,10 +109,8 @@ fn all_three_cut_apart_at_once_nobody_is_primary() {
     cluster.finish();
 }
 
-#[test]
-fn a_member_killed_behind_a_cut_cable_proves_nothing_to_those_before_it() {
-    let _turn = Turn::take();
-    let Some((mut cluster, order)) = three_hosts() else {
+fn a_member_killed_behind_a_cut_cable_proves_nothing_to_those_before_it(engine: Engine) {
+    let Some((mut cluster, order)) = three_hosts(engine) else {
         return;
     };
     let [first, second, third] = [0, 1, 2].map(|rank| order[rank].as_str());
@@ -121,12 +124,8 @@ fn a_member_killed_behind_a_cut_cable_proves_nothing_to_those_before_it() {
     cluster.finish();
 }
 
-#[test]
-fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    let Some((mut cluster, order)) = three_hosts() else {
+fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed(engine: Engine) {
+    let Some((mut cluster, order)) = three_hosts(engine) else {
         return;
     };
     for rank in [2, 0] {
@@ -157,13 +156,9 @@ fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
     cluster.finish();
 }
 
-#[test]
-fn an_asymmetric_link_of_a_pair_that_a_third_joins_costs_nobody() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn an_asymmetric_link_of_a_pair_that_a_third_joins_costs_nobody(engine: Engine) {
     for (from, to) in [(2, 0), (0, 2)] {
-        let Some((mut cluster, order)) = three_hosts() else {
+        let Some((mut cluster, order)) = three_hosts(engine) else {
             return;
         };
         let load = cluster.load(Duration::from_millis(10));

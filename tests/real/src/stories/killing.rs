@@ -7,6 +7,19 @@ use antiphon_api::{Command as Request, command};
 use super::*;
 use crate::{Cluster, Event, Options};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(any_member_may_be_killed_under_load_and_come_back_the_elder_included),
+    story!(two_members_killed_in_quick_succession_leave_a_cluster_of_three),
+    story!(a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too),
+    story!(a_pause_below_the_bound_changes_nothing),
+    story!(a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_back),
+    story!(a_node_restarted_at_once_at_the_same_address_is_a_new_member),
+    story!(three_killed_down_to_one_on_one_host_stay_primary),
+    story!(a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third),
+    story!(who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives),
+    story!(a_member_that_leaves_is_told_what_became_of_all_that_it_told_a_stopped_one),
+];
+
 fn started(count: usize, options: Options) -> (Cluster, Vec<String>) {
     let names = names(count);
     let mut cluster = Cluster::on_loopback(count, options);
@@ -27,22 +40,20 @@ fn seniority(cluster: &Cluster, witness: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-#[test]
-fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
-    let _turn = Turn::take();
+fn any_member_may_be_killed_under_load_and_come_back_the_elder_included(engine: Engine) {
     let ways = [
         ("total", "tcp"),
         ("unordered", "udp"),
         ("fifo", "tcp"),
         ("scoped", "udp"),
     ];
-    for (order, transport) in some_on_cut(module_path!(), &ways) {
+    for (order, transport) in some_on_cut(engine, &ways) {
         let (mut cluster, names) = started(
             5,
             Options {
                 order,
                 transport,
-                ..told_in(module_path!())
+                ..told_on(engine)
             },
         );
         let load = cluster.load(Duration::from_millis(5));
@@ -74,11 +85,9 @@ fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
     }
 }
 
-#[test]
-fn two_members_killed_in_quick_succession_leave_a_cluster_of_three() {
-    let _turn = Turn::take();
-    for ranks in some_on_cut(module_path!(), &[[0, 1], [3, 4], [1, 0], [0, 4]]) {
-        let (mut cluster, names) = started(5, told_in(module_path!()));
+fn two_members_killed_in_quick_succession_leave_a_cluster_of_three(engine: Engine) {
+    for ranks in some_on_cut(engine, &[[0, 1], [3, 4], [1, 0], [0, 4]]) {
+        let (mut cluster, names) = started(5, told_on(engine));
         let load = cluster.load(Duration::from_millis(5));
         let order = seniority(&cluster, "n1");
         let victims = ranks.map(|rank| order[rank].clone());
@@ -95,10 +104,8 @@ fn two_members_killed_in_quick_succession_leave_a_cluster_of_three() {
     }
 }
 
-#[test]
-fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too() {
-    let _turn = Turn::take();
-    let (mut cluster, names) = started(5, told_in(module_path!()));
+fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too(engine: Engine) {
+    let (mut cluster, names) = started(5, told_on(engine));
     let order = seniority(&cluster, "n1");
     let rest: Vec<&str> = names
         .iter()
@@ -123,10 +130,8 @@ fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too() {
     cluster.finish();
 }
 
-#[test]
-fn a_pause_below_the_bound_changes_nothing() {
-    let _turn = Turn::take();
-    let (mut cluster, names) = started(5, told_in(module_path!()));
+fn a_pause_below_the_bound_changes_nothing(engine: Engine) {
+    let (mut cluster, names) = started(5, told_on(engine));
     let load = cluster.load(Duration::from_millis(10));
     let view = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
     for victim in [seniority(&cluster, "n1")[0].clone(), "n3".to_owned()] {
@@ -145,11 +150,9 @@ fn a_pause_below_the_bound_changes_nothing() {
     cluster.finish();
 }
 
-#[test]
-fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_back() {
-    let _turn = Turn::take();
+fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_back(engine: Engine) {
     for rank in [0, 2] {
-        let (mut cluster, names) = started(5, told_in(module_path!()));
+        let (mut cluster, names) = started(5, told_on(engine));
         let load = cluster.load(Duration::from_millis(10));
         let victim = seniority(&cluster, "n1")[rank].clone();
         let rest: Vec<&str> = names
@@ -180,11 +183,9 @@ fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_ba
     }
 }
 
-#[test]
-fn a_node_restarted_at_once_at_the_same_address_is_a_new_member() {
-    let _turn = Turn::take();
+fn a_node_restarted_at_once_at_the_same_address_is_a_new_member(engine: Engine) {
     for rank in [0, 2] {
-        let (mut cluster, names) = started(3, told_in(module_path!()));
+        let (mut cluster, names) = started(3, told_on(engine));
         let victim = seniority(&cluster, "n1")[rank].clone();
         let rest: Vec<&str> = names
             .iter()
@@ -213,13 +214,11 @@ fn a_node_restarted_at_once_at_the_same_address_is_a_new_member() {
     }
 }
 
-#[test]
-fn three_killed_down_to_one_on_one_host_stay_primary() {
-    let _turn = Turn::take();
+fn three_killed_down_to_one_on_one_host_stay_primary(engine: Engine) {
     // The elder first each time, so that it is the proof and not the tie-break that decides; then the other
     // way.
     for elder_first in [true, false] {
-        let (mut cluster, _) = started(3, told_in(module_path!()));
+        let (mut cluster, _) = started(3, told_on(engine));
         let mut order = seniority(&cluster, "n1");
         let load = cluster.load(Duration::from_millis(5));
         while order.len() > 1 {
@@ -238,10 +237,8 @@ fn three_killed_down_to_one_on_one_host_stay_primary() {
     }
 }
 
-#[test]
-fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third() {
-    let _turn = Turn::take();
-    let (mut cluster, names) = started(3, told_in(module_path!()));
+fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third(engine: Engine) {
+    let (mut cluster, names) = started(3, told_on(engine));
     let order = seniority(&cluster, "n1");
     // Two frozen at once are silent, not dead: the third must not go on, whoever it is.
     cluster.freeze(&order[0]);
@@ -260,11 +257,9 @@ fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third()
     cluster.finish();
 }
 
-#[test]
-fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives() {
+fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives(engine: Engine) {
     const COUNT: usize = 200;
-    let _turn = Turn::take();
-    let (mut cluster, names) = started(3, told_in(module_path!()));
+    let (mut cluster, names) = started(3, told_on(engine));
     let told = |trace: &crate::Trace, name: &str| {
         let of_name = trace.last(name).events.iter();
         of_name
@@ -300,11 +295,9 @@ fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives
     cluster.finish();
 }
 
-#[test]
-fn a_member_that_leaves_is_told_what_became_of_all_that_it_told_a_stopped_one() {
+fn a_member_that_leaves_is_told_what_became_of_all_that_it_told_a_stopped_one(engine: Engine) {
     const COUNT: usize = 100;
-    let _turn = Turn::take();
-    let (mut cluster, _names) = started(3, told_in(module_path!()));
+    let (mut cluster, _names) = started(3, told_on(engine));
     let told = |trace: &crate::Trace| {
         let of_name = trace.last("n2").events.iter();
         of_name

@@ -3,6 +3,15 @@
 use super::*;
 use crate::{Cluster, Event, Options, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message).on(Engine::Coordinator),
+    story!(by_udp_the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message)
+        .on(Engine::Cut)
+        .long(),
+    story!(with_one_network_gone_deaths_are_still_proven_and_nodes_still_join),
+    story!(the_loss_of_both_links_is_the_loss_of_a_member),
+];
+
 /// The link that a node uses to another, as it said last; the first unless it said otherwise.
 fn used(trace: &Trace, name: &str, peer: &str) -> usize {
     let of_peer = |event: &Event| match event {
@@ -132,30 +141,20 @@ fn one_link_fails_under_load(options: Options) {
     cluster.finish();
 }
 
-#[test]
-fn the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    one_link_fails_under_load(told_in(module_path!()));
+fn the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message(engine: Engine) {
+    one_link_fails_under_load(told_on(engine));
 }
 
-#[test]
-fn by_udp_the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn by_udp_the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message(engine: Engine) {
     one_link_fails_under_load(Options {
         transport: "udp",
         keyed: true,
-        ..told_in(module_path!())
+        ..told_on(engine)
     });
 }
 
-#[test]
-fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = with_two_links(told_in(module_path!())) else {
+fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join(engine: Engine) {
+    let Some(mut cluster) = with_two_links(told_on(engine)) else {
         return;
     };
     cluster.hosts().cut_link(0);
@@ -189,10 +188,8 @@ fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join() {
     cluster.finish();
 }
 
-#[test]
-fn the_loss_of_both_links_is_the_loss_of_a_member() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = with_two_links(told_in(module_path!())) else {
+fn the_loss_of_both_links_is_the_loss_of_a_member(engine: Engine) {
+    let Some(mut cluster) = with_two_links(told_on(engine)) else {
         return;
     };
     cluster.partition(&[&["n1", "n2"], &["n3"]]);

@@ -4,6 +4,23 @@
 use super::*;
 use crate::{Cluster, Options, ViewName};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed).on(Engine::Cut),
+    story!(one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed)
+        .on(Engine::Coordinator)
+        .long(),
+    story!(by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed)
+        .on(Engine::Cut)
+        .long(),
+    story!(a_host_that_loses_four_fifths_of_its_packets_goes_once_and_alone)
+        .on(Engine::Coordinator)
+        .long(),
+    story!(a_host_that_hears_nobody_and_is_heard_goes_once_and_alone).on(Engine::Coordinator),
+    story!(two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else).on(Engine::Cut),
+    story!(a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone).on(Engine::Coordinator),
+    story!(a_host_that_only_udp_reaches_goes_and_the_others_go_on).on(Engine::Coordinator),
+];
+
 /// Long enough that TCP at 30 % loss is silent for longer than a member may be, many times.
 const LOSSY: Duration = Duration::from_secs(20);
 /// What a connection needs after that until it is tried again.
@@ -13,14 +30,11 @@ fn view_of(cluster: &Cluster) -> Option<ViewName> {
     cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()))
 }
 
-fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool, engine: &str) {
-    let Some(_turn) = Turn::take_on_one_engine(engine, module_path!()) else {
-        return;
-    };
+fn one_host_loses_a_third(engine: Engine, count: usize, transport: &'static str, keyed: bool) {
     let options = Options {
         transport,
         keyed,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let Some(mut cluster) = Cluster::on_hosts(count, options) else {
         return;
@@ -43,19 +57,16 @@ fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool, en
     cluster.finish();
 }
 
-#[test]
-fn one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(3, "tcp", true, "cut");
+fn one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed(engine: Engine) {
+    one_host_loses_a_third(engine, 3, "tcp", true);
 }
 
-#[test]
-fn one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(5, "tcp", false, "coordinator");
+fn one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed(engine: Engine) {
+    one_host_loses_a_third(engine, 5, "tcp", false);
 }
 
-#[test]
-fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(3, "udp", true, "cut");
+fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed(engine: Engine) {
+    one_host_loses_a_third(engine, 3, "udp", true);
 }
 
 /// Now and then something gets through, and each time it looks alive for a while: mostly 12 to 20 s, with
@@ -68,11 +79,8 @@ const GONE: Duration = Duration::from_secs(10);
 
 /// Of five hosts this happens to n2: one view has the others go on without it, and no other one follows until
 /// all is well again.
-fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut Cluster, &[&str])) {
-    let Some(_turn) = Turn::take_on_one_engine(engine, module_path!()) else {
-        return;
-    };
-    let Some(mut cluster) = Cluster::on_hosts(5, told_in(module_path!())) else {
+fn goes_once_and_alone(engine: Engine, bound: Duration, what_happens: impl Fn(&mut Cluster, &[&str])) {
+    let Some(mut cluster) = Cluster::on_hosts(5, told_on(engine)) else {
         return;
     };
     let names = names(5);
@@ -97,26 +105,20 @@ fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut
     cluster.finish();
 }
 
-#[test]
-fn a_host_that_loses_four_fifths_of_its_packets_goes_once_and_alone() {
-    goes_once_and_alone("coordinator", FOUND_LOSSY, |cluster, _| {
+fn a_host_that_loses_four_fifths_of_its_packets_goes_once_and_alone(engine: Engine) {
+    goes_once_and_alone(engine, FOUND_LOSSY, |cluster, _| {
         cluster.hosts().lose_packets(host("n2"), 80);
     });
 }
 
-#[test]
-fn a_host_that_hears_nobody_and_is_heard_goes_once_and_alone() {
-    goes_once_and_alone("coordinator", GONE_DEAF, |cluster, others| {
+fn a_host_that_hears_nobody_and_is_heard_goes_once_and_alone(engine: Engine) {
+    goes_once_and_alone(engine, GONE_DEAF, |cluster, others| {
         others.iter().for_each(|other| cluster.deafen(other, "n2"));
     });
 }
 
-#[test]
-fn two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
-    let Some(mut cluster) = Cluster::on_hosts(12, told_in(module_path!())) else {
+fn two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else(engine: Engine) {
+    let Some(mut cluster) = Cluster::on_hosts(12, told_on(engine)) else {
         return;
     };
     let names = names(12);
@@ -138,9 +140,8 @@ fn two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else() {
     cluster.finish();
 }
 
-#[test]
-fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone() {
-    goes_once_and_alone("coordinator", DETECTED, |cluster, others| {
+fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone(engine: Engine) {
+    goes_once_and_alone(engine, DETECTED, |cluster, others| {
         others.iter().for_each(|other| cluster.deafen("n2", other));
     });
 }
@@ -149,12 +150,8 @@ fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone() {
 /// needs.
 const PROBED: Duration = Duration::from_secs(40);
 
-#[test]
-fn a_host_that_only_udp_reaches_goes_and_the_others_go_on() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    let Some(mut cluster) = Cluster::on_hosts(3, told_in(module_path!())) else {
+fn a_host_that_only_udp_reaches_goes_and_the_others_go_on(engine: Engine) {
+    let Some(mut cluster) = Cluster::on_hosts(3, told_on(engine)) else {
         return;
     };
     let names = names(3);

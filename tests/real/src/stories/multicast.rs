@@ -3,6 +3,12 @@
 use super::*;
 use crate::{Cluster, Event, Options, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(by_multicast_what_is_lost_is_repaired_and_who_hears_nothing_is_sent_to_directly),
+    story!(by_multicast_of_ipv6_with_a_key),
+    story!(several_nodes_of_one_host_hear_each_other_by_multicast),
+];
+
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 const BY_MULTICAST: [&str; 2] = ["--dissemination", "multicast"];
 
@@ -24,11 +30,11 @@ fn all_hear(trace: &Trace, names: &[&str]) -> bool {
 }
 
 /// Hosts with an interface more than needed, so that either family has one.
-fn through_a_bridge(keyed: bool, flags: &[&str]) {
+fn through_a_bridge(engine: Engine, keyed: bool, flags: &[&str]) {
     let flags: Vec<&str> = BY_MULTICAST.iter().chain(flags).copied().collect();
     let options = Options {
         keyed,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let Some(mut cluster) = Cluster::on_hosts_with_links(3, 2, options) else {
         return;
@@ -69,16 +75,13 @@ fn through_a_bridge(keyed: bool, flags: &[&str]) {
     cluster.finish();
 }
 
-#[test]
-fn by_multicast_what_is_lost_is_repaired_and_who_hears_nothing_is_sent_to_directly() {
-    let _turn = Turn::take();
-    through_a_bridge(false, &[]);
+fn by_multicast_what_is_lost_is_repaired_and_who_hears_nothing_is_sent_to_directly(engine: Engine) {
+    through_a_bridge(engine, false, &[]);
 }
 
-#[test]
-fn by_multicast_of_ipv6_with_a_key() {
-    let _turn = Turn::take();
+fn by_multicast_of_ipv6_with_a_key(engine: Engine) {
     through_a_bridge(
+        engine,
         true,
         &[
             "--multicast-group",
@@ -89,11 +92,9 @@ fn by_multicast_of_ipv6_with_a_key() {
     );
 }
 
-#[test]
-fn several_nodes_of_one_host_hear_each_other_by_multicast() {
-    let _turn = Turn::take();
+fn several_nodes_of_one_host_hear_each_other_by_multicast(engine: Engine) {
     let names = names(3);
-    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
+    let mut cluster = Cluster::on_loopback(3, told_on(engine));
     for name in &names {
         cluster.start_with(name, &BY_MULTICAST);
     }

@@ -7,6 +7,11 @@ use antiphon_api::Command;
 use super::*;
 use crate::{Cluster, Event, GROUP, Options};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed_and_one_joins_on_the_way).on(Engine::Cut).long(),
+    story!(a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_goes_with_the_node),
+];
+
 /// Large enough that much happens while it is under way.
 const BYTES: usize = 160 << 20;
 /// For that much, on a busy machine.
@@ -24,11 +29,11 @@ fn large_file(cluster: &Cluster, name: &str, bytes: usize) -> PathBuf {
     cluster.file(name, &letters.take(bytes).collect::<String>())
 }
 
-fn started(order: &'static str, keyed: bool, names: &[&str]) -> Cluster {
+fn started(engine: Engine, order: &'static str, keyed: bool, names: &[&str]) -> Cluster {
     let options = Options {
         order,
         keyed,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let mut cluster = Cluster::on_loopback(4, options);
     cluster.start(names);
@@ -36,13 +41,11 @@ fn started(order: &'static str, keyed: bool, names: &[&str]) -> Cluster {
     cluster
 }
 
-#[test]
-fn a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed_and_one_joins_on_the_way() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed_and_one_joins_on_the_way(
+    engine: Engine,
+) {
     for (order, keyed) in [("total", false), ("fifo", true)] {
-        let mut cluster = started(order, keyed, &["n1", "n2", "n3", "n4"]);
+        let mut cluster = started(engine, order, keyed, &["n1", "n2", "n3", "n4"]);
         let file = large_file(&cluster, "large", BYTES);
         let load = cluster.load(Duration::from_millis(5));
         let from = cluster.now();
@@ -91,11 +94,11 @@ fn a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed
     }
 }
 
-#[test]
-fn a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_goes_with_the_node() {
-    let _turn = Turn::take();
+fn a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_goes_with_the_node(
+    engine: Engine,
+) {
     let names = ["n1", "n2"];
-    let mut cluster = Cluster::on_loopback(2, told_in(module_path!()));
+    let mut cluster = Cluster::on_loopback(2, told_on(engine));
     for name in names {
         cluster.start_with(name, &["--max-object", "3MiB"]);
     }

@@ -5,14 +5,19 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{Cluster, Event, Options, Rules};
 
-fn options() -> Options {
+pub(super) const STORIES: &[Story] = &[
+    story!(by_any_two_sides_of_five_on_loopback_go_on_and_merge),
+    story!(by_any_three_sides_of_five_hosts_without_a_majority_go_on_and_merge),
+];
+
+fn options(engine: Engine) -> Options {
     Options {
         keyed: true,
         rules: Rules {
             any: true,
             ..Rules::default()
         },
-        ..told_in(module_path!())
+        ..told_on(engine)
     }
 }
 
@@ -97,17 +102,13 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
     cluster.finish();
 }
 
-#[test]
-fn by_any_two_sides_of_five_on_loopback_go_on_and_merge() {
-    let _turn = Turn::take();
-    let cluster = Cluster::on_loopback(5, options());
+fn by_any_two_sides_of_five_on_loopback_go_on_and_merge(engine: Engine) {
+    let cluster = Cluster::on_loopback(5, options(engine));
     part_and_meet(cluster, &[&["n1", "n4", "n5"], &["n2", "n3"]]);
 }
 
-#[test]
-fn by_any_three_sides_of_five_hosts_without_a_majority_go_on_and_merge() {
-    let _turn = Turn::take();
-    let Some(cluster) = Cluster::on_hosts(5, options()) else {
+fn by_any_three_sides_of_five_hosts_without_a_majority_go_on_and_merge(engine: Engine) {
+    let Some(cluster) = Cluster::on_hosts(5, options(engine)) else {
         return;
     };
     part_and_meet(cluster, &[&["n1", "n4"], &["n2", "n3"], &["n5"]]);

@@ -3,6 +3,16 @@
 use super::*;
 use crate::{Cluster, Event, Options, Refusal, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(a_black_hole_between_two_of_three_hosts_removes_nobody),
+    story!(by_udp_a_black_hole_between_two_of_three_hosts_removes_nobody),
+    story!(a_firewall_that_resets_between_two_of_four_hosts_removes_nobody),
+    story!(two_halves_joined_by_one_host_stay_one_cluster),
+    story!(on_loopback_a_cut_between_two_removes_nobody),
+    story!(when_the_relay_of_a_pair_is_killed_another_takes_its_place),
+    story!(a_pair_that_nobody_joins_loses_its_junior),
+];
+
 /// Through whom a node said last that it sends to another.
 fn through(trace: &Trace, name: &str, peer: &str) -> Option<String> {
     let of_peer = |event: &Event| match event {
@@ -15,11 +25,11 @@ fn through(trace: &Trace, name: &str, peer: &str) -> Option<String> {
     events.map(|(_, event)| event).find_map(of_peer).flatten()
 }
 
-fn hosts(count: usize, transport: &'static str, keyed: bool) -> Option<Cluster> {
+fn hosts(engine: Engine, count: usize, transport: &'static str, keyed: bool) -> Option<Cluster> {
     let options = Options {
         transport,
         keyed,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     Cluster::on_hosts(count, options)
 }
@@ -68,19 +78,16 @@ pub(super) fn cut_and_mended(
     cluster.finish();
 }
 
-#[test]
-fn a_black_hole_between_two_of_three_hosts_removes_nobody() {
-    a_black_hole("tcp", true);
+fn a_black_hole_between_two_of_three_hosts_removes_nobody(engine: Engine) {
+    a_black_hole(engine, "tcp", true);
 }
 
-#[test]
-fn by_udp_a_black_hole_between_two_of_three_hosts_removes_nobody() {
-    a_black_hole("udp", false);
+fn by_udp_a_black_hole_between_two_of_three_hosts_removes_nobody(engine: Engine) {
+    a_black_hole(engine, "udp", false);
 }
 
-fn a_black_hole(transport: &'static str, keyed: bool) {
-    let _turn = Turn::take();
-    let Some(cluster) = hosts(3, transport, keyed) else {
+fn a_black_hole(engine: Engine, transport: &'static str, keyed: bool) {
+    let Some(cluster) = hosts(engine, 3, transport, keyed) else {
         return;
     };
     cut_and_mended(
@@ -92,20 +99,16 @@ fn a_black_hole(transport: &'static str, keyed: bool) {
     );
 }
 
-#[test]
-fn a_firewall_that_resets_between_two_of_four_hosts_removes_nobody() {
-    let _turn = Turn::take();
-    let Some(cluster) = hosts(4, "tcp", false) else {
+fn a_firewall_that_resets_between_two_of_four_hosts_removes_nobody(engine: Engine) {
+    let Some(cluster) = hosts(engine, 4, "tcp", false) else {
         return;
     };
     let wall = |c: &mut Cluster| c.refuse(&[&["n1"], &["n3"]], Refusal::Reset);
     cut_and_mended(cluster, 4, wall, &[("n1", "n3")], &["n2", "n4"]);
 }
 
-#[test]
-fn two_halves_joined_by_one_host_stay_one_cluster() {
-    let _turn = Turn::take();
-    let Some(cluster) = hosts(5, "tcp", false) else {
+fn two_halves_joined_by_one_host_stay_one_cluster(engine: Engine) {
+    let Some(cluster) = hosts(engine, 5, "tcp", false) else {
         return;
     };
     let pairs = [("n1", "n4"), ("n1", "n5"), ("n2", "n4"), ("n2", "n5")];
@@ -113,10 +116,8 @@ fn two_halves_joined_by_one_host_stay_one_cluster() {
     cut_and_mended(cluster, 5, cut, &pairs, &["n3"]);
 }
 
-#[test]
-fn on_loopback_a_cut_between_two_removes_nobody() {
-    let _turn = Turn::take();
-    let cluster = Cluster::on_loopback(4, told_in(module_path!()));
+fn on_loopback_a_cut_between_two_removes_nobody(engine: Engine) {
+    let cluster = Cluster::on_loopback(4, told_on(engine));
     cut_and_mended(
         cluster,
         4,
@@ -126,10 +127,8 @@ fn on_loopback_a_cut_between_two_removes_nobody() {
     );
 }
 
-#[test]
-fn when_the_relay_of_a_pair_is_killed_another_takes_its_place() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = hosts(4, "tcp", false) else {
+fn when_the_relay_of_a_pair_is_killed_another_takes_its_place(engine: Engine) {
+    let Some(mut cluster) = hosts(engine, 4, "tcp", false) else {
         return;
     };
     let names = names(4);
@@ -158,10 +157,8 @@ fn when_the_relay_of_a_pair_is_killed_another_takes_its_place() {
     cluster.finish();
 }
 
-#[test]
-fn a_pair_that_nobody_joins_loses_its_junior() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = hosts(4, "tcp", false) else {
+fn a_pair_that_nobody_joins_loses_its_junior(engine: Engine) {
+    let Some(mut cluster) = hosts(engine, 4, "tcp", false) else {
         return;
     };
     let names = names(4);

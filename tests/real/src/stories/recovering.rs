@@ -4,10 +4,14 @@
 use super::*;
 use crate::Cluster;
 
-#[test]
-fn when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_word_and_new_ones_join() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = Cluster::on_hosts(5, told_in(module_path!())) else {
+pub(super) const STORIES: &[Story] = &[story!(
+    when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_word_and_new_ones_join
+)];
+
+fn when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_word_and_new_ones_join(
+    engine: Engine,
+) {
+    let Some(mut cluster) = Cluster::on_hosts(5, told_on(engine)) else {
         return;
     };
     let socket = cluster.folder().join("socket").to_string_lossy().into_owned();

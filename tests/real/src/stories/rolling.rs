@@ -4,9 +4,11 @@
 use super::*;
 use crate::{Cluster, GROUP, Options, runs};
 
-#[test]
-fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing() {
-    let _turn = Turn::take();
+pub(super) const STORIES: &[Story] = &[story!(
+    a_rolling_restart_of_five_under_load_loses_and_doubles_nothing
+)];
+
+fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing(engine: Engine) {
     for (order, gracefully) in [("total", true), ("fifo", true), ("total", false)] {
         let names = names(5);
         let names = all(&names);
@@ -14,7 +16,7 @@ fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing() {
             5,
             Options {
                 order,
-                ..told_in(module_path!())
+                ..told_on(engine)
             },
         );
         cluster.start(&names);

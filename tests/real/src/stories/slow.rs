@@ -3,6 +3,17 @@
 use super::*;
 use crate::{Cluster, Event, GROUP, Options, Trace, View};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_their_memory)
+        .on(Engine::Coordinator)
+        .long(),
+    story!(a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is_not_called_slow)
+        .on(Engine::Cut)
+        .long(),
+    story!(a_node_whose_output_nobody_reads_tells_on_and_keeps_nothing_of_what_was_delivered)
+        .on(Engine::Coordinator),
+];
+
 /// The limit for readers that stand still.
 const LIMIT: Duration = Duration::from_secs(3);
 /// Of the group's memory: a window of 1 MiB accepted and not sent, two windows and a reserve for each of
@@ -10,11 +21,11 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// whoever reads the node's output.
 const BUDGET: u64 = (1 + 3 * 2 * 2 + 3 + 2) << 20;
 
-fn started(order: &'static str, profile: &'static str, slow_after: &str) -> Cluster {
+fn started(engine: Engine, order: &'static str, profile: &'static str, slow_after: &str) -> Cluster {
     let options = Options {
         order,
         profile,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let mut cluster = Cluster::on_loopback(3, options);
     for name in ["n1", "n2", "n3"] {
@@ -37,13 +48,9 @@ fn views(cluster: &Cluster, name: &str, from: Duration) -> Vec<View> {
     })
 }
 
-#[test]
-fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_their_memory() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
+fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_their_memory(engine: Engine) {
     for (order, slow) in [("total", "n3"), ("fifo", "n1")] {
-        let mut cluster = started(order, "lan", "3s");
+        let mut cluster = started(engine, order, "lan", "3s");
         let others: Vec<&str> = ["n1", "n2", "n3"]
             .into_iter()
             .filter(|name| *name != slow)
@@ -111,14 +118,12 @@ fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_th
     }
 }
 
-#[test]
-fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is_not_called_slow() {
-    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
-        return;
-    };
+fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is_not_called_slow(
+    engine: Engine,
+) {
     // The limit is shorter than a pause, and a pause than what makes `wan` suspect: that it reads when it is
     // awake is all that speaks for it.
-    let mut cluster = started("total", "wan", "1s");
+    let mut cluster = started(engine, "total", "wan", "1s");
     let from = cluster.now();
     let load = cluster.press(&["n1", "n2"]);
     for pause in 0..8 {
@@ -141,14 +146,10 @@ fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is
     cluster.finish();
 }
 
-#[test]
-fn a_node_whose_output_nobody_reads_tells_on_and_keeps_nothing_of_what_was_delivered() {
+fn a_node_whose_output_nobody_reads_tells_on_and_keeps_nothing_of_what_was_delivered(engine: Engine) {
     const COUNT: usize = 20_000;
     const MIB: u64 = 1 << 20;
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
-        return;
-    };
-    let mut cluster = started("total", "lan", "never");
+    let mut cluster = started(engine, "total", "lan", "never");
     cluster.cover_ear("n1");
     // Enough that its output is full, and no line of it goes out any more.
     cluster.say("n3", 2000);

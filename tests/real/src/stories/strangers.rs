@@ -10,6 +10,18 @@ use antiphon_wire::frame::{ClusterKey, FrameCodec, Kind, WIRE_VERSION};
 use super::*;
 use crate::{Cluster, Event, Options, Process, Stage, Trace};
 
+pub(super) const STORIES: &[Story] = &[
+    once!(a_node_with_a_wrong_key_stays_out_and_the_log_says_so),
+    once!(a_node_of_another_cluster_stays_out_and_the_log_says_so),
+    once!(a_node_of_the_other_membership_engine_is_told_both_and_ends),
+    once!(a_newer_wire_version_is_refused_and_the_log_says_which),
+    once!(a_frame_without_the_key_is_refused_and_the_log_says_so),
+    once!(random_bytes_at_the_port_do_no_harm),
+    once!(a_length_of_four_gigabytes_is_refused_at_once),
+    once!(connections_that_say_nothing_or_drip_are_closed_and_do_not_keep_members_out),
+    once!(a_node_without_a_key_binds_only_loopback_unless_told_otherwise),
+];
+
 /// What a node may grow by while strangers are at its port.
 const MEMORY_BYTES: u64 = 24 << 20;
 
@@ -94,9 +106,7 @@ fn stranger_says_what_to_check(cluster: &Cluster) {
     });
 }
 
-#[test]
 fn a_node_with_a_wrong_key_stays_out_and_the_log_says_so() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         let key = cluster.file("wrong-key", &"a1".repeat(32));
         let mut command = cluster.command("n4");
@@ -109,9 +119,7 @@ fn a_node_with_a_wrong_key_stays_out_and_the_log_says_so() {
     });
 }
 
-#[test]
 fn a_node_of_another_cluster_stays_out_and_the_log_says_so() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         let mut command = cluster.command("n4");
         replace(&mut command, "--cluster", "another");
@@ -125,24 +133,25 @@ fn a_node_of_another_cluster_stays_out_and_the_log_says_so() {
     });
 }
 
-#[test]
 fn a_node_of_the_other_membership_engine_is_told_both_and_ends() {
     /// What `antiphon node --help` promises of a node that the cluster refuses.
     const REFUSED: i32 = 3;
-    let _turn = Turn::take();
-    for (engine, other) in [("coordinator", "cut"), ("cut", "coordinator")] {
+    for (engine, other) in [
+        (Engine::Coordinator, Engine::Cut),
+        (Engine::Cut, Engine::Coordinator),
+    ] {
         let options = Options {
-            membership: engine.to_owned(),
+            membership: engine,
             ..Options::default()
         };
         unimpressed(options, |cluster| {
             let mut command = cluster.command("n4");
-            replace(&mut command, "--membership", other);
+            replace(&mut command, "--membership", other.name());
             let process = cluster.adopt("n4", command);
             let status = process.exit(SOON).expect("it ends by itself");
             let log = cluster.look(|trace| trace.last("n4").log.join("\n"));
             assert_eq!(status.code(), Some(REFUSED), "{log}");
-            let [theirs, its] = [engine, other].map(|engine| format!("`{engine}`"));
+            let [theirs, its] = [engine, other].map(|engine| format!("`{}`", engine.name()));
             cluster.look(|trace| {
                 let run = trace.last("n4");
                 let told = |event: &Event| {
@@ -170,8 +179,8 @@ fn replace(command: &mut std::process::Command, flag: &str, value: &str) {
 }
 
 /// A frame as it stands on a stream, changed by `change` before its length is put in front.
-fn framed(key: Option<&ClusterKey>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut codec = FrameCodec::new("real", key, Incarnation(77));
+fn framed(cluster: &str, key: Option<&ClusterKey>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut codec = FrameCodec::new(cluster, key, Incarnation(77));
     let mut frame = codec.seal(Kind::Control, &[]).to_vec();
     change(&mut frame);
     let mut bytes = (frame.len() as u32).to_le_bytes().to_vec();
@@ -206,12 +215,10 @@ fn refused_within(bound: Duration, to: SocketAddr, bytes: &[u8]) {
     }
 }
 
-#[test]
 fn a_newer_wire_version_is_refused_and_the_log_says_which() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         let key = ClusterKey::from_bytes([0x5e; 32]);
-        let newer = framed(Some(&key), |frame| frame[2] = WIRE_VERSION + 1);
+        let newer = framed(cluster.name(), Some(&key), |frame| frame[2] = WIRE_VERSION + 1);
         for name in ["n1", "n2", "n3"] {
             let mut stream = TcpStream::connect(cluster.address(name)).expect("the port is open");
             stream.write_all(&newer).expect("a frame fits into the buffers");
@@ -225,11 +232,9 @@ fn a_newer_wire_version_is_refused_and_the_log_says_which() {
     });
 }
 
-#[test]
 fn a_frame_without_the_key_is_refused_and_the_log_says_so() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
-        let plain = framed(None, |_| {});
+        let plain = framed(cluster.name(), None, |_| {});
         let mut stream = TcpStream::connect(cluster.address("n1")).expect("the port is open");
         stream.write_all(&plain).expect("a frame fits into the buffers");
         cluster.until("n1 says that the key is wrong", SOON, |trace| {
@@ -238,9 +243,7 @@ fn a_frame_without_the_key_is_refused_and_the_log_says_so() {
     });
 }
 
-#[test]
 fn random_bytes_at_the_port_do_no_harm() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         // A fixed sequence of noise (xorshift64), different in every connection.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -266,16 +269,16 @@ fn random_bytes_at_the_port_do_no_harm() {
         // Frames that are right up to one flipped bit.
         let key = ClusterKey::from_bytes([0x5e; 32]);
         for bit in 0..448 {
-            let flipped = framed(Some(&key), |frame| frame[bit / 8] ^= 1 << (bit % 8));
+            let flipped = framed(cluster.name(), Some(&key), |frame| {
+                frame[bit / 8] ^= 1 << (bit % 8)
+            });
             let mut stream = TcpStream::connect(cluster.address("n1")).expect("the port is open");
             let _ = stream.write_all(&flipped);
         }
     });
 }
 
-#[test]
 fn a_length_of_four_gigabytes_is_refused_at_once() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         for name in ["n1", "n2", "n3"] {
             for length in [u32::MAX, 65_537, 0, 55] {
@@ -286,9 +289,7 @@ fn a_length_of_four_gigabytes_is_refused_at_once() {
     });
 }
 
-#[test]
 fn connections_that_say_nothing_or_drip_are_closed_and_do_not_keep_members_out() {
-    let _turn = Turn::take();
     unimpressed_by(|cluster| {
         let to = cluster.address("n1");
         let mut loris: Vec<TcpStream> = (0..200).map_while(|_| TcpStream::connect(to).ok()).collect();
@@ -344,9 +345,7 @@ fn still_open(stream: &mut TcpStream) -> bool {
     open
 }
 
-#[test]
 fn a_node_without_a_key_binds_only_loopback_unless_told_otherwise() {
-    let _turn = Turn::take();
     let stage = Stage::new();
     let mut command = std::process::Command::new(crate::program());
     command.args([

@@ -5,6 +5,13 @@ use super::paths::cut_and_mended;
 use super::*;
 use crate::{Cluster, Event, GROUP, Load, NodeView, Options};
 
+pub(super) const STORIES: &[Story] = &[
+    once!(of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_else).long(),
+    once!(four_of_fourteen_hosts_cut_off_are_not_primary_and_come_back_to_the_ten_that_went_on).long(),
+    once!(a_black_hole_between_two_of_fourteen_hosts_removes_nobody_and_messages_go_around_it).long(),
+    once!(several_of_fourteen_restarted_at_once_are_new_members_and_all_leave_at_once_in_order),
+];
+
 const COUNT: usize = 14;
 /// So much that something is always under way, and so little that two cores carry it to all.
 const TICK: Duration = Duration::from_millis(50);
@@ -13,7 +20,7 @@ const REUNITED: Duration = Duration::from_secs(30);
 
 fn options() -> Options {
     Options {
-        membership: "cut".to_owned(),
+        membership: Engine::Cut,
         ..Options::default()
     }
 }
@@ -96,9 +103,7 @@ fn stopped_believing(cluster: &Cluster, name: &str, from: Duration, to: Duration
     );
 }
 
-#[test]
 fn of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_else() {
-    let _turn = Turn::take();
     let Some(mut cluster) = Cluster::on_hosts(COUNT, options()) else {
         return;
     };
@@ -153,9 +158,7 @@ fn of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_el
     cluster.finish();
 }
 
-#[test]
 fn four_of_fourteen_hosts_cut_off_are_not_primary_and_come_back_to_the_ten_that_went_on() {
-    let _turn = Turn::take();
     let options = Options {
         order: "fifo",
         transport: "udp",
@@ -193,9 +196,7 @@ fn four_of_fourteen_hosts_cut_off_are_not_primary_and_come_back_to_the_ten_that_
     cluster.finish();
 }
 
-#[test]
 fn a_black_hole_between_two_of_fourteen_hosts_removes_nobody_and_messages_go_around_it() {
-    let _turn = Turn::take();
     let Some(cluster) = Cluster::on_hosts(COUNT, options()) else {
         return;
     };
@@ -205,9 +206,7 @@ fn a_black_hole_between_two_of_fourteen_hosts_removes_nobody_and_messages_go_aro
     cut_and_mended(cluster, COUNT, hole, &[("n1", "n3")], &others);
 }
 
-#[test]
 fn several_of_fourteen_restarted_at_once_are_new_members_and_all_leave_at_once_in_order() {
-    let _turn = Turn::take();
     let mut cluster = Cluster::on_loopback(COUNT, options());
     let (order, load) = started(&mut cluster);
     let victims = [0, 4, 9].map(|rank| order[rank].as_str());

@@ -3,14 +3,19 @@
 use super::*;
 use crate::{Cluster, Options};
 
+pub(super) const STORIES: &[Story] = &[
+    story!(members_killed_behind_cut_cables_are_proven_dead_by_their_witnesses_after_the_heal),
+    story!(without_witnesses_members_killed_behind_cut_cables_stay_unproven),
+];
+
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Three hosts, cut from each other; the two senior nodes are killed, and their kernels give up telling it.
 /// Then the cables work again.
-fn two_of_three_killed_behind_cut_cables(witness: bool) -> Option<(Cluster, String)> {
+fn two_of_three_killed_behind_cut_cables(engine: Engine, witness: bool) -> Option<(Cluster, String)> {
     let options = Options {
         keyed: true,
-        ..told_in(module_path!())
+        ..told_on(engine)
     };
     let mut cluster = Cluster::on_hosts(3, options)?;
     for name in NAMES {
@@ -49,10 +54,8 @@ fn two_of_three_killed_behind_cut_cables(witness: bool) -> Option<(Cluster, Stri
     Some((cluster, third))
 }
 
-#[test]
-fn members_killed_behind_cut_cables_are_proven_dead_by_their_witnesses_after_the_heal() {
-    let _turn = Turn::take();
-    let Some((cluster, last)) = two_of_three_killed_behind_cut_cables(true) else {
+fn members_killed_behind_cut_cables_are_proven_dead_by_their_witnesses_after_the_heal(engine: Engine) {
+    let Some((cluster, last)) = two_of_three_killed_behind_cut_cables(engine, true) else {
         return;
     };
     cluster.until_together(&[&last], DETECTED);
@@ -66,10 +69,8 @@ fn members_killed_behind_cut_cables_are_proven_dead_by_their_witnesses_after_the
     cluster.finish();
 }
 
-#[test]
-fn without_witnesses_members_killed_behind_cut_cables_stay_unproven() {
-    let _turn = Turn::take();
-    let Some((cluster, last)) = two_of_three_killed_behind_cut_cables(false) else {
+fn without_witnesses_members_killed_behind_cut_cables_stay_unproven(engine: Engine) {
+    let Some((cluster, last)) = two_of_three_killed_behind_cut_cables(engine, false) else {
         return;
     };
     cluster.throughout("nothing proves the deaths", WATCHED, |trace| {

@@ -251,7 +251,7 @@ fn a_minority_of_a_partition_decides_nothing_and_comes_back() {
 /// Each of the others has the view that this one lies on: who stays is all that it must be told, once or a
 /// few times.
 #[test]
-#[ignore = "long: a view of hundreds; `cargo test -p antiphon-core -- --ignored`"]
+#[ignore = "long: a wide view; `cargo test -p antiphon-core -- --ignored`"]
 fn who_gathers_half_of_a_large_view_sends_no_whole_views() {
     let mut net = Net::formed(40, EngineKind::Cut);
     // Half of them, and not the most senior.
@@ -274,6 +274,7 @@ fn who_gathers_half_of_a_large_view_sends_no_whole_views() {
 }
 
 #[test]
+#[ignore = "long: a wide view; `cargo test -p antiphon-core -- --ignored`"]
 fn each_part_of_a_wide_view_goes_on_by_itself_where_that_is_the_policy() {
     let mut net = Net::new(31, EngineKind::Cut);
     for node in 0..30 {
@@ -296,7 +297,7 @@ fn each_part_of_a_wide_view_goes_on_by_itself_where_that_is_the_policy() {
 /// Whom a member had lost most of its heartbeats from, it says again when it hears nothing any more: the
 /// others of the minority would walk from it to the majority, and from there to all.
 #[test]
-#[ignore = "long: a view of hundreds; `cargo test -p antiphon-core -- --ignored`"]
+#[ignore = "long: a wide view; `cargo test -p antiphon-core -- --ignored`"]
 fn a_path_that_lost_much_before_a_partition_is_not_one_on_which_anything_is_heard_in_it() {
     let minority: Vec<usize> = (0..30).filter(|node| node % 3 == 1).collect();
     let majority = all_but(30, &minority);

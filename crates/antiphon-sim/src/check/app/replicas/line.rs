@@ -303,3 +303,75 @@ fn check_undone<'a>(
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_replica::{AgreedTime, Change};
+
+    use super::*;
+
+    /// Of the one component: who, and from which place to which it applied. The others go on apart from place
+    /// 2 on.
+    fn applied(who: ProcessId, places: std::ops::RangeInclusive<u64>, gone: ProcessId) -> Vec<(At, Step)> {
+        let here = |index| {
+            let change = Change {
+                gone: vec![member(gone)],
+                ..Change::default()
+            };
+            let place = At {
+                index,
+                time: AgreedTime {
+                    millis: index * 10 + if index > 2 { who as u64 % 2 } else { 0 },
+                },
+                founded: 1,
+            };
+            let step = Step {
+                state: 7,
+                digest: 0,
+                what: match index {
+                    2 => Stepped::Members(change),
+                    _ => Stepped::Timeout,
+                },
+                locks: Vec::new(),
+                expired: Vec::new(),
+                renewed: Vec::new(),
+                recounted: Vec::new(),
+            };
+            (place, step)
+        };
+        places.map(here).collect()
+    }
+
+    fn member(process: ProcessId) -> Incarnation {
+        Incarnation(process as u128 + 1)
+    }
+
+    #[test]
+    fn who_joins_those_that_joined_later_is_on_their_line() {
+        // The members with even numbers go on apart from 1; 4 knows of no step that 0 has made.
+        let all = [
+            (0, applied(0, 1..=5, 1)),
+            (1, applied(1, 1..=3, 0)),
+            (2, applied(2, 4..=8, 1)),
+            (4, applied(4, 6..=8, 1)),
+        ];
+        let (mut tenures, mut open) = (Tenures::default(), BTreeSet::new());
+        for (process, steps) in &all {
+            let tenure = Tenure {
+                process: *process,
+                stay: 0,
+                state: 7,
+            };
+            for (place, step) in steps {
+                tenures.add(tenure, Some(member(*process)), 1, 0, *place, step);
+            }
+            if *process >= 2 {
+                open.insert(tenure);
+            }
+        }
+        let mut report = Report::default();
+        let lines = lines(&tenures, &open, true, true, &mut report);
+        assert_eq!(lines.len(), 2);
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+    }
+}
