@@ -41,6 +41,9 @@ pub(crate) struct StateArgs {
     /// Of a write
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     bytes: usize,
+    /// Rate of every link in Mbit/s, each way [default: none, as fast as the processors copy]
+    #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    mbit: Option<u32>,
 }
 
 /// Measures and reports.
@@ -52,8 +55,14 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
         Ok((java, stack))
     });
     let lab = Lab::new(NODES, !common.no_offload)?;
+    if let Some(mbit) = args.mbit {
+        lab.shape(mbit)?;
+    }
     let bytes = args.size.unwrap_or(if common.smoke { 32 } else { 1024 }) << 20;
-    let mut state = Case::new(format!("{} MiB", bytes >> 20));
+    let mut state = Case::new(match args.mbit {
+        Some(mbit) => format!("{} MiB over {mbit} Mbit/s", bytes >> 20),
+        None => format!("{} MiB", bytes >> 20),
+    });
     let mut rate = Case::of("writes that were answered".to_owned(), "writes/s");
     let mut p99 = Case::of("p99 of a write".to_owned(), "us");
     for run in 1..=common.runs() {

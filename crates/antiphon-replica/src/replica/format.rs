@@ -128,7 +128,7 @@ pub(super) enum Told<'a> {
         definition: &'a str,
         /// Of the state, about.
         bytes: u64,
-        /// At most so many of them are under way.
+        /// The joiner says what it has by quarters of this.
         budget: u64,
         /// The agreed time by the source's clock; the state has what was last said.
         time: AgreedTime,

@@ -115,6 +115,7 @@ mod format;
 mod held;
 mod joiner;
 mod outputs;
+mod pace;
 mod requests;
 mod source;
 mod stream;

@@ -100,7 +100,7 @@ impl<M: Machine> Replica<M> {
                 && let Some(part) = self.sources.next(joiner, &self.definition, time)
                 && tell(port, joiner, part.payload().clone())
             {
-                self.sources.sent(joiner, &part);
+                self.sources.sent(now, joiner, &part);
                 if let Part::Failed(_, reason) = part {
                     self.events.push_back(Event::SourceFailed {
                         source: self.me.into(),

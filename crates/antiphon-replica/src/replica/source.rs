@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  snapshot ── clone ──► Reading ── elsewhere ──► Pieces: chunks, ready to be told ──► ready ──► told
-//!     at the point       while little is ready    encoded, with their checks           when the budget allows
+//!     at the point       while little is ready    encoded, with their checks           when its pace allows
 //! ```
 //! The snapshot is taken under the owner's lock, and costs nothing; to read and encode it costs time, so that
 //! is for the owner to do where it holds up nobody ([`Reading`]). One thing is read at a time, for the joiner
@@ -15,18 +15,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use antiphon_core::Time;
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use super::agreed::{Agreed, Transfer};
 use super::format::{self, Member, Point, Told};
+use super::pace::Pace;
 use crate::{AgreedTime, Machine, Snapshot, SnapshotError};
-
-/// The most of the state in one direct message: what fits it beside a few numbers.
-const MAX_CHUNK_BYTES: usize = 56 << 10;
-/// Chunks of what may be under way: enough that a joiner, which says what it has for each of them, does so in
-/// time.
-const CHUNKS: usize = 4;
 
 /// What this member gives to joiners.
 pub(super) struct Sources<M: Machine> {
@@ -35,7 +31,7 @@ pub(super) struct Sources<M: Machine> {
     reading: bool,
     /// Transfers that were begun.
     begun: u64,
-    /// Bytes that may be under way to one joiner. About so many are read at once, when less is ready.
+    /// Bytes that may be under way to one joiner at most. About so many are read at once, when less is ready.
     budget: usize,
 }
 
@@ -52,6 +48,7 @@ struct Outgoing<S> {
     ready_bytes: usize,
     sent: u64,
     received: u64,
+    pace: Pace,
 }
 
 enum State<S> {
@@ -198,7 +195,7 @@ impl<M: Machine> Sources<M> {
             outgoing: BTreeMap::new(),
             reading: false,
             begun: 0,
-            budget: budget.max(CHUNKS),
+            budget: budget.max(1),
         }
     }
 
@@ -211,13 +208,14 @@ impl<M: Machine> Sources<M> {
         let agreed = Bytes::from(format::encode(agreed));
         for joiner in joiners {
             self.begun += 1;
+            let pace = Pace::new(self.budget);
             let rest = Rest {
                 agreed: agreed.clone(),
                 snapshot: snapshot.clone(),
                 point,
                 offset: 0,
                 check: 0,
-                chunk_bytes: (self.budget / CHUNKS).min(MAX_CHUNK_BYTES),
+                chunk_bytes: pace.chunk_bytes(),
             };
             let outgoing = Outgoing {
                 number: self.begun,
@@ -229,6 +227,7 @@ impl<M: Machine> Sources<M> {
                 ready_bytes: 0,
                 sent: 0,
                 received: 0,
+                pace,
             };
             self.outgoing.insert(*joiner, outgoing);
         }
@@ -288,12 +287,13 @@ impl<M: Machine> Sources<M> {
     }
 
     /// A joiner says how much it has. False if it was not sent so much.
-    pub(super) fn received(&mut self, joiner: Member, point: Point, bytes: u64) -> bool {
+    pub(super) fn received(&mut self, now: Time, joiner: Member, point: Point, bytes: u64) -> bool {
         match self.outgoing.get_mut(&joiner) {
             Some(outgoing) if outgoing.point == point => {
                 let possible = bytes <= outgoing.sent;
                 if possible {
                     outgoing.received = bytes.max(outgoing.received);
+                    outgoing.pace.received(now, outgoing.received);
                 }
                 possible
             }
@@ -302,10 +302,10 @@ impl<M: Machine> Sources<M> {
         }
     }
 
-    /// What to tell a joiner next, if its budget allows.
+    /// What to tell a joiner next, if its pace allows.
     pub(super) fn next(&mut self, joiner: Member, definition: &str, time: AgreedTime) -> Option<Part> {
         let outgoing = self.outgoing.get(&joiner)?;
-        let (point, bytes, budget) = (outgoing.point, outgoing.bytes, self.budget as u64);
+        let (point, bytes, pace) = (outgoing.point, outgoing.bytes, &outgoing.pace);
         // What is ready was read before it failed, and is of no use without the rest.
         if let State::Failed(SnapshotError { reason }) = &outgoing.state {
             let told = Told::Failed {
@@ -319,18 +319,18 @@ impl<M: Machine> Sources<M> {
                 point,
                 definition,
                 bytes,
-                budget,
+                budget: pace.least() as u64,
                 time,
             };
             return Some(Part::Offer(format::encode(&told).into()));
         }
         let chunk = outgoing.ready.front()?;
-        let fits = chunk.end <= outgoing.received.saturating_add(budget);
+        let fits = chunk.end <= outgoing.received.saturating_add(pace.window());
         fits.then(|| Part::Chunk(chunk.payload.clone()))
     }
 
     /// The layer below took it.
-    pub(super) fn sent(&mut self, joiner: Member, part: &Part) {
+    pub(super) fn sent(&mut self, now: Time, joiner: Member, part: &Part) {
         let Some(outgoing) = self.outgoing.get_mut(&joiner) else {
             return;
         };
@@ -339,6 +339,7 @@ impl<M: Machine> Sources<M> {
             Part::Chunk(_) => {
                 if let Some(chunk) = outgoing.ready.pop_front() {
                     outgoing.sent = chunk.end;
+                    outgoing.pace.told(now, chunk.end);
                     outgoing.ready_bytes -= chunk.bytes;
                 }
             }

@@ -43,7 +43,7 @@ impl<M: Machine> Replica<M> {
                 bytes,
             }) => self.handle_chunk(now, from, point, |incoming| incoming.chunk(offset, check, bytes)),
             Some(Told::Received { point, bytes }) => {
-                if !self.sources.received(from, point, bytes) {
+                if !self.sources.received(now, from, point, bytes) {
                     self.ignore(from, "a count of what was sent");
                 }
             }

@@ -27,8 +27,9 @@ use crate::trace::Deed;
 /// The last member with the state waits so long for a joiner.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Of a state, under way to one joiner: little, so that states of runs take several chunks.
-const TRANSFER_BYTES: usize = 16_000;
+/// Of a state, under way to one joiner: a source begins with an eighth, so that states of runs take several
+/// chunks.
+const TRANSFER_BYTES: usize = 128_000;
 
 /// A replica, and what is around it.
 pub(in crate::world) struct Replicating {
