@@ -5,14 +5,15 @@
 //! may be under way, takes a chunk more for each window that was answered in time, and gives up a quarter for
 //! one that was late (delay-based congestion control, as TCP Vegas has it: Brakmo and Peterson, 1995). Over a
 //! long path without a queue that ends at all that may be under way; over a full one at what the path holds
-//! and [`LATE`] of queue.
+//! and [`LATE`] of queue. Answers over a long path vary by more than that without any queue, and writes take
+//! as long: there half of the fastest answer is the bound.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use antiphon_core::Time;
 
-/// A queue may hold up an answer for so long.
+/// A queue may hold up an answer for so long, or for half of the fastest one.
 const LATE: Duration = Duration::from_micros(500);
 /// Of what may be under way, a source begins with one part in so many, and never takes less.
 const PARTS: usize = 8;
@@ -83,7 +84,7 @@ impl Pace {
         }
         // What is under way now was told before the window changes.
         self.judged = self.told.back().map_or(end, |(end, _)| *end);
-        self.window = if took <= fastest + LATE {
+        self.window = if took <= fastest + LATE.max(fastest / 2) {
             self.window + self.chunk_bytes()
         } else {
             self.window - self.window / 4
@@ -118,15 +119,23 @@ mod tests {
 
         /// Goes on over a path of this delay and rate for so long; how long the last chunk took.
         fn over(&mut self, delay_us: u64, bytes_per_us: u64, for_us: u64) -> u64 {
+            self.with_jitter(delay_us, 0, bytes_per_us, for_us)
+        }
+
+        /// The same; every third chunk takes so much longer, and those behind it wait for it.
+        fn with_jitter(&mut self, delay_us: u64, jitter_us: u64, bytes_per_us: u64, for_us: u64) -> u64 {
             let chunk = self.pace.chunk_bytes() as u64;
             let (until_us, mut free_at, mut took) = (self.now_us + for_us, 0, 0);
             let mut arrivals: VecDeque<(u64, u64, u64)> = VecDeque::new();
+            let mut last_at = 0;
             while self.now_us < until_us || self.received < self.sent {
                 while self.now_us < until_us && self.sent + chunk <= self.received + self.pace.window() {
                     self.sent += chunk;
                     self.pace.told(Time::from_micros(self.now_us), self.sent);
                     free_at = self.now_us.max(free_at) + chunk / bytes_per_us;
-                    arrivals.push_back((free_at + delay_us, self.sent, self.now_us));
+                    let late = if self.sent / chunk % 3 == 0 { jitter_us } else { 0 };
+                    last_at = (free_at + delay_us + late).max(last_at);
+                    arrivals.push_back((last_at, self.sent, self.now_us));
                 }
                 let (at, upto, from) = arrivals.pop_front().expect("the window is never shut");
                 (self.now_us, self.received, took) = (at, upto, at - from);
@@ -140,6 +149,13 @@ mod tests {
     fn a_long_path_without_a_queue_gets_all_that_may_be_under_way() {
         let mut transfer = Transfer::new(MOST);
         transfer.over(20_000, 1_250, 3_000_000);
+        assert_eq!(transfer.pace.window(), MOST as u64);
+    }
+
+    #[test]
+    fn a_long_path_that_varies_is_not_taken_for_a_full_one() {
+        let mut transfer = Transfer::new(MOST);
+        transfer.with_jitter(20_000, 5_000, 1_250, 3_000_000);
         assert_eq!(transfer.pace.window(), MOST as u64);
     }
 
