@@ -268,6 +268,14 @@ impl Group {
         self.nodes[new].ahead = ahead;
     }
 
+    /// What became of a call to all that this node has sent: the group delivers it no more.
+    pub(super) fn receipt(&mut self, node: usize, call: CallId, outcome: Outcome) {
+        let now = self.time(node);
+        self.nodes[node].accepted.retain(|(sent, _)| *sent != call);
+        self.nodes[node].calls.handle_receipt(now, call, outcome);
+        self.drain(node);
+    }
+
     /// Orders one message of this node.
     pub(super) fn order(&mut self, node: usize) -> bool {
         let me = self.nodes[node].me;

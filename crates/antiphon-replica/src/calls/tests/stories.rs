@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use antiphon_core::Parting;
+use antiphon_core::{Outcome, Parting};
 use bytes::Bytes;
 
 use super::super::{
@@ -124,6 +124,84 @@ fn a_call_to_all_does_not_wait_for_members_that_are_gone() {
     let replies = group.result(0, call).expect("it has ended").clone();
     assert_eq!(replies.expect("the others answered").replies.len(), 2);
     assert_eq!(failures(&group, 0, call)[0].ran(), Ran::Maybe);
+}
+
+/// The primary is lost at the caller. Where it cannot say what became of the call, the others have it.
+#[test]
+fn a_call_to_all_that_was_not_delivered_ends_once_with_what_its_receipt_says() {
+    for (outcome, answered, ran) in [
+        (Outcome::NotDelivered, false, Ran::No),
+        (Outcome::Unknown, false, Ran::Maybe),
+        (Outcome::Unknown, true, Ran::Yes),
+    ] {
+        let mut group = group(3);
+        let call = group.ask(0, Target::All, "work", Rule::All);
+        group.outputs(0);
+        if outcome == Outcome::Unknown {
+            group.order(0);
+            for node in [1, 2] {
+                while group.deliver(node) {}
+                assert!(group.finish(node));
+                group.outputs(node);
+            }
+        }
+        if answered {
+            group.deliver_tell((1, 0));
+        }
+        group.suspend(0);
+        assert!(
+            group.result(0, call).is_none(),
+            "it waits for the return of the primary"
+        );
+        group.receipt(0, call, outcome);
+        let error = group.result(0, call).expect("it has ended").clone();
+        let error = error.expect_err("it was not delivered here");
+        assert_eq!((error.why, error.ran), (Why::NotDelivered, ran), "{outcome:?}");
+        let from: Vec<_> = error.replies.iter().map(|(from, _)| *from).collect();
+        let faster: Vec<_> = answered.then_some(group.nodes[1].me).into_iter().collect();
+        assert_eq!(from, faster, "{outcome:?}");
+        assert_eq!(error.failures, [], "it is not known which members were asked");
+        // Nothing ends it again: neither answers nor receipts, nor its deadline, nor the caller itself.
+        group.resume(0);
+        let late = group.tell_pairs();
+        let expected = if outcome == Outcome::NotDelivered {
+            0
+        } else {
+            2 - faster.len()
+        };
+        assert_eq!(late.len(), expected, "{outcome:?}");
+        late.into_iter().for_each(|pair| group.deliver_tell(pair));
+        for again in [outcome, Outcome::NotDelivered, Outcome::Unknown] {
+            group.receipt(0, call, again);
+        }
+        group.cancel(0, call);
+        group.pass(60_000_000);
+        assert_eq!(group.nodes[0].ended.len(), 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_receipt_that_says_delivered_ends_no_call_and_one_after_the_end_says_nothing() {
+    let mut group = group(2);
+    let call = group.ask(0, Target::All, "work", Rule::All);
+    let cancelled = group.ask(0, Target::All, "work", Rule::All);
+    group.outputs(0);
+    group.order(0);
+    let now = group.time(0);
+    group.nodes[0].calls.handle_receipt(now, call, Outcome::Delivered);
+    assert!(
+        group.nodes[0].calls.poll_event().is_none(),
+        "its answers are to come"
+    );
+    group.cancel(0, cancelled);
+    group.receipt(0, cancelled, Outcome::NotDelivered);
+    let error = group.result(0, cancelled).expect("it has ended").clone();
+    let error = error.expect_err("no answer");
+    assert_eq!((error.why, error.ran), (Why::Cancelled, Ran::Maybe));
+    group.finish_all();
+    let replies = group.result(0, call).expect("it has ended").clone();
+    assert_eq!(replies.expect("answers").replies.len(), 2);
+    assert_eq!(group.nodes[0].ended.len(), 2);
 }
 
 #[test]

@@ -586,7 +586,10 @@ impl Group {
                 Event::Machine { at, event, .. } => self.happened(node, at, event),
                 Event::Written { request, outcome } => self.written(node, request, outcome),
                 Event::Readable { request, outcome } => self.readable(node, request, outcome),
-                Event::Void { .. } => self.nodes[node].reached = None,
+                Event::Void { cause } => {
+                    self.nodes[node].reached = None;
+                    self.nodes[node].said.push(format!("Void: {cause}"));
+                }
                 Event::Progress { source, .. } => {
                     let tainted = self.nodes.iter().any(|other| other.me == source && other.tainted);
                     self.nodes[node].tainted |= tainted;

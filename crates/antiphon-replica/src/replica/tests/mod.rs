@@ -1,5 +1,6 @@
 //! Whole groups of replicas on a virtual group: stories, drawn schedules, planted mistakes.
 
+mod diverged;
 mod formats;
 pub(crate) mod group;
 mod ledger;

@@ -9,9 +9,8 @@ use super::super::format::{Point, Told, encode};
 use super::super::{Ack, Config, Event, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
-use crate::Change;
 
-fn small() -> Config {
+pub(super) fn small() -> Config {
     Config {
         digest_every: 4,
         transfer_bytes: 40_000,
@@ -20,7 +19,7 @@ fn small() -> Config {
 }
 
 /// So many members that all have the state.
-fn group_of(count: usize, config: Config) -> Group {
+pub(super) fn group_of(count: usize, config: Config) -> Group {
     let mut group = Group::new(1, config);
     for _ in 0..count {
         group.start("ledger");
@@ -33,7 +32,7 @@ fn group_of(count: usize, config: Config) -> Group {
     group
 }
 
-fn join(group: &mut Group) -> usize {
+pub(super) fn join(group: &mut Group) -> usize {
     let node = group.start("ledger");
     group.next_view(false);
     node
@@ -198,58 +197,6 @@ fn a_member_with_another_definition_is_refused_and_both_are_named() {
         refused.contains("as it was last year") && refused.contains("\\\"ledger;"),
         "{refused}"
     );
-}
-
-#[test]
-fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
-    for broken in 0..3 {
-        let mut group = group_of(3, small());
-        group.break_at_next_command(broken);
-        for _ in 0..12 {
-            group.write((broken + 1) % 3, Ack::Here, None).unwrap();
-            group.settle();
-        }
-        for node in 0..3 {
-            let name = format!("Diverged {{ member: {:?}", group.nodes[broken].me);
-            assert!(
-                group.nodes[node].said.iter().any(|said| said.starts_with(&name)),
-                "{node}"
-            );
-        }
-        assert_eq!(group.standing(broken), Standing::Diverged);
-        let others: Vec<usize> = (0..3).filter(|node| *node != broken).collect();
-        let incarnations = |nodes: &[usize]| nodes.iter().map(|node| group.nodes[*node].me).collect();
-        let parted = Change {
-            members: incarnations(&others),
-            gone: incarnations(&[broken]),
-            ..Change::default()
-        };
-        for node in &others {
-            let machine = &group.nodes[*node].replica.machine;
-            assert_eq!(machine.last_change, parted, "what it held goes to others");
-        }
-        assert!(group.write(broken, Ack::Here, None).is_none());
-        let joiner = join(&mut group);
-        group.settle();
-        assert_eq!(group.standing(joiner), Standing::Serving);
-        assert!(
-            !group.nodes[joiner].tainted,
-            "its source is not the one that diverged"
-        );
-        let able: Vec<_> = [&others[..], &[joiner]].concat();
-        let able: Vec<_> = able.iter().map(|node| group.nodes[*node].me).collect();
-        group.crash(broken);
-        group.next_view(false);
-        group.settle();
-        for node in others {
-            let change = &group.nodes[node].replica.machine.last_change;
-            assert_eq!(
-                (&change.members, change.gone.len()),
-                (&able, 0),
-                "it was gone before"
-            );
-        }
-    }
 }
 
 #[test]
@@ -625,41 +572,6 @@ fn a_joiner_that_has_all_when_the_last_source_dies_brings_the_state_back() {
     group.deaf.clear();
     group.settle();
     assert_eq!(group.serving(), [slow, joiner]);
-}
-
-#[test]
-fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ() {
-    let mut group = group_of(3, small());
-    let joiner = join(&mut group);
-    while group.standing(joiner) != Standing::Receiving {
-        for node in 0..4 {
-            while group.deliver(node) {}
-            group.outputs(node);
-        }
-        group
-            .tell_pairs()
-            .into_iter()
-            .for_each(|pair| group.deliver_tell(pair));
-    }
-    group.deaf.insert(joiner);
-    group.break_at_next_command(1);
-    for _ in 0..12 {
-        group.write(0, Ack::Here, None).unwrap();
-        for node in (0..3).chain(0..3) {
-            group.outputs(node);
-            while group.order(node) {}
-            while group.deliver(node) {}
-        }
-    }
-    assert_eq!(group.standing(1), Standing::Diverged);
-    // The joiner learns both at once, and the next source begins before the view that it learns it by.
-    group.crash(1);
-    group.next_view(false);
-    while group.deliver(joiner) {}
-    assert_eq!(group.standing(joiner), Standing::Waiting);
-    group.deaf.clear();
-    group.settle();
-    assert_eq!(group.serving(), [0, 2, joiner]);
 }
 
 #[test]
