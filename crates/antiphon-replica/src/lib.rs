@@ -28,6 +28,7 @@ macro_rules! planted {
 }
 
 pub mod calls;
+pub mod clients;
 pub mod counters;
 mod digest;
 mod format;

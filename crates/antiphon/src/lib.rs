@@ -33,6 +33,8 @@
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
 //!   newcomers where the others are.
 //! - `calls`, with the feature `blocks`: requests to one, several or all members of a group, with answers.
+//! - `clients`, with the feature `blocks`: groups whose members are clients of nodes, many in one node: users
+//!   of a web server, programs beside an agent.
 //! - `replicated`, with the feature `blocks`: state that all members have a copy of: maps with watches, locks
 //!   and leaders with fencing tokens, counters, machines of your own. It brings some twenty packages, serde
 //!   among them.
@@ -66,6 +68,8 @@
 
 #[cfg(feature = "blocks")]
 pub mod calls;
+#[cfg(feature = "blocks")]
+pub mod clients;
 mod cluster;
 #[cfg(feature = "config")]
 pub mod config;

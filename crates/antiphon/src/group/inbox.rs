@@ -30,6 +30,9 @@ pub(super) struct Inbox {
     notices: usize,
     /// Messages taken by the application whose credit the driver has not returned yet.
     consumed: u64,
+    /// Messages taken whose credit the reader keeps until it gives it back; none if it keeps none.
+    #[cfg(feature = "blocks")]
+    kept: Option<u64>,
     /// The same of direct messages, by sender.
     told_consumed: BTreeMap<Incarnation, u64>,
     /// Nothing more will come.
@@ -89,7 +92,7 @@ impl Inbox {
     pub(super) fn pop_stop(&mut self) -> Option<Event> {
         let at = self.runs.iter().position(stops)?;
         if !matches!(self.runs[at], Run::Event(Event::Suspended)) {
-            (0..at).for_each(|_| drop(self.pop_run()));
+            self.drop_first(at);
             return self.pop();
         }
         match self.runs.remove(at)? {
@@ -107,12 +110,42 @@ impl Inbox {
     pub(super) fn discard_late(&mut self) {
         let (kept, dropped) = self.runs.drain(..).partition(stops);
         self.runs = dropped;
-        while self.pop_run().is_some() {}
+        self.drop_first(self.runs.len());
         self.runs = kept;
+    }
+
+    /// Drops these many runs; nobody has their credit to give back.
+    pub(super) fn drop_first(&mut self, runs: usize) {
+        #[cfg(feature = "blocks")]
+        let kept = self.kept.take();
+        (0..runs).for_each(|_| drop(self.pop_run()));
+        #[cfg(feature = "blocks")]
+        {
+            self.kept = kept;
+        }
+    }
+
+    /// From here on the reader gives credit back itself.
+    #[cfg(feature = "blocks")]
+    pub(super) fn keep_credit(&mut self) {
+        self.kept.get_or_insert(0);
+    }
+
+    /// The reader is done with so many more messages.
+    #[cfg(feature = "blocks")]
+    pub(super) fn give_back(&mut self, messages: u64) {
+        let kept = self.kept.as_mut().filter(|kept| **kept >= messages);
+        *kept.expect("a reader gives back what it has kept") -= messages;
+        self.consumed += messages;
     }
 
     fn took(&mut self, messages: u64) {
         self.messages -= messages;
+        #[cfg(feature = "blocks")]
+        if let Some(kept) = &mut self.kept {
+            *kept += messages;
+            return;
+        }
         self.consumed += messages;
     }
 
@@ -132,6 +165,10 @@ impl Inbox {
 
     pub(super) fn len(&self) -> usize {
         (self.messages + self.told) as usize + self.notices
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -274,6 +311,20 @@ mod tests {
         inbox.discard_late();
         assert_eq!(inbox.take_consumed(), (1, BTreeMap::from([(Incarnation(1), 2)])));
         assert_eq!(rest(&mut inbox), ["resync"]);
+    }
+
+    #[cfg(feature = "blocks")]
+    #[test]
+    fn a_reader_may_keep_the_credit_for_what_it_took_and_not_for_what_it_never_got() {
+        let mut inbox = inbox([messages(1), messages(2), messages(3), resync(), messages(4)]);
+        inbox.keep_credit();
+        inbox.pop();
+        inbox.pop();
+        assert!(!inbox.has_consumed());
+        assert!(matches!(inbox.pop_stop(), Some(Event::Resync { .. })));
+        assert_eq!(inbox.take_consumed().0, 1, "the third was dropped");
+        inbox.give_back(2);
+        assert_eq!(inbox.take_consumed().0, 2);
     }
 
     #[test]

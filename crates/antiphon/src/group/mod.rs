@@ -119,6 +119,12 @@ impl GroupBuilder {
         self
     }
 
+    /// See [`window_bytes`](Self::window_bytes).
+    #[cfg(feature = "blocks")]
+    pub(crate) fn window(&self) -> usize {
+        self.options.window_bytes as usize
+    }
+
     /// The most bytes of a payload that is no object.
     #[cfg(feature = "blocks")]
     pub(crate) fn largest_message(&self) -> usize {
@@ -253,6 +259,13 @@ impl Group {
             }
             self.shared.arrived().await;
         }
+    }
+
+    /// From here on the credit for what is taken goes back by [`GroupSender::give_back`] alone, in the order
+    /// of taking.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn keep_credit(&self) {
+        self.shared.keep_credit();
     }
 
     /// The next messages in the block in which they came, or the next other event; `None` as with
@@ -506,7 +519,7 @@ impl GroupSender {
         Ok(self.receipt(ticket))
     }
 
-    fn receipt(&self, ticket: Ticket) -> Receipt {
+    pub(crate) fn receipt(&self, ticket: Ticket) -> Receipt {
         Receipt {
             shared: self.shared.clone(),
             ticket,
@@ -522,6 +535,16 @@ impl GroupSender {
     pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let wake = &self.handle.shared.wake;
         self.shared.accept_in(epoch, payload, level, wake)
+    }
+
+    /// See [`GroupShared::give_back`].
+    pub(crate) fn give_back(&self, messages: u64) {
+        self.shared.give_back(messages, &self.handle.shared.wake);
+    }
+
+    /// For a message that [`try_send_in`](Self::try_send_in) took.
+    pub(crate) fn safe_receipt(&self, ticket: Ticket) -> SafeReceipt {
+        SafeReceipt(self.receipt(ticket))
     }
 
     /// See [`GroupShared::poll_fate`].

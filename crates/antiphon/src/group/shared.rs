@@ -258,6 +258,19 @@ impl GroupShared {
         &self.room
     }
 
+    /// From here on the credit for what the reader takes goes back by [`give_back`](Self::give_back) alone.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn keep_credit(&self) {
+        self.inbox().keep_credit();
+    }
+
+    /// The credit for so many messages more that the reader took.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn give_back(&self, messages: u64, wake: &Wake) {
+        self.inbox().give_back(messages);
+        self.wake(wake);
+    }
+
     /// Takes a message for one member if there is room.
     pub(crate) fn tell(
         &self,
@@ -380,7 +393,8 @@ impl GroupShared {
     /// Discards what waits; its messages count as consumed.
     pub(crate) fn discard(&self) {
         let mut inbox = self.inbox();
-        while inbox.pop_run().is_some() {}
+        let all = inbox.runs();
+        inbox.drop_first(all);
     }
 
     /// The same of what the application may take no more (R7): all that does not tell it to stop.

@@ -1,0 +1,29 @@
+//! Groups of clients: many members of a group in one node, each with its own stream.
+//!
+//! ```text
+//!  Client::send ──lock──► the machine ──► the group ─► … ─► task ──► the machine ──► a queue for each client ──► next
+//!                                           ▲                                                                    │
+//!                                           └────────────────── credit: what the slowest of them has taken ◄─────┘
+//! ```
+//! A node takes part in the group once, for all of its clients. The protocol, what holds, and what happens
+//! when nodes or clients die are on the page of the machine, [`antiphon_replica::clients`]. The group is the
+//! clients' own: its name begins with `clients/`, and nothing else is said in it.
+//!
+//! # A slow client
+//! The task takes everything from the group, and gives the credit for it back when the slowest client here
+//! has taken it. So what waits for clients is bounded by the group's windows, whatever their number, and a
+//! slow client holds up those that send to it. One that has taken nothing for [`ClientsBuilder::slow_after`]
+//! while much waits for it is removed, with a cause; what waited is dropped.
+
+mod handle;
+mod shared;
+mod task;
+
+pub use antiphon_replica::clients::{
+    Client as ClientEntry, ClientId, ClientViewId, Departure, MAX_CLIENTS, MAX_NAME_BYTES, Refusal,
+};
+
+pub use handle::{
+    Client, ClientEvent, ClientGroup, ClientMember, ClientMessage, ClientSendError, ClientSender, ClientView,
+    ClientsBuilder,
+};

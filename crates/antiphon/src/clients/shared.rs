@@ -1,0 +1,477 @@
+//! The machine behind a lock, and what waits for each client.
+//!
+//! The lock is never held across an await. What a client has not taken has the number of the message of the
+//! group that it came with: the credit for a message goes back when no client waits for it or for an earlier
+//! one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use antiphon_core::Ticket;
+use antiphon_core::wire::{Incarnation, Level, Member};
+use antiphon_replica::clients::{
+    Client as Entry, ClientView as MachineView, Clients as Machine, Departure, Event as Told, HEADER_BYTES,
+    Refusal,
+};
+use tokio::sync::{Notify, watch};
+
+use super::handle::{ClientEvent, ClientMember, ClientMessage, ClientSendError, ClientView};
+use crate::driven::core_view;
+use crate::host::Host;
+use crate::{Event, GroupSender, MAX_PAYLOAD_BYTES, Outcome, SendError};
+
+/// What an event counts beside its payload.
+const EVENT_BYTES: usize = 64;
+/// Events that wait for a client, however small.
+const MAX_WAITING: usize = 1 << 16;
+
+/// What handles, clients and the task share.
+pub(super) struct Shared {
+    pub(super) sender: GroupSender,
+    pub(super) host: Host,
+    name: Arc<str>,
+    slow_after: Duration,
+    /// So much waits for a client before it may be said to be slow.
+    much_bytes: usize,
+    inside: Mutex<Inside>,
+    /// The task is to come round.
+    pub(super) wake: Notify,
+    ended: watch::Sender<bool>,
+}
+
+struct Inside {
+    machine: Machine,
+    me: Incarnation,
+    /// How many of its removals this member has read of.
+    epoch: u64,
+    /// Of the present view and of the one before.
+    nodes: BTreeMap<Incarnation, Arc<Member>>,
+    seats: BTreeMap<u32, Seat>,
+    /// Messages taken from the group.
+    taken: u64,
+    /// Messages whose credit was given back.
+    given: u64,
+    /// What the machine has under way.
+    sent: Option<(u64, Ticket)>,
+    leaves: bool,
+    ended: bool,
+}
+
+/// A client of this node.
+struct Seat {
+    /// With the number of the message that each came with.
+    queue: VecDeque<(u64, ClientEvent)>,
+    bytes: usize,
+    arrived: Arc<Notify>,
+    /// Since when much waits for it, and it has taken nothing: microseconds, as far as anyone has looked.
+    crowded_since: Option<u64>,
+    /// It is told what all are told.
+    is_in: bool,
+    /// It was slow: what is said until it is out is not for it.
+    is_slow: bool,
+    /// Nothing follows what waits.
+    is_over: bool,
+}
+
+/// What the task has to wait for.
+pub(super) struct Need {
+    pub(super) room: bool,
+    pub(super) leaves: bool,
+    /// Much waits for some client.
+    pub(super) crowded: bool,
+}
+
+/// The handles' side.
+impl Shared {
+    pub(super) fn enter(&self, name: &str) -> Result<u32, Refusal> {
+        let mut inside = self.inside();
+        if inside.ended || inside.leaves {
+            return Err(Refusal::NotIn);
+        }
+        let number = inside.machine.enter(name)?;
+        inside.seats.insert(number, Seat::new());
+        drop(inside);
+        self.wake.notify_one();
+        Ok(number)
+    }
+
+    pub(super) fn leave(&self, number: u32, departure: Departure) {
+        let mut inside = self.inside();
+        inside.machine.leave(number, departure);
+        inside.hand_out(&self.name);
+        drop(inside);
+        self.wake.notify_one();
+    }
+
+    /// Nobody reads for this client any more.
+    pub(super) fn forget(&self, number: u32) {
+        let mut inside = self.inside();
+        inside.seats.remove(&number);
+        self.give_back(&mut inside);
+        drop(inside);
+        self.leave(number, Departure::Left);
+    }
+
+    pub(super) async fn next(&self, number: u32, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
+        loop {
+            let arrived = {
+                let mut inside = self.inside();
+                let Some(seat) = inside.seats.get_mut(&number) else {
+                    return 0;
+                };
+                let count = seat.queue.len().min(limit);
+                if count > 0 || limit == 0 || seat.is_over {
+                    seat.bytes -= seat
+                        .queue
+                        .iter()
+                        .take(count)
+                        .map(|(_, event)| bytes(event))
+                        .sum::<usize>();
+                    seat.crowded_since = None;
+                    into.extend(seat.queue.drain(..count).map(|(_, event)| event));
+                    self.give_back(&mut inside);
+                    return count;
+                }
+                seat.arrived.clone()
+            };
+            arrived.notified().await;
+        }
+    }
+
+    pub(super) async fn say(
+        &self,
+        number: u32,
+        payload: &[u8],
+        level: Level,
+    ) -> Result<Ticket, ClientSendError> {
+        loop {
+            match self.try_say(number, payload, level) {
+                Err(ClientSendError::Group(SendError::Full)) => {}
+                said => return said,
+            }
+            let mut room = pin!(self.sender.room().notified());
+            // From here on no room is missed.
+            room.as_mut().enable();
+            match self.try_say(number, payload, level) {
+                Err(ClientSendError::Group(SendError::Full)) => room.await,
+                said => return said,
+            }
+        }
+    }
+
+    fn try_say(&self, number: u32, payload: &[u8], level: Level) -> Result<Ticket, ClientSendError> {
+        let limit = MAX_PAYLOAD_BYTES - HEADER_BYTES;
+        if payload.len() > limit {
+            return Err(ClientSendError::Group(SendError::TooLarge { limit }));
+        }
+        // Under the lock: what it says comes before its departure.
+        let inside = self.inside();
+        let said = inside
+            .machine
+            .say(number, payload)
+            .map_err(ClientSendError::Refused)?;
+        let sent = self.sender.try_send_in(inside.epoch, &said, level);
+        sent.map_err(ClientSendError::Group)
+    }
+
+    pub(super) fn ask_to_leave(&self) {
+        self.inside().leaves = true;
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn ended(&self) {
+        // The sender is part of `self`, so waiting cannot fail.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.host.spawn(task);
+    }
+}
+
+/// The task's side.
+impl Shared {
+    pub(super) fn new(sender: GroupSender, name: &str, slow_after: Duration, much_bytes: usize) -> Self {
+        let host = sender.host();
+        let me = sender.incarnation();
+        Self {
+            sender,
+            host,
+            name: name.into(),
+            slow_after,
+            much_bytes,
+            inside: Mutex::new(Inside {
+                machine: Machine::new(me),
+                me,
+                epoch: 0,
+                nodes: BTreeMap::new(),
+                seats: BTreeMap::new(),
+                taken: 0,
+                given: 0,
+                sent: None,
+                leaves: false,
+                ended: false,
+            }),
+            wake: Notify::new(),
+            ended: watch::Sender::default(),
+        }
+    }
+
+    /// Takes what the group delivered, and does what follows from it.
+    pub(super) fn take(&self, events: &mut Vec<Event>) -> Need {
+        let mut inside = self.inside();
+        for event in events.drain(..) {
+            inside.handle(event, &self.name);
+        }
+        let mut room = false;
+        let (epoch, sender) = (inside.epoch, &self.sender);
+        let mut sent = None;
+        inside.machine.outputs(|output| {
+            match sender.try_send_in(epoch, &output.payload, Level::Agreed) {
+                Ok(ticket) => sent = Some((output.number, ticket)),
+                Err(error) => room = error == SendError::Full,
+            }
+            sent.is_some()
+        });
+        if sent.is_some() {
+            inside.sent = sent;
+        }
+        inside.hand_out(&self.name);
+        self.give_back(&mut inside);
+        Need {
+            room,
+            leaves: inside.leaves,
+            crowded: inside.seats.values().any(|seat| seat.is_crowded(self.much_bytes)),
+        }
+    }
+
+    /// Takes the fate of what the machine has under way, if it is known.
+    pub(super) fn poll_receipt(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inside = self.inside();
+        let Some((number, ticket)) = inside.sent else {
+            return Poll::Pending;
+        };
+        let Poll::Ready(outcome) = self.sender.poll_fate(ticket, cx) else {
+            return Poll::Pending;
+        };
+        inside.sent = None;
+        inside.machine.handle_receipt(number, outcome);
+        match outcome {
+            // It is, or will be, among the events.
+            Outcome::Delivered => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Clients that take nothing while much waits for them are to be in no more.
+    pub(super) fn remove_slow(&self) {
+        let now = self.host.micros();
+        let limit = u64::try_from(self.slow_after.as_micros()).unwrap_or(u64::MAX);
+        let mut inside = self.inside();
+        let inside = &mut *inside;
+        for (number, seat) in &mut inside.seats {
+            if !seat.is_crowded(self.much_bytes) {
+                continue;
+            }
+            let since = *seat.crowded_since.get_or_insert(now);
+            if now.saturating_sub(since) > limit || seat.queue.len() > MAX_WAITING {
+                seat.is_slow = true;
+                seat.bytes = 0;
+                seat.queue.clear();
+                let cause = format!("slow: it took nothing for {} s", self.slow_after.as_secs());
+                inside.machine.leave(*number, Departure::lost(cause));
+            }
+        }
+    }
+
+    /// Nothing more happens: the group was left, or the task was dropped with its node.
+    pub(super) fn finish(&self) {
+        let mut inside = self.inside();
+        inside.ended = true;
+        inside
+            .machine
+            .handle_end("its node has left the group, or stopped");
+        inside.hand_out(&self.name);
+        drop(inside);
+        self.ended.send_replace(true);
+    }
+
+    /// Gives the credit back for what no client waits for.
+    fn give_back(&self, inside: &mut Inside) {
+        // For one that is out nothing more comes: what waits for it is bounded as it is.
+        let seats = inside.seats.values().filter(|seat| !seat.is_over);
+        let fronts = seats.filter_map(|seat| seat.queue.front());
+        let waits = fronts.map(|(number, _)| number.saturating_sub(1)).min();
+        let floor = waits.unwrap_or(inside.taken);
+        if floor > inside.given {
+            self.sender.give_back(floor - inside.given);
+            inside.given = floor;
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        // Another task's panic is one of ours, and the machine is whole between its calls.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn handle(&mut self, event: Event, group: &Arc<str>) {
+        match event {
+            Event::View(view) => {
+                if view.me != self.me {
+                    self.me = view.me;
+                    self.machine
+                        .handle_resync(view.me, "it is back as a fresh incarnation");
+                    self.hand_out(group);
+                }
+                let now = &view.members;
+                let gone = |incarnation: &Incarnation| {
+                    let departed = view.left.iter().chain(&view.crashed);
+                    now.iter()
+                        .chain(departed)
+                        .any(|member| member.incarnation == *incarnation)
+                };
+                self.nodes.retain(|incarnation, _| gone(incarnation));
+                let known = now.iter().chain(&view.left).chain(&view.crashed);
+                self.nodes
+                    .extend(known.map(|member| (member.incarnation, member.clone())));
+                self.machine.handle_view(&core_view(&view));
+            }
+            Event::Message(message) => {
+                self.taken += 1;
+                self.machine
+                    .handle_message(message.sender.incarnation, &message.payload);
+                if let Some(told) = self.machine.poll_event() {
+                    self.tell(told, (message.seq, message.safe), group);
+                }
+            }
+            Event::Transitional { members } => {
+                let members: Vec<Incarnation> = members.iter().map(|member| member.incarnation).collect();
+                self.machine.handle_transitional(&members);
+            }
+            Event::Suspended => self.machine.handle_suspended(),
+            Event::Resync { cause } => {
+                self.epoch += 1;
+                self.sent = None;
+                self.machine.handle_resync(self.me, &cause);
+            }
+            Event::Refused { reason } => self.machine.handle_end(&reason),
+            // Nobody tells clients' members anything alone; the end follows when the task has ended.
+            Event::Told(_) | Event::Left => {}
+        }
+        self.hand_out(group);
+    }
+
+    /// Gives each client what the machine tells.
+    fn hand_out(&mut self, group: &Arc<str>) {
+        while let Some(told) = self.machine.poll_event() {
+            self.tell(told, (0, false), group);
+        }
+    }
+
+    fn tell(&mut self, told: Told, (seq, safe): (u64, bool), group: &Arc<str>) {
+        let event = match told {
+            Told::Entered { number } => {
+                if let Some(seat) = self.seats.get_mut(&number) {
+                    seat.is_in = true;
+                }
+                return;
+            }
+            Told::Gone { number, departure } => {
+                if let Some(seat) = self.seats.get_mut(&number) {
+                    (seat.is_in, seat.is_slow) = (true, false);
+                    seat.push(self.taken, &ClientEvent::Left { departure });
+                    (seat.is_in, seat.is_over) = (false, true);
+                }
+                return;
+            }
+            Told::View(view) => ClientEvent::View(Arc::new(self.view(&view))),
+            Told::Message { from, view, payload } => ClientEvent::Message(ClientMessage {
+                from: self.member(&from),
+                view,
+                seq,
+                safe,
+                payload,
+            }),
+            Told::Transitional { members } => {
+                let members = members.iter().map(|client| self.member(client));
+                ClientEvent::Transitional {
+                    members: Arc::new(members.collect()),
+                }
+            }
+            Told::Suspended => ClientEvent::Suspended,
+            Told::Resync { cause } => ClientEvent::Resync { cause: cause.into() },
+            Told::Malformed { from, what } => {
+                tracing::warn!(target: "antiphon::clients", %group, ?from, expected = what, "a message makes no sense");
+                return;
+            }
+        };
+        for seat in self.seats.values_mut() {
+            seat.push(self.taken, &event);
+            if let ClientEvent::Resync { .. } = event {
+                seat.is_in = false;
+            }
+        }
+    }
+
+    fn view(&self, view: &MachineView) -> ClientView {
+        let all = |clients: &[Arc<Entry>]| clients.iter().map(|client| self.member(client)).collect();
+        let departed = view.departed.iter();
+        ClientView {
+            id: view.id,
+            members: all(&view.members),
+            joined: all(&view.joined),
+            departed: departed
+                .map(|(client, departure)| (self.member(client), departure.clone()))
+                .collect(),
+        }
+    }
+
+    fn member(&self, client: &Arc<Entry>) -> ClientMember {
+        let node = self.nodes.get(&client.id.node);
+        ClientMember {
+            node: node
+                .expect("clients are those of members, or of such as have just gone")
+                .clone(),
+            client: client.clone(),
+        }
+    }
+}
+
+impl Seat {
+    fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            bytes: 0,
+            arrived: Arc::default(),
+            crowded_since: None,
+            is_in: false,
+            is_slow: false,
+            is_over: false,
+        }
+    }
+
+    fn push(&mut self, number: u64, event: &ClientEvent) {
+        if self.is_in && !self.is_slow {
+            self.bytes += bytes(event);
+            self.queue.push_back((number, event.clone()));
+            self.arrived.notify_one();
+        }
+    }
+
+    fn is_crowded(&self, much_bytes: usize) -> bool {
+        !self.is_slow && (self.bytes >= much_bytes || self.queue.len() > MAX_WAITING)
+    }
+}
+
+fn bytes(event: &ClientEvent) -> usize {
+    EVENT_BYTES
+        + match event {
+            ClientEvent::Message(message) => message.payload.len(),
+            _ => 0,
+        }
+}

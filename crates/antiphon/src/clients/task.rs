@@ -1,0 +1,61 @@
+//! The task that reads the group for the clients of this node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_core::Time;
+
+use super::shared::Shared;
+use crate::Group;
+use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
+
+/// How often slow clients are looked for while there are some.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Says the end to all clients, also if it is dropped with its process.
+struct Finish(Arc<Shared>);
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Runs until the group was left.
+pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
+    let _finish = Finish(shared.clone());
+    group.keep_credit();
+    let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+    let mut timer = Timer::new();
+    loop {
+        let mut need = shared.take(&mut events);
+        let mut waits: Vec<Wait<'_>> = Vec::new();
+        if need.room {
+            waits.push(watch(shared.sender.room()));
+            // It may have come before this task looked for it.
+            need = shared.take(&mut events);
+        }
+        if need.leaves {
+            // The answer is that it has left, whatever it is.
+            let _ = group.leave().await;
+            return;
+        }
+        let look = need.crowded.then(|| {
+            let now = Time::from_micros(shared.host.micros());
+            now + LOOK_EVERY
+        });
+        timer.set(&shared.host, look);
+        tokio::select! {
+            biased;
+            () = std::future::poll_fn(|cx| shared.poll_receipt(cx)) => {}
+            taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
+                if taken == 0 {
+                    return;
+                }
+            }
+            () = shared.wake.notified() => {}
+            () = any(&mut waits) => {}
+            () = timer.rings() => shared.remove_slow(),
+        }
+    }
+}

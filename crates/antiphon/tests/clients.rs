@@ -1,0 +1,221 @@
+//! Groups of clients on real nodes in virtual time: what each client is told while clients and nodes come, go
+//! and stop.
+
+use std::time::Duration;
+
+use antiphon::Cluster;
+use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSendError, ClientView, Departure, Refusal};
+use antiphon::testkit::{RunError, SceneError, World};
+
+const ABC: [&str; 3] = ["a", "b", "c"];
+
+/// Starts them, each in the group, and waits until all are members.
+async fn groups(world: &World) -> Result<(Vec<Cluster>, Vec<ClientGroup>), SceneError> {
+    let mut nodes = Vec::new();
+    for name in ABC {
+        nodes.push(world.node(name)?.start().await?);
+    }
+    let mut groups = Vec::new();
+    for node in &nodes {
+        let clients = node.clients("chat").window_bytes(64 << 10);
+        groups.push(clients.start().await?);
+    }
+    Ok((nodes, groups))
+}
+
+fn names(view: &ClientView) -> String {
+    let names: Vec<String> = view.members.iter().map(ToString::to_string).collect();
+    names.join(" ")
+}
+
+/// Reads until it is told a view of so many.
+async fn view_of(client: &mut Client, count: usize) -> Result<String, SceneError> {
+    while let Some(event) = client.next().await {
+        if let ClientEvent::View(view) = event
+            && view.members.len() == count
+        {
+            return Ok(names(&view));
+        }
+    }
+    Err("it is out".into())
+}
+
+/// What it is told until it has heard this, in short.
+async fn until(client: &mut Client, last: &str) -> Result<Vec<String>, SceneError> {
+    let mut told = Vec::new();
+    while told.last().is_none_or(|told| told != last) {
+        told.push(match client.next().await.ok_or("it is out")? {
+            ClientEvent::View(view) => {
+                let gone = view.departed.iter();
+                let gone: Vec<String> = gone.map(|(who, why)| format!("; {who}: {why}")).collect();
+                format!("{}{}", names(&view), gone.concat())
+            }
+            ClientEvent::Message(message) => {
+                format!("{}: {}", message.from, String::from_utf8_lossy(&message.payload))
+            }
+            other => format!("{other:?}"),
+        });
+    }
+    Ok(told)
+}
+
+#[test]
+fn clients_of_all_nodes_see_the_same_views_and_messages_in_one_order() -> Result<(), RunError> {
+    World::new(1, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let mut ada = groups[0].enter("ada")?;
+        assert_eq!(view_of(&mut ada, 1).await?, "a/ada");
+        let mut bob = groups[1].enter("bob")?;
+        assert_eq!(view_of(&mut bob, 2).await?, "a/ada b/bob");
+        // Two of one node, of the same name.
+        let (cy, mut cyd) = (groups[2].enter("cy")?, groups[2].enter("cy")?);
+        view_of(&mut cyd, 4).await?;
+        drop(cy);
+        for client in [&mut ada, &mut cyd] {
+            until(client, "a/ada b/bob c/cy; c/cy: left").await?;
+        }
+        for round in 0..20 {
+            ada.send(format!("{round}")).await?;
+            bob.sender().send_safe(format!("{round}")).await?;
+            cyd.send(format!("{round}")).await?;
+        }
+        bob.leave(Departure::lost("its connection ended"));
+        assert!(matches!(
+            bob.send("late").await,
+            Err(ClientSendError::Refused(Refusal::NotIn))
+        ));
+        let without_bob = "a/ada c/cy; b/bob: its connection ended";
+        let told = until(&mut ada, without_bob).await?;
+        assert_eq!(told.len(), 61, "{told:?}");
+        assert_eq!(told, until(&mut cyd, without_bob).await?);
+        while let Some(event) = bob.next().await {
+            if let ClientEvent::Left { departure } = event {
+                assert_eq!(departure, Departure::lost("its connection ended"));
+                return Ok(());
+            }
+        }
+        Err("it was not told that it is out".into())
+    })
+}
+
+#[test]
+fn a_client_that_takes_nothing_holds_up_its_senders_and_is_then_removed() -> Result<(), RunError> {
+    World::new(2, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let mut ada = groups[0].enter("ada")?;
+        view_of(&mut ada, 1).await?;
+        let _bob = groups[1].enter("bob")?;
+        let mut cy = groups[1].enter("cy")?;
+        view_of(&mut cy, 3).await?;
+        let begun = world.now();
+        let voice = ada.sender();
+        world.spawn("a", async move { while ada.next().await.is_some() {} })?;
+        let reading = world.spawn("b", async move {
+            until(&mut cy, "a/ada b/cy; b/bob: slow: it took nothing for 10 s")
+                .await
+                .is_ok()
+        })?;
+        // Some 25 windows.
+        for _ in 0..400 {
+            voice.send(vec![b'x'; 4096]).await?;
+        }
+        let held_up = world.now() - begun;
+        assert!(
+            held_up > Duration::from_secs(9) && held_up < Duration::from_secs(20),
+            "{held_up:?}"
+        );
+        assert_eq!(reading.await?, Some(true));
+        Ok(())
+    })
+}
+
+#[test]
+fn with_a_node_its_clients_go_and_one_that_comes_back_has_others() -> Result<(), RunError> {
+    World::new(3, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let (mut ada, _bob) = (groups[0].enter("ada")?, groups[1].enter("bob")?);
+        let mut cy = groups[2].enter("cy")?;
+        view_of(&mut cy, 3).await?;
+        world.kill("b")?;
+        let gone = "; b/bob: its node crashed or was cut off";
+        let told = until(&mut cy, &format!("a/ada c/cy{gone}")).await;
+        assert!(told.is_ok(), "{told:?}");
+        // A component without a majority goes on as such: nothing is told there.
+        world.partition(["c"], ["a"])?;
+        world.sleep_ms(5000).await;
+        world.heal();
+        let again = world.node("b")?.start().await?;
+        let mut bob = again
+            .clients("chat")
+            .window_bytes(64 << 10)
+            .join()
+            .await?
+            .enter("bob")?;
+        assert_eq!(view_of(&mut bob, 3).await?.split(' ').count(), 3);
+        view_of(&mut ada, 3).await?;
+        view_of(&mut cy, 3).await?;
+        bob.send("here").await?;
+        until(&mut ada, "b/bob: here").await?;
+        until(&mut cy, "b/bob: here").await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_of_a_node_that_was_cut_off_is_told_and_comes_in_again_as_another_one() -> Result<(), RunError> {
+    World::new(4, ABC).run(async |world| {
+        let (nodes, groups) = groups(&world).await?;
+        let (mut ada, _bob) = (groups[0].enter("ada")?, groups[1].enter("bob")?);
+        let mut cy = groups[2].enter("cy")?;
+        view_of(&mut cy, 3).await?;
+        let before = nodes[2].incarnation();
+        world.partition(["c"], ["a", "b"])?;
+        until(&mut ada, "a/ada b/bob; c/cy: its node crashed or was cut off").await?;
+        world.heal();
+        let mut told = Vec::new();
+        loop {
+            match cy.next().await.ok_or("it is out")? {
+                ClientEvent::View(view) if view.members.len() == 3 => {
+                    let [me] = &view.joined[..] else {
+                        return Err(format!("{view}").into());
+                    };
+                    assert_ne!(me.client.id.node, before, "it is another one");
+                    break;
+                }
+                other => told.push(other),
+            }
+        }
+        let resync = |event: &ClientEvent| matches!(event, ClientEvent::Resync { .. });
+        assert!(told.iter().any(resync), "{told:?}");
+        view_of(&mut ada, 3).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn the_end_of_a_node_is_told_to_its_clients() -> Result<(), RunError> {
+    World::new(5, ABC).run(async |world| {
+        let (nodes, groups) = groups(&world).await?;
+        let mut ada = groups[0].enter("ada")?;
+        let mut bob = groups[1].enter("bob")?;
+        view_of(&mut bob, 2).await?;
+        nodes[0].leave().await?;
+        let told = until(&mut bob, "b/bob; a/ada: its node left the group").await;
+        assert!(told.is_ok(), "{told:?}");
+        let mut last = None;
+        while let Some(event) = ada.next().await {
+            last = Some(event);
+        }
+        assert!(
+            matches!(
+                last,
+                Some(ClientEvent::Left {
+                    departure: Departure::Lost { .. }
+                })
+            ),
+            "{last:?}"
+        );
+        assert_eq!(groups[0].enter("late").err(), Some(Refusal::NotIn));
+        Ok(())
+    })
+}
