@@ -256,8 +256,11 @@ impl Clients {
             return self.ignore(sender, "a message in a view");
         };
         match format::read(payload) {
-            Some((Words::Said { number }, said)) => match self.rosters.get(&sender) {
-                Some(Roster::Known(clients)) => match clients.get(&number) {
+            Some((Words::Said { number }, said)) => {
+                let Some(Roster::Known(clients)) = self.rosters.get(&sender) else {
+                    return;
+                };
+                match clients.get(&number) {
                     Some(from) if self.has_own_in() => self.events.push_back(Event::Message {
                         from: from.clone(),
                         view: id,
@@ -265,9 +268,8 @@ impl Clients {
                     }),
                     Some(_) => {}
                     None => self.ignore(sender, "a message of a client that is in"),
-                },
-                _ => {}
-            },
+                }
+            }
             Some((Words::Change { enter, leave }, _)) => self.take_change(sender, enter, leave),
             Some((Words::Here(all), _)) => self.take_here(sender, all),
             None => self.ignore(sender, "something said, a change, or a list of clients"),

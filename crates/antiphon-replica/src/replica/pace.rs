@@ -133,7 +133,11 @@ mod tests {
                     self.sent += chunk;
                     self.pace.told(Time::from_micros(self.now_us), self.sent);
                     free_at = self.now_us.max(free_at) + chunk / bytes_per_us;
-                    let late = if self.sent / chunk % 3 == 0 { jitter_us } else { 0 };
+                    let late = if (self.sent / chunk).is_multiple_of(3) {
+                        jitter_us
+                    } else {
+                        0
+                    };
                     last_at = (free_at + delay_us + late).max(last_at);
                     arrivals.push_back((last_at, self.sent, self.now_us));
                 }
