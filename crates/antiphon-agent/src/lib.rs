@@ -4,10 +4,14 @@
 //!   antiphon (library) ──► told: the library's events as those of antiphon-api
 //!                             │
 //!              ┌──────────────┴──────────────┐
-//!          stdio: JSON lines, text       console: a local socket
-//!          of one program or person      for questions about a running node
+//!          hub: sessions of programs      console: a local socket
+//!              ▲              ▲           for questions about a running node
+//!          stdio: lines   socket: lines
+//!          of one program of many
 //! ```
+//! - [`hub`]: what sessions ask of a node, and are told: the one table of operations;
 //! - [`stdio`]: a node whose events go to standard output, and that takes commands on standard input;
+//! - [`socket`]: sessions of other programs, at a Unix socket and a TCP port;
 //! - [`console`]: a socket at which a node answers what it knows, and a client for it;
 //! - [`Names`]: what incarnations are called.
 //!
@@ -15,9 +19,16 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
+mod blocks;
 pub mod console;
+mod groups;
+pub mod hub;
 mod names;
+mod outlet;
+pub mod socket;
 pub mod stdio;
 mod told;
 
+pub use blocks::GROUPS as BLOCK_GROUPS;
+pub use hub::Hub;
 pub use names::Names;

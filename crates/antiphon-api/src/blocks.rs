@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::Payload;
+use crate::{NodeView, Payload};
 
 /// What a program calls an operation, to know its reply: a whole number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -295,9 +295,28 @@ pub struct Reply {
     /// The members that were called and gave no answer, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, Failure>,
+    /// Of `hello`: what client and node are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub welcome: Option<Welcome>,
+    /// Of `members`: the cluster's present view; none while there is no cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<NodeView>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+}
+
+/// The answer to `hello`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// What this client is called.
+    pub client: String,
+    /// What its node is called: in groups it is NODE/CLIENT.
+    pub node: String,
+    /// The cluster.
+    pub cluster: String,
+    /// The node's build.
+    pub build: String,
 }
 
 /// What a key or a counter has.
@@ -371,7 +390,7 @@ pub enum Ran {
 pub struct Lost {
     /// What kind of thing it was.
     pub what: Kind,
-    /// The lock, the job, or the watched map.
+    /// The lock, the job, the watched map, or the group.
     pub name: String,
     /// With which it was held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -393,6 +412,8 @@ pub enum Kind {
     Lead,
     /// A watch of a map.
     Watch,
+    /// The membership of a group of clients.
+    Group,
 }
 
 /// The beginning of a watch, or its new beginning.

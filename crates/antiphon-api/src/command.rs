@@ -48,7 +48,13 @@ pub enum Command {
     Cancel(blocks::Cancel),
     /// Tell what is known about a node.
     Why(AskWhy),
-    /// Leave in order and end.
+    /// Tell which nodes are in the cluster.
+    Members(Members),
+    /// Take a name as a client.
+    Hello(Hello),
+    /// Join a group of clients.
+    Join(Join),
+    /// Leave a group of clients; or all of them, in order, and end.
     Leave(Leave),
 }
 
@@ -67,6 +73,9 @@ pub struct Send {
     /// In a scoped group, what it is about: its number, or a name of which one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ScopeName>,
+    /// In a group of clients: for a reply when it is delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
 }
 
 /// `{"tell":{"group":G,"to":NAME,"payload":P}}`.
@@ -110,10 +119,50 @@ pub struct AskWhy {
     pub node: String,
 }
 
-/// `{"leave":{}}`.
+/// `{"members":{"id":1}}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Leave {}
+pub struct Members {
+    /// For the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
+}
+
+/// `{"hello":{"name":"web-1","id":0}}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// What this client is called in groups, at its node; the node gives it a name if left out. Not after it
+    /// has joined one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// For the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
+}
+
+/// `{"join":{"group":"chat","id":1}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// A group of clients.
+    pub group: String,
+    /// For the reply, which comes before the first view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
+}
+
+/// `{"leave":{"group":"chat","id":2}}`; `{"leave":{}}` ends.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leave {
+    /// A group of clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// For the reply; only with a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
+}
 
 /// A request up to this length is echoed whole.
 const ECHOED_BYTES: usize = 4096;
@@ -128,7 +177,7 @@ impl Command {
             error(reason, Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}}, {"leave":{}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel (`antiphon node --help` has their fields)"#;
+            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel (`antiphon node --help` has their fields)"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
                 false => Value::String(shortened(line)),
@@ -177,6 +226,7 @@ mod tests {
                 payload: Payload::Text("x".into()),
                 safe: false,
                 scope: None,
+                id: None,
             })
         );
         assert_eq!(send.to_json(), r#"{"send":{"group":"g","payload":"x"}}"#);
@@ -191,6 +241,7 @@ mod tests {
                 payload: Payload::Binary { .. },
                 safe: false,
                 scope: None,
+                id: None,
             })
         ));
         let text = r#"{"send":{"group":"g","payload":{"file":"/tmp/x"}}}"#;
@@ -222,7 +273,7 @@ mod tests {
         );
         assert_eq!(
             Command::parse(r#" {"leave":{}} "#).unwrap(),
-            Command::Leave(Leave {})
+            Command::Leave(Leave::default())
         );
     }
 
@@ -248,6 +299,11 @@ mod tests {
             r#"{"call":{"group":"g","verb":"v","to":"any"}}"#,
             r#"{"call":{"group":"g","verb":"v","to":["a","b"]}}"#,
             r#"{"cancel":{"of":6,"id":7}}"#,
+            r#"{"hello":{"name":"web-1","id":0}}"#,
+            r#"{"join":{"group":"chat","id":1}}"#,
+            r#"{"send":{"group":"chat","payload":"hello","id":2}}"#,
+            r#"{"leave":{"group":"chat","id":3}}"#,
+            r#"{"members":{"id":4}}"#,
         ] {
             let command = Command::parse(line).unwrap();
             let parsed: Value = serde_json::from_str(line).unwrap();

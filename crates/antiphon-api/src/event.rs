@@ -29,6 +29,14 @@ pub enum Event {
         /// 32 hex digits.
         incarnation: String,
     },
+    /// An agent takes programs here.
+    Serving {
+        /// TCP addresses.
+        addrs: Vec<String>,
+        /// A Unix socket. Left out if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket: Option<String>,
+    },
     /// The node goes on as a fresh incarnation (after `expelled` or a merge).
     Incarnation {
         /// 32 hex digits.
@@ -476,7 +484,8 @@ mod tests {
             Some(match event {
                 None => "ready",
                 Some(event) => match event {
-                    Event::Ready { .. } => "incarnation",
+                    Event::Ready { .. } => "serving",
+                    Event::Serving { .. } => "incarnation",
                     Event::Incarnation { .. } => "forming",
                     Event::Forming { .. } => "founded_alone",
                     Event::FoundedAlone { .. } => "discovery",

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::blocks::{Changed, Failure, Kind, Lost, Reply, Request, Value, Watching};
+use crate::blocks::{Changed, Failure, Kind, Lost, Reply, Request, Value, Watching, Welcome};
 use crate::{Event, Message, NodeView, Part, Payload, Removed, Told, View, ViewName};
 
 impl Display for Event {
@@ -56,6 +56,10 @@ fn describe(event: &Event) -> String {
             let addrs: Vec<&str> = [addr].into_iter().chain(further).map(String::as_str).collect();
             let addrs = addrs.join(", ");
             format!("{name} listens at {addrs} (incarnation {})", short(incarnation))
+        }
+        Event::Serving { addrs, socket } => {
+            let at: Vec<&str> = addrs.iter().chain(socket).map(String::as_str).collect();
+            format!("programs are served at {}", at.join(", "))
         }
         Event::Multicast { peer, hears: true } => format!("{peer} hears this node's multicast"),
         Event::Multicast { peer, hears: false } => {
@@ -240,6 +244,7 @@ fn describe(event: &Event) -> String {
                 Kind::Lock => "the lock",
                 Kind::Lead => "the leadership of",
                 Kind::Watch => "the watch of map",
+                Kind::Group => "the membership of group",
             };
             format!("LOST {what} {name}: {cause}")
         }
@@ -320,6 +325,8 @@ fn replied(reply: &Reply) -> String {
         first,
         replies,
         failures,
+        welcome,
+        view,
         error,
     } = reply;
     let id = id.as_ref().map_or(String::new(), |id| format!(" ({id})"));
@@ -333,6 +340,19 @@ fn replied(reply: &Reply) -> String {
     }));
     said.extend(version.map(|version| format!("version {version}")));
     said.extend(first.map(|first| format!("ids from {first}")));
+    said.extend(welcome.as_ref().map(|welcome| {
+        let Welcome {
+            client,
+            node,
+            cluster,
+            ..
+        } = welcome;
+        format!("this is {node}/{client} in cluster {cluster}")
+    }));
+    said.extend(
+        view.as_ref()
+            .map(|view| format!("members {}", view.names().join(", "))),
+    );
     if said.is_empty() && replies.is_none() {
         said.push("done".to_owned());
     }

@@ -37,6 +37,9 @@ pub(crate) enum Command {
     /// Run one node of a cluster until it is told to leave
     #[command(after_help = node_help())]
     Node(Box<NodeArgs>),
+    /// Run one node of a cluster that programs of any language use: groups, locks, maps, requests
+    #[command(after_help = agent_help())]
+    Agent(Box<AgentArgs>),
     /// Tell newcomers where the nodes of a cluster are: a small server that is no node itself
     #[command(after_help = exit::HELP_LOCATOR)]
     Locator(LocatorArgs),
@@ -78,6 +81,27 @@ pub(crate) struct DemoArgs {
     /// Leave what every node printed in this folder: lines with the milliseconds of their arrival, and logs
     #[arg(long, value_name = "DIR")]
     pub(crate) logs: Option<PathBuf>,
+}
+
+/// Settings of an agent: those of its node, and where programs reach it.
+#[derive(Debug, Default, Args)]
+pub(crate) struct AgentArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+
+    /// TCP address for programs of this host, of loopback alone; give it again for more [default:
+    /// 127.0.0.1:7480, unless there is a --socket]
+    #[arg(
+        long,
+        env = "ANTIPHON_LISTEN",
+        value_name = "ADDR:PORT",
+        value_delimiter = ','
+    )]
+    pub(crate) listen: Option<Vec<String>>,
+
+    /// Unix socket for programs of this user and root
+    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -280,8 +304,8 @@ pub(crate) struct NodeArgs {
     /// Socket at which this node answers `antiphon members`, `why`, `view` and `doctor`, or `none` [default:
     /// one in $ANTIPHON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/antiphon, else, for root, /run/antiphon, else
     /// /tmp/antiphon-UID]
-    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[arg(long, env = "ANTIPHON_CONSOLE", value_name = "PATH")]
+    pub(crate) console: Option<PathBuf>,
 
     /// Speak JSON: one object a line on stdout and stdin, for programs; logs go to stderr
     #[arg(long, env = "ANTIPHON_JSON", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -442,10 +466,11 @@ fn swarm_help() -> String {
 /// What goes over standard input and output, by name. docs/node.md says what each means.
 pub(crate) const JSON_HELP: &str = "\
 With --json, one object a line; docs/node.md says what each means.
-  Commands, on standard input:
+  Commands, on standard input (an agent takes them from each program that connects):
     {\"send\":{\"group\":\"chat\",\"payload\":\"hello\"}}   {\"leave\":{}}
     {\"tell\":{\"group\":\"chat\",\"to\":\"b\",\"payload\":\"hello\"}}
-    {\"why\":{\"node\":\"a\"}}   {\"fault\":{\"block\":[\"b\"]}}
+    {\"why\":{\"node\":\"a\"}}   {\"members\":{\"id\":1}}   {\"fault\":{\"block\":[\"b\"]}}
+    {\"hello\":{\"name\":\"web-1\",\"id\":1}}   {\"join\":{\"group\":\"chat\",\"id\":2}}   {\"leave\":{\"group\":\"chat\",\"id\":3}}
     `payload` may be {\"base64\":\"…\"} or {\"file\":\"/path\"}; beside it \"safe\":true, or \"scope\":17
   Locks, leaders, maps, counters and requests, each answered by one `reply` with the same \"id\":
     {\"lock\":{\"name\":\"x\",\"within\":\"5s\",\"id\":1}}   {\"unlock\":{\"name\":\"x\",\"token\":T,\"id\":2}}
@@ -457,7 +482,7 @@ With --json, one object a line; docs/node.md says what each means.
     {\"serve\":{\"group\":\"g\",\"verb\":\"v\",\"id\":12}}   {\"answer\":{\"request\":R,\"payload\":\"yes\"}}
     {\"call\":{\"group\":\"g\",\"verb\":\"v\",\"to\":\"all\",\"payload\":\"?\",\"within\":\"2s\",\"id\":13}}
   Events, on standard output, by the field `event`:
-    of the node   ready, forming, founded_alone, discovery, refused, node_view, merge, lease,
+    of the node   ready, serving, forming, founded_alone, discovery, refused, node_view, merge, lease,
                   expelled, incarnation, starved, link, path, multicast, left
     of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt,
                   progress, refused, group_left
@@ -482,6 +507,25 @@ Examples:
     antiphon node --config node.toml --json
 
 {JSON_HELP}
+
+{}",
+        exit::HELP
+    )
+}
+
+fn agent_help() -> String {
+    format!(
+        "\
+Each program that connects is a client of this node: docs/agent.md says what it can ask, and in which languages.
+
+Examples:
+  Three agents on one host:
+    antiphon agent --cluster shop --name a --bind 127.0.0.1:7401 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403 --listen 127.0.0.1:7481
+    antiphon agent --cluster shop --name b --bind 127.0.0.1:7402 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403 --listen 127.0.0.1:7482
+    antiphon agent --cluster shop --name c --bind 127.0.0.1:7403 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403 --listen 127.0.0.1:7483
+  Two programs in one group:
+    nc 127.0.0.1 7481     and then the lines  {{\"join\":{{\"group\":\"chat\"}}}}  {{\"send\":{{\"group\":\"chat\",\"payload\":\"hello\"}}}}
+    nc 127.0.0.1 7482     and the same
 
 {}",
         exit::HELP

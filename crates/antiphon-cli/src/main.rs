@@ -1,7 +1,8 @@
 //! The `antiphon` program.
 //!
 //! ```text
-//!  args ──► settings ──► node ──► antiphon_agent       one node: events to stdout, commands from stdin, a console
+//!  args ──► settings ──► node ──► antiphon_agent       one node: events to stdout, commands from stdin, a console,
+//!                                                      or, as an agent, from each program that connects
 //!           demo, bench: fleet ──► antiphon_lab        many nodes as child processes, and what they promised
 //!           bench, swarm: hands                        children that are told what to do, not what nodes print
 //! ```
@@ -58,6 +59,7 @@ fn run() -> i32 {
     };
     let result = match cli.command {
         Command::Node(args) => node::run(*args),
+        Command::Agent(args) => node::run_agent(*args),
         Command::Locator(args) => locator::run(args),
         Command::Key(args) => key::generate(&args.file).map(|()| {
             eprintln!(

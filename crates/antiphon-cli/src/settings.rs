@@ -9,8 +9,9 @@ mod library;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use antiphon::clients::GROUPS as CLIENT_GROUPS;
 use antiphon::config::{self, Effective, Given, list};
-use antiphon_agent::stdio::BLOCK_GROUPS;
+use antiphon_agent::BLOCK_GROUPS;
 use serde::Deserialize;
 
 use super::args::NodeArgs;
@@ -27,8 +28,19 @@ pub(crate) struct Settings {
     /// What this node's witness keeps; only in a process that a witness has started.
     pub(crate) testament: Option<PathBuf>,
     /// Where the console is to be, unless at the default place; `none`: nowhere.
-    pub(crate) socket: Option<PathBuf>,
+    pub(crate) console_at: Option<PathBuf>,
+    /// Where an agent serves programs, as far as the file says.
+    pub(crate) agent: Agent,
     pub(crate) json: bool,
+}
+
+/// Where an agent serves programs.
+#[derive(Debug, Default)]
+pub(crate) struct Agent {
+    /// TCP addresses.
+    pub(crate) listen: Option<Vec<String>>,
+    /// A Unix socket.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// All that describes the node is read where the library has it.
@@ -54,6 +66,8 @@ pub(crate) struct Written {
 struct Own {
     spool: Option<PathBuf>,
     witness: Option<bool>,
+    console: Option<PathBuf>,
+    listen: Option<Vec<String>>,
     socket: Option<PathBuf>,
     json: Option<bool>,
 }
@@ -129,7 +143,11 @@ impl Settings {
             spool: args.spool.or(own.spool),
             witness: args.witness.or(own.witness).unwrap_or(false),
             testament: args.testament,
-            socket: args.socket.or(own.socket),
+            console_at: args.console.or(own.console),
+            agent: Agent {
+                listen: own.listen,
+                socket: own.socket,
+            },
             json: args.json.or(own.json).unwrap_or(false),
         };
         settings.check_groups()?;
@@ -143,24 +161,38 @@ impl Settings {
         let mut own = toml::Table::new();
         let text = |path: &Path| toml::Value::String(path.display().to_string());
         own.extend(self.spool.as_deref().map(|path| ("spool".to_owned(), text(path))));
+        let console = self.console_at.as_deref();
+        own.extend(console.map(|path| ("console".to_owned(), text(path))));
         own.extend(
-            self.socket
+            self.agent
+                .socket
                 .as_deref()
                 .map(|path| ("socket".to_owned(), text(path))),
+        );
+        own.extend(
+            self.agent
+                .listen
+                .clone()
+                .map(|listen| ("listen".to_owned(), listen.into())),
         );
         own.insert("witness".to_owned(), self.witness.into());
         own.insert("json".to_owned(), self.json.into());
         format!("{}{own}", self.node.to_toml())
     }
 
-    /// Locks, maps and the like have groups of their own.
+    /// Locks, maps and the like have groups of their own, and so have clients.
     fn check_groups(&self) -> Result<(), Failed> {
-        match self.groups.iter().find(|group| group.starts_with(BLOCK_GROUPS)) {
-            Some(group) => Err(Failed::usage(format!(
-                "group {group:?} begins with {BLOCK_GROUPS:?}, as the groups of locks, maps and requests do: take another name"
-            ))),
-            None => Ok(()),
+        for (begins, of) in [
+            (BLOCK_GROUPS, "locks, maps and requests"),
+            (CLIENT_GROUPS, "clients"),
+        ] {
+            if let Some(group) = self.groups.iter().find(|group| group.starts_with(begins)) {
+                return Err(Failed::usage(format!(
+                    "group {group:?} begins with {begins:?}, as the groups of {of} do: take another name"
+                )));
+            }
         }
+        Ok(())
     }
 
     /// A directory that is not there would be noticed with the first payload only.

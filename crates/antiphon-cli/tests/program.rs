@@ -60,7 +60,7 @@ fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
 /// What is in force, by the program and by the library, without what the program has for itself.
 fn in_force(printed: &str) -> toml::Table {
     let mut table: toml::Table = printed.parse().unwrap();
-    for own in ["spool", "socket", "json", "witness"] {
+    for own in ["spool", "console", "socket", "listen", "json", "witness"] {
         table.remove(own);
     }
     table

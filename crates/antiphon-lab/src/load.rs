@@ -151,6 +151,7 @@ impl Run {
             payload,
             safe: false,
             scope: scope.map(command::ScopeName::Number),
+            id: None,
         };
         if self.ask(&Command::Send(send)) {
             self.sent.push(Said {

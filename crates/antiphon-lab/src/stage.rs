@@ -195,7 +195,7 @@ impl Process {
             run.mouth = None;
             run.dismissed = true;
         });
-        self.ask(&antiphon_api::Command::Leave(command::Leave {}));
+        self.ask(&antiphon_api::Command::Leave(command::Leave::default()));
     }
 
     /// Stops reading its standard output, as a program does that hangs; or reads on.

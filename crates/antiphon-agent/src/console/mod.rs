@@ -39,4 +39,5 @@ mod recovering;
 mod server;
 
 pub use client::{Answered, Client, ClientError};
+pub(crate) use place::{Socket, listen_at};
 pub use server::Console;

@@ -8,9 +8,9 @@
 //!  Cluster events ─► queue ─► stdout thread          the order of lines: node events among themselves, each group's
 //!  Group events  ──►   (bounded)                     events among themselves, `left` last
 //! ```
-//! - [`Session`]: the tasks of a running node; [`Printer`]: writes events in the form that was asked for;
+//! - [`Session`]: the tasks of a running node, and its own session at the [`Hub`](crate::Hub); [`Printer`]:
+//!   writes events in the form that was asked for;
 //! - [`stdin`], [`stdout`]: the threads that read and write, each behind a bounded queue;
-//! - `blocks`: locks, maps, counters and requests, each in a group of its own;
 //! - [`Spool`]: payloads that are too large for a line.
 //!
 //! # What happens when…
@@ -20,7 +20,6 @@
 //! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views
 //!   and votes go on. After `slow_after` the groups remove this member (`resync`).
 
-mod blocks;
 mod fates;
 mod roster;
 mod session;
@@ -28,6 +27,6 @@ mod spool;
 pub mod stdin;
 pub mod stdout;
 
-pub use blocks::GROUPS as BLOCK_GROUPS;
 pub use session::{Ended, Groups, Printer, Session};
 pub use spool::Spool;
+pub(crate) use spool::check_file;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use antiphon::{
     Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, MAX_PAYLOAD_BYTES,
@@ -14,12 +14,13 @@ use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 
-use super::blocks::Blocks;
 use super::fates::{Fate, Pending, Resolved, resolve};
 use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
 use super::stdout::{LAST_LINES_WITHIN, Stdout};
+use crate::hub::{self, Hub};
+use crate::outlet::Outlet;
 use crate::{Names, told};
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
@@ -104,7 +105,7 @@ pub struct Session {
     names: Arc<Mutex<Names>>,
     /// In the order of the settings: the first is where human lines and sends without a group go.
     senders: Vec<Sender>,
-    blocks: Arc<Blocks>,
+    hub: Hub,
     events: JoinSet<Option<Ended>>,
 }
 
@@ -198,25 +199,24 @@ impl LargeOnes {
 }
 
 impl Session {
-    /// Joins the groups and starts to print.
+    /// Joins the groups and starts to print. This program is a session of its own at the hub.
     ///
     /// # Errors
     /// The group that cannot be joined, and why. The node runs on.
     pub async fn start(
-        cluster: Cluster,
+        hub: Hub,
         events: ClusterEvents,
         groups: &Groups,
         printer: Printer,
         spool: Arc<Spool>,
     ) -> Result<Self, (String, Error)> {
-        let names = Arc::<Mutex<Names>>::default();
-        let blocks = Blocks::new(cluster.clone(), printer.clone(), names.clone());
+        let names = hub.names().clone();
         let mut session = Self {
-            cluster,
+            cluster: hub.cluster().clone(),
             printer,
             names,
             senders: Vec::new(),
-            blocks: Arc::new(blocks),
+            hub,
             events: JoinSet::new(),
         };
         let (shown, view_shown) = watch::channel(0);
@@ -267,12 +267,14 @@ impl Session {
 
     /// Carries out what stdin says, from now on, and says when it asks to leave.
     pub fn obey(&mut self, mut input: mpsc::Receiver<Input>, leave: mpsc::Sender<()>) {
+        let Ok(own) = self.hub.open(Outlet::Printed(self.printer.clone()), true) else {
+            unreachable!("the node's own program is its first session");
+        };
         let mut obeying = Obeying {
+            own,
             cluster: self.cluster.clone(),
             printer: self.printer.clone(),
-            names: self.names.clone(),
             senders: std::mem::take(&mut self.senders),
-            blocks: self.blocks.clone(),
             tickets: BTreeMap::new(),
             tells: BTreeMap::new(),
         };
@@ -296,12 +298,6 @@ impl Session {
             }
         }
         Ended::Stopped
-    }
-
-    /// Leaves locks, maps, counters and groups of calls in order, before the node leaves: what was taken
-    /// happens, and each operation is replied to. It takes a few seconds at most.
-    pub async fn leave_blocks(&self) {
-        self.blocks.close().await;
     }
 
     /// Waits until all that happened before leaving is printed.
@@ -438,9 +434,8 @@ enum Reply {
 struct Obeying {
     cluster: Cluster,
     printer: Printer,
-    names: Arc<Mutex<Names>>,
     senders: Vec<Sender>,
-    blocks: Arc<Blocks>,
+    own: hub::Session,
     /// Messages accepted so far, by group.
     tickets: BTreeMap<String, u64>,
     /// The same of what single members were told.
@@ -464,7 +459,7 @@ impl Obeying {
             self.parse_human(&line)
         };
         match request {
-            Ok(Command::Leave(_)) => return Asked::Leave,
+            Ok(Command::Leave(command::Leave { group: None, .. })) => return Asked::Leave,
             Ok(request) => {
                 if let Some(line) = self.carry_out(request).await {
                     self.printer.print(&line).await;
@@ -488,6 +483,7 @@ impl Obeying {
                 group: None,
                 payload: Payload::from_bytes(payload),
                 safe: false,
+                id: None,
             })
         };
         let Some(command) = line.strip_prefix(b"/") else {
@@ -496,7 +492,7 @@ impl Obeying {
         let words = String::from_utf8_lossy(command);
         let (word, rest) = words.trim_end().split_once(' ').unwrap_or((words.trim_end(), ""));
         match (word, rest.trim()) {
-            ("leave", "") => Ok(Command::Leave(command::Leave {})),
+            ("leave", "") => Ok(Command::Leave(command::Leave::default())),
             ("why", node) if !node.is_empty() => Ok(Command::Why(command::AskWhy {
                 node: node.to_owned(),
             })),
@@ -518,29 +514,25 @@ impl Obeying {
         }
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a message is for a group that this node is in itself, and not as a client.
+    fn is_own(&self, group: Option<&str>) -> bool {
+        let own = |name| self.senders.iter().any(|sender| sender.group == name);
+        group.is_none_or(|name| own(name) || !self.own.has_joined(name))
     }
 
     /// Carries a request out; the line says what came of it, if anything must be said.
     async fn carry_out(&mut self, request: Command) -> Option<Event> {
         let echo = request.to_value();
         let result = match request {
-            Command::Send(send) => self.send(send, &echo).await,
+            Command::Send(send) if self.is_own(send.group.as_deref()) => self.send(send, &echo).await,
             Command::Tell(tell) => self.tell(tell).await,
             Command::Fault(command::Fault { block }) => {
                 self.cluster.block(block).await.map_err(NotSent::senseless)
             }
-            Command::Why(command::AskWhy { node }) => match self.cluster.why(node).await {
-                Ok(report) => return Some(told::why(&report, &self.names())),
-                Err(error) => Err(NotSent::senseless(error)),
-            },
-            Command::Leave(_) => Ok(()),
+            Command::Leave(command::Leave { group: None, .. }) => Ok(()),
             operation => {
-                // A command is an object with its word.
-                let words = echo.as_object().and_then(|object| object.keys().next());
-                let taken = self.blocks.take(words.cloned().unwrap_or_default(), operation);
-                taken.await.map_err(NotSent::Senseless)
+                self.own.obey(operation).await;
+                return None;
             }
         };
         match result {

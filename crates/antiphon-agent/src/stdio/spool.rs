@@ -162,7 +162,7 @@ fn name_it(part: &Path, whole: &Path) -> io::Result<()> {
 }
 
 /// A file as a payload: not empty and not above `limit`. The error says what to do.
-pub(super) fn check_file(path: &Path, limit: u64) -> Result<(), String> {
+pub(crate) fn check_file(path: &Path, limit: u64) -> Result<(), String> {
     let metadata =
         fs::metadata(path).map_err(|error| format!("cannot read the file {}: {error}", path.display()))?;
     if !metadata.is_file() {

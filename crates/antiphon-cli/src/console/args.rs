@@ -23,9 +23,9 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "C")]
     pub(crate) cluster: Option<String>,
 
-    /// The node's socket, if it was started with this
-    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    /// The socket of its console, if it was started with this
+    #[arg(long, env = "ANTIPHON_CONSOLE", value_name = "PATH")]
+    pub(crate) console: Option<PathBuf>,
 
     /// Answer in JSON
     #[arg(long)]
@@ -58,9 +58,9 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "C")]
     pub(crate) cluster: Option<String>,
 
-    /// The node's socket, if it was started with this
-    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    /// The socket of its console, if it was started with this
+    #[arg(long, env = "ANTIPHON_CONSOLE", value_name = "PATH")]
+    pub(crate) console: Option<PathBuf>,
 
     /// Do it without asking: what is given up is only shown. Needed where stdin is no terminal
     #[arg(long)]

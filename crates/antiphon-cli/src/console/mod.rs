@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
-//!     --node, --cluster, --socket choose
+//!     --node, --cluster, --console choose
 //! ```
 //! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console
 //! ([`antiphon_agent::console`]), asks and ends. A node that cannot be asked is named, with what to do about
@@ -213,10 +213,10 @@ fn failed(error: ClientError) -> Failed {
 
 /// Connects to the one node that is meant.
 async fn choose(args: &AskArgs) -> Result<Client, Failed> {
-    if let Some(path) = args.socket.as_deref().filter(|path| *path != Path::new("none")) {
+    if let Some(path) = args.console.as_deref().filter(|path| *path != Path::new("none")) {
         return Client::connect(path).await.map_err(|error| {
             Failed::run(format!(
-                "{error}; is the node running, and started with that --socket?"
+                "{error}; is the node running, and started with that --console?"
             ))
         });
     }
@@ -235,7 +235,7 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
     if wanted.len() > 1 {
         let list: Vec<String> = wanted.iter().map(describe).collect();
         return Err(Failed::usage(format!(
-            "several nodes run here; choose one with --node (and --cluster), or --socket:\n{}",
+            "several nodes run here; choose one with --node (and --cluster), or --console:\n{}",
             list.join("\n")
         )));
     }
@@ -277,7 +277,7 @@ pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<C
 fn describe(client: &Client) -> String {
     let hello = client.hello();
     let line = format!(
-        "  --node {} --cluster {}   at {}, process {}, --socket {}",
+        "  --node {} --cluster {}   at {}, process {}, --console {}",
         hello.node,
         hello.cluster,
         hello.addrs.first().map_or("?", String::as_str),
@@ -319,12 +319,12 @@ fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
     // Root is answered by all, and must not walk into directories that others fill.
     let as_root = match rustix::process::geteuid().is_root() {
         true => {
-            ", or as root with --socket and the path of its socket, in /run/user/UID/antiphon or /tmp/antiphon-UID"
+            ", or as root with --console and the path of its socket, in /run/user/UID/antiphon or /tmp/antiphon-UID"
         }
         false => "",
     };
     let mut text = format!(
-        "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it{as_root}; or, if it was started with --socket PATH, give the same here. `antiphon doctor` says why a node does not come up",
+        "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it{as_root}; or, if it was started with --console PATH, give the same here. `antiphon doctor` says why a node does not come up",
         places.join(", ")
     );
     for problem in place::problems() {

@@ -59,7 +59,7 @@ async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
     let ask = AskArgs {
         node: Some(args.from.clone()),
         cluster: args.cluster.clone(),
-        socket: args.socket.clone(),
+        console: args.console.clone(),
         json: args.json,
     };
     let client = choose(&ask).await?;

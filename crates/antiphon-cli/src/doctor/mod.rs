@@ -188,7 +188,7 @@ fn key(report: &mut Report, settings: &Settings) {
 
 /// Nothing is given: there may still be nodes to ask.
 async fn without_settings(mut report: Report, args: &NodeArgs) -> Result<Exit, Failed> {
-    let asked = running::all(&mut report, args.socket.as_deref()).await;
+    let asked = running::all(&mut report, args.console.as_deref()).await;
     if asked == 0 {
         running::without_consoles(&mut report);
         report.add(Step::failed(

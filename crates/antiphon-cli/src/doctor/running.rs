@@ -41,7 +41,7 @@ fn listens_at(hello: &Hello, addr: SocketAddr) -> bool {
 
 /// Asks the node of these settings, if it runs.
 pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own> {
-    let (mut clients, silent) = match settings.socket.as_deref() {
+    let (mut clients, silent) = match settings.console_at.as_deref() {
         Some(path) if path == Path::new("none") => (Vec::new(), Vec::new()),
         Some(path) => at(path).await,
         None => running(Some(&settings.cluster), Some(&settings.name)).await,
@@ -75,7 +75,7 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
                 ),
             ),
         });
-        if settings.socket.is_none() {
+        if settings.console_at.is_none() {
             without_consoles(report);
         }
         return None;

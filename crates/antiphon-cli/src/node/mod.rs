@@ -1,4 +1,5 @@
 //! `antiphon node`: one node, served on standard input and output and at a console ([`antiphon_agent`]).
+//! `antiphon agent`: one that serves programs that connect, in place of standard input.
 //!
 //! With `--witness` that is the child of a process that only waits for its end ([`supervisor`]).
 //!
@@ -8,22 +9,38 @@
 mod supervisor;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
+use antiphon_agent::Hub;
+use antiphon_agent::socket::Listener;
 use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN};
 use antiphon_agent::stdio::{Ended, Printer, Session, Spool, stdin};
 use antiphon_api::Event;
 use tokio::sync::mpsc;
 
-use super::args::NodeArgs;
+use super::args::{AgentArgs, NodeArgs};
 use super::exit::{Exit, Failed};
 use super::files;
-use super::settings::Settings;
+use super::settings::{Agent, Settings};
 use super::signals::Signals;
+
+/// Where an agent listens unless it is told where.
+const LISTEN: &str = "127.0.0.1:7480";
 
 /// Runs a node until it leaves.
 pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
+    run_as(args, None)
+}
+
+/// Runs an agent until it leaves.
+pub(crate) fn run_agent(args: AgentArgs) -> Result<Exit, Failed> {
+    let AgentArgs { node, listen, socket } = args;
+    run_as(node, Some(Agent { listen, socket }))
+}
+
+fn run_as(args: NodeArgs, agent: Option<Agent>) -> Result<Exit, Failed> {
     let print_config = args.print_config;
     // A node with a witness was told of its witness's parent.
     if let Some(parent) = args.die_with {
@@ -33,7 +50,18 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
             parent
         });
     }
-    let settings = Settings::resolve(args)?;
+    let mut settings = Settings::resolve(args)?;
+    if let Some(agent) = &agent {
+        let given = &mut settings.agent;
+        given.listen = agent.listen.clone().or(given.listen.take());
+        given.socket = agent.socket.clone().or(given.socket.take());
+        if given.listen.is_none() && given.socket.is_none() {
+            given.listen = Some(vec![LISTEN.to_owned()]);
+        }
+        if settings.witness {
+            return Err(Failed::usage("an agent has no witness yet: leave --witness out"));
+        }
+    }
     if settings.witness && settings.testament.is_none() && !print_config {
         return supervisor::run(&settings);
     }
@@ -58,7 +86,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
     let (stdout, writer) = stdout::start_watched(io::stdout())
         .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
-    let result = runtime.block_on(live(settings, printer));
+    let result = runtime.block_on(live(settings, printer, agent.is_some()));
     // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to
     // the exit.
     runtime.shutdown_background();
@@ -85,8 +113,13 @@ pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(layer));
 }
 
-async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
+async fn live(settings: Settings, printer: Printer, is_agent: bool) -> Result<Exit, Failed> {
     let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
+    // Before the node starts: a place that cannot be used starts nothing.
+    let listener = match is_agent {
+        true => Some(listen(&settings.agent).await?),
+        false => None,
+    };
     let (cluster, events, incarnation) = tokio::select! {
         started = start(&settings) => started?,
         // Nothing to leave yet.
@@ -99,20 +132,16 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         incarnation: incarnation.to_string(),
     };
     printer.print(&ready).await;
-    if !printer.is_json() {
-        hint(&settings, &printer).await;
+    match &listener {
+        Some(_) => {}
+        None if !printer.is_json() => hint(&settings, &printer).await,
+        None => {}
     }
-
+    let hub = Hub::new(cluster.clone());
     let spool = Arc::new(Spool::new(settings.spool.as_deref(), incarnation));
     let _files = CleanUp(spool.clone());
-    let started = Session::start(
-        cluster.clone(),
-        events,
-        &settings.groups(),
-        printer.clone(),
-        spool,
-    )
-    .await;
+    let groups = settings.groups(is_agent);
+    let started = Session::start(hub.clone(), events, &groups, printer.clone(), spool).await;
     let mut session = match started {
         Ok(session) => session,
         Err((group, error)) => {
@@ -124,9 +153,22 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
             return Err(Failed::run(format!("cannot join group {group}: {error}")));
         }
     };
-    let input = stdin::start(io::BufReader::new(io::stdin()));
     let (asked, mut leave_asked) = mpsc::channel(1);
-    session.obey(input, asked);
+    let serving = match listener {
+        Some(listener) => {
+            let serving = Event::Serving {
+                addrs: listener.addrs().iter().map(ToString::to_string).collect(),
+                socket: listener.path().map(|path| path.display().to_string()),
+            };
+            printer.print(&serving).await;
+            Some((listener.serve(&hub), asked))
+        }
+        None => {
+            let input = stdin::start(io::BufReader::new(io::stdin()));
+            session.obey(input, asked);
+            None
+        }
+    };
     let exit = tokio::select! {
         _ = signals.next() => Exit::Success,
         _ = leave_asked.recv() => Exit::Success,
@@ -141,7 +183,9 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         return Ok(exit);
     }
     let leave = async {
-        session.leave_blocks().await;
+        // No program comes any more.
+        drop(serving);
+        hub.close().await;
         cluster.leave().await
     };
     tokio::select! {
@@ -165,6 +209,29 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         Exit::StdoutClosed
     } else {
         exit
+    })
+}
+
+/// Opens the places at which programs reach an agent.
+async fn listen(agent: &Agent) -> Result<Listener, Failed> {
+    let addrs = agent.listen.iter().flatten().map(|addr| {
+        addr.parse::<SocketAddr>().map_err(|_| {
+            Failed::usage(format!(
+                "--listen {addr}: expected an address with its port, such as {LISTEN} or [::1]:7480"
+            ))
+        })
+    });
+    let addrs = addrs.collect::<Result<Vec<_>, _>>()?;
+    let listening = Listener::bind(agent.socket.as_deref(), &addrs).await;
+    listening.map_err(|error| {
+        let what = format!("cannot listen for programs: {error}");
+        match error.kind() {
+            io::ErrorKind::InvalidInput => Failed::usage(what),
+            io::ErrorKind::AddrInUse => Failed::run(format!(
+                "{what}; perhaps another agent runs there: stop that, or give another --listen or --socket"
+            )),
+            _ => Failed::run(what),
+        }
     })
 }
 

@@ -28,7 +28,7 @@ impl Settings {
     /// be used starts nothing. At the default place a node runs without one if there is no way, and its log
     /// says why.
     pub(crate) fn console(&self) -> Result<Option<Console>, Failed> {
-        let console = match self.socket.as_deref() {
+        let console = match self.console_at.as_deref() {
             Some(path) if path == Path::new("none") => return Ok(None),
             Some(path) => Console::listen_at(path).map_err(|error| {
                 Failed::run(format!(
@@ -48,10 +48,10 @@ impl Settings {
         Ok(Some(console))
     }
 
-    /// The groups that a node with these settings joins.
-    pub(crate) fn groups(&self) -> Groups {
+    /// The groups that a node with these settings joins itself. An agent is in those of its clients.
+    pub(crate) fn groups(&self, is_agent: bool) -> Groups {
         Groups {
-            names: self.groups.clone(),
+            names: if is_agent { Vec::new() } else { self.groups.clone() },
             options: self.options,
             hint: self.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
         }

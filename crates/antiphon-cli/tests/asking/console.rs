@@ -133,7 +133,7 @@ fn one_of_several_nodes_on_a_host_is_chosen_by_its_name() {
         .find(|path| path.to_string_lossy().contains("tea.b."));
     let path = of_b.expect("the socket of b");
     assert_eq!(
-        bench.json(&format!("members --socket {}", path.display()))["node"],
+        bench.json(&format!("members --console {}", path.display()))["node"],
         "b"
     );
 }
@@ -187,7 +187,11 @@ fn a_node_that_never_was_one_that_left_and_one_that_was_killed_are_told_apart() 
 
     // Another process under the name of a member: refused, and the one that refuses knows it.
     let elsewhere = free_addrs(1)[0];
-    let twin = bench.node("a", elsewhere, &format!("--seeds {} --socket none", list(&addrs)));
+    let twin = bench.node(
+        "a",
+        elsewhere,
+        &format!("--seeds {} --console none", list(&addrs)),
+    );
     let refused = twin.event(|line| line["event"] == "refused");
     let why = bench.json("why a");
     assert_eq!(why["verdict"], "member");
@@ -322,7 +326,7 @@ fn what_a_newer_node_says_more_is_passed_over_or_passed_on() {
             r#"{"answer":"end"}"#,
         ],
     );
-    let view = format!("view --socket {}", path.display());
+    let view = format!("view --console {}", path.display());
     let text = bench.text(&view);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
@@ -343,7 +347,7 @@ fn what_a_newer_node_says_more_is_passed_over_or_passed_on() {
     // Without its last word it is not known whether that was all.
     let cut = bench.directory.join("cut.sock");
     newer_node(&cut, &[EVENT]);
-    let output = bench.run(&format!("view --socket {}", cut.display()));
+    let output = bench.run(&format!("view --console {}", cut.display()));
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("was cut"), "{error}");
@@ -516,7 +520,7 @@ fn sockets_are_for_their_user_alone_and_go_with_their_nodes() {
     assert_eq!(bench.sockets(), [""; 0].map(std::path::PathBuf::from));
 
     let path = bench.directory.join("mine.sock");
-    let given = format!("--socket {}", path.display());
+    let given = format!("--console {}", path.display());
     let node = bench.node("a", free_addrs(1)[0], &given);
     node.view_of(1);
     assert_eq!(mode(&path), 0o600);
@@ -532,7 +536,7 @@ fn sockets_are_for_their_user_alone_and_go_with_their_nodes() {
     node.leave();
     assert!(!exists(&path));
 
-    let quiet = bench.node("q", free_addrs(1)[0], "--socket none");
+    let quiet = bench.node("q", free_addrs(1)[0], "--console none");
     quiet.view_of(1);
     assert!(bench.sockets().is_empty());
 }
@@ -663,11 +667,11 @@ fn a_node_that_was_refused_says_so_of_itself() {
     let reason = refused["reason"].as_str().unwrap();
     let pid = namesake.child.id().to_string();
     let socket = bench.sockets().into_iter().find(|socket| {
-        let at = format!("--socket {}", socket.display());
+        let at = format!("--console {}", socket.display());
         bench.json(&format!("members {at}"))["state"] == "forming"
     });
     let at = format!(
-        "--socket {}",
+        "--console {}",
         socket.unwrap_or_else(|| panic!("of {pid}")).display()
     );
     let members = bench.json(&format!("members {at}"));

@@ -648,7 +648,7 @@ fn a_node_that_runs_is_asked_what_it_waits_for() {
         .into_iter()
         .find(|path| path.to_string_lossy().contains(".a."));
     let at = at.expect("the socket of the node");
-    let told = doctor(&bench, &format!("{settings} --socket {}", at.display()));
+    let told = doctor(&bench, &format!("{settings} --console {}", at.display()));
     told.failed("node-stopped");
     node.signal(Signal::CONT);
 }

@@ -55,7 +55,7 @@ fn a_member_of_a_primary_view_is_refused_and_so_is_a_node_that_is_not_here() {
     let of_a = of_a.expect("the socket of a");
     let (code, text) = error(
         &bench,
-        &format!("recover --from b --yes --socket {}", of_a.display()),
+        &format!("recover --from b --yes --console {}", of_a.display()),
     );
     assert_eq!(code, Some(2));
     assert!(text.contains("and not b"), "{text}");

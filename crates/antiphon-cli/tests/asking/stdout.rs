@@ -38,7 +38,7 @@ fn a_watcher_whose_output_is_not_read_ends_when_it_is_told_to() {
     let is_stalled = talkative_node(&path);
     let watching = bench
         .program()
-        .args(["view", "--watch", "--json", "--socket", path.to_str().unwrap()])
+        .args(["view", "--watch", "--json", "--console", path.to_str().unwrap()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -12,7 +12,7 @@ use super::{ClientEntry, ClientViewId, Departure, Refusal, task};
 use crate::{Cluster, Error, GroupBuilder, Order, Receipt, SafeReceipt, SendError, TotalEngine};
 
 /// What the names of groups of clients begin with.
-const GROUPS: &str = "clients/";
+pub const GROUPS: &str = "clients/";
 const SLOW_AFTER: Duration = Duration::from_secs(10);
 
 /// A group of clients to take part in.

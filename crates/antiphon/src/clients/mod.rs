@@ -25,5 +25,5 @@ pub use antiphon_replica::clients::{
 
 pub use handle::{
     Client, ClientEvent, ClientGroup, ClientMember, ClientMessage, ClientSendError, ClientSender, ClientView,
-    ClientsBuilder,
+    ClientsBuilder, GROUPS,
 };

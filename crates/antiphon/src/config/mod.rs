@@ -169,8 +169,12 @@ macro_rules! settings {
             )*
             #[serde(default, rename = "spool")]
             _spool: IgnoredAny,
+            #[serde(default, rename = "console")]
+            _console: IgnoredAny,
             #[serde(default, rename = "socket")]
             _socket: IgnoredAny,
+            #[serde(default, rename = "listen")]
+            _listen: IgnoredAny,
             #[serde(default, rename = "json")]
             _json: IgnoredAny,
             #[serde(default, rename = "witness")]

@@ -43,7 +43,7 @@ fn with_two_links(options: Options) -> Option<Cluster> {
     let mut cluster = Cluster::on_hosts_with_links(3, 2, options)?;
     for name in NAMES {
         let socket = socket(&cluster, name);
-        cluster.start_with(name, &["--socket", &socket]);
+        cluster.start_with(name, &["--console", &socket]);
     }
     cluster.until_together(&NAMES, SOON);
     cluster.until("all second links work", SOON, |trace| {

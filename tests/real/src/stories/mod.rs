@@ -1,5 +1,6 @@
 //! The stories. Each test's name says what happens to the cluster and what must come of it.
 //!
+//! - [`agents`]: programs that use a cluster through agents;
 //! - [`blocks`]: locks, maps and requests, through kills and pauses;
 //! - [`forming`]: many at once, too few, leaving and coming back;
 //! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
@@ -31,6 +32,7 @@ use serde_json::Value;
 
 use crate::{Engine, Options, Story, host, once, program, story};
 
+mod agents;
 mod blocks;
 mod cutting;
 mod datagrams;
@@ -53,6 +55,7 @@ mod witnesses;
 
 /// All, each with its module's name.
 pub(crate) const ALL: &[(&str, &[Story])] = &[
+    ("agents", agents::STORIES),
     ("blocks", blocks::STORIES),
     ("cutting", cutting::STORIES),
     ("datagrams", datagrams::STORIES),
@@ -94,7 +97,7 @@ fn some_on_cut<T: Copy>(engine: Engine, all: &[T]) -> Vec<T> {
 /// Runs a command that asks a node at its socket: what it printed, as JSON lines, and its exit code.
 fn ask(socket: &str, arguments: &[&str]) -> (Vec<Value>, Option<i32>) {
     let mut command = std::process::Command::new(program());
-    command.args(arguments).args(["--socket", socket, "--json"]);
+    command.args(arguments).args(["--console", socket, "--json"]);
     let output = command.stdin(Stdio::null()).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let lines = text.lines().map(serde_json::from_str);

@@ -16,7 +16,7 @@ fn when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_w
     };
     let socket = cluster.folder().join("socket").to_string_lossy().into_owned();
     cluster.start(&["n1", "n2"]);
-    cluster.start_with("n3", &["--socket", &socket]);
+    cluster.start_with("n3", &["--console", &socket]);
     let three = ["n1", "n2", "n3"];
     cluster.until_together(&three, SOON);
     three.iter().for_each(|name| cluster.say(name, 20));

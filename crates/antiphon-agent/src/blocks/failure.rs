@@ -6,7 +6,7 @@ use antiphon_api::Payload;
 use antiphon_api::blocks::{Code, Failure, Ran, Reply};
 
 /// A reply that says only why.
-pub(super) fn not_done(failure: Failure) -> Reply {
+pub(crate) fn not_done(failure: Failure) -> Reply {
     Reply {
         error: Some(failure),
         ..Reply::default()

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{MAX_NAME_BYTES, MAX_WATCHES};
+use crate::Hub;
 use crate::stdio::stdin::Input;
 use crate::stdio::{Groups, Printer, Session, Spool, stdout};
 
@@ -33,7 +34,8 @@ impl Write for Paper {
 struct Node {
     paper: Paper,
     input: mpsc::Sender<Input>,
-    session: Session,
+    _session: Session,
+    hub: Hub,
     cluster: Cluster,
     _leave: mpsc::Receiver<()>,
 }
@@ -61,7 +63,8 @@ impl Node {
         let events = cluster.events();
         let printer = Printer::new(stdout, true);
         let spool = Arc::new(Spool::new(None, cluster.incarnation()));
-        let started = Session::start(cluster.clone(), events, &groups, printer, spool).await;
+        let hub = Hub::new(cluster.clone());
+        let started = Session::start(hub.clone(), events, &groups, printer, spool).await;
         let mut session = started.unwrap();
         let (input, lines) = mpsc::channel(64);
         let (asked, _leave) = mpsc::channel(1);
@@ -69,7 +72,8 @@ impl Node {
         Self {
             paper,
             input,
-            session,
+            _session: session,
+            hub,
             cluster,
             _leave,
         }
@@ -211,8 +215,8 @@ async fn a_job_has_one_leader_which_hands_it_over_to_a_node_that_waits() {
     let next = second.reply(1).await["token"].as_u64().unwrap();
     assert!(next > token);
     assert!(!first.lines().iter().any(|line| line["event"] == "lost"));
-    first.session.leave_blocks().await;
-    second.session.leave_blocks().await;
+    first.hub.close().await;
+    second.hub.close().await;
     let lost = second.until(|line| line["event"] == "lost").await;
     assert_eq!(
         (&lost["what"], &lost["name"], &lost["token"], &lost["id"]),
@@ -481,7 +485,7 @@ async fn a_node_that_leaves_answers_what_waits_and_others_go_on_with_what_it_wro
         .say(json!({"put": {"map": "m", "key": "k", "value": "v", "id": 3}}))
         .await;
     first.ask("watch", json!({"map": "m"}), 4).await;
-    first.session.leave_blocks().await;
+    first.hub.close().await;
     assert!(first.reply(3).await["version"].is_u64());
     let waited = first.reply(2).await;
     assert_eq!(waited["error"]["ran"], "no");

@@ -1,7 +1,7 @@
 //! Requests of this program to members, and of members to this program.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon::calls::{Call, Calls, CallsError, Refusal, Replies, Rule, Target};
@@ -23,18 +23,28 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// The nodes that call each other in one group.
 #[derive(Debug, Clone)]
 pub(super) struct CallBlock {
-    desk: Arc<Desk>,
     name: Arc<str>,
     calls: Calls,
+    served: Arc<Mutex<BTreeMap<String, Servers>>>,
+}
+
+/// The sessions that serve a verb. Each request is for one of them, by turns.
+#[derive(Debug, Default)]
+struct Servers {
+    sessions: Vec<Arc<Desk>>,
+    turn: usize,
+}
+
+impl Servers {
+    fn next(&mut self) -> Option<Arc<Desk>> {
+        self.turn = self.turn.wrapping_add(1);
+        let count = self.sessions.len().max(1);
+        self.sessions.get(self.turn % count).cloned()
+    }
 }
 
 impl CallBlock {
-    pub(super) async fn join(
-        cluster: Cluster,
-        desk: Arc<Desk>,
-        group: String,
-        name: String,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn join(cluster: Cluster, group: String, name: String) -> Result<Self, Failure> {
         // Any order would do; this one is the same at all nodes, whatever they say of their own groups.
         let group = cluster.group(group).order(Order::Total).join().await;
         let group = group.map_err(|error| {
@@ -50,21 +60,60 @@ impl CallBlock {
             tokio::time::sleep(ASK_AGAIN).await;
         }
         Ok(Self {
-            desk,
             name: name.into(),
             calls,
+            served: Arc::default(),
         })
     }
 
-    fn serve(&self, verb: &str) -> Result<Reply, Failure> {
-        let (desk, group) = (self.desk.clone(), self.name.to_string());
-        let handler = move |request| desk.clone().ask(group.clone(), request);
-        let served = self.calls.serve_bytes(verb, handler);
-        served.map_err(|refusal| of_call(&CallsError::Refused(refusal)))?;
+    /// This session serves the verb from here on, until it is over.
+    fn serve(&self, verb: &str, desk: &Arc<Desk>) -> Result<Reply, Failure> {
+        let mut served = self.served();
+        if !served.contains_key(verb) {
+            let (servers, group, of) = (self.served.clone(), self.name.to_string(), verb.to_owned());
+            let handler = move |request| {
+                let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
+                let desk = servers.get_mut(&of).and_then(Servers::next);
+                let group = group.clone();
+                async move {
+                    match desk {
+                        Some(desk) => desk.ask(group, request).await,
+                        None => Err(Bytes::from_static(b"nobody serves this here any more")),
+                    }
+                }
+            };
+            let begun = self.calls.serve_bytes(verb, handler);
+            begun.map_err(|refusal| of_call(&CallsError::Refused(refusal)))?;
+        }
+        let sessions = &mut served.entry(verb.to_owned()).or_default().sessions;
+        if !sessions.iter().any(|other| Arc::ptr_eq(other, desk)) {
+            sessions.push(desk.clone());
+            let (block, verb, desk) = (self.clone(), verb.to_owned(), desk.clone());
+            tokio::spawn(async move {
+                desk.until_over().await;
+                block.stop_serving(&verb, &desk);
+            });
+        }
         Ok(Reply::default())
     }
 
-    async fn call(&self, call: blocks::Call, payload: Bytes, left: Duration) -> Reply {
+    fn stop_serving(&self, verb: &str, desk: &Arc<Desk>) {
+        let mut served = self.served();
+        let Some(servers) = served.get_mut(verb) else {
+            return;
+        };
+        servers.sessions.retain(|other| !Arc::ptr_eq(other, desk));
+        if servers.sessions.is_empty() {
+            served.remove(verb);
+            self.calls.stop_serving(verb);
+        }
+    }
+
+    fn served(&self) -> MutexGuard<'_, BTreeMap<String, Servers>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call(&self, desk: &Desk, call: blocks::Call, payload: Bytes, left: Duration) -> Reply {
         let (target, rule) = match &call.to {
             To::Word(Word::All) => (Target::All, Rule::Each),
             To::Word(Word::Any) => (Target::Any, Rule::First),
@@ -84,7 +133,7 @@ impl CallBlock {
         match self.call_when_heard(call).await {
             Ok(Replies { replies, failures }) => {
                 let nobody = replies.is_empty();
-                let mut reply = self.told(replies, failures);
+                let mut reply = told(desk, replies, failures);
                 if nobody {
                     let ran = reply.failures.values().map(|failure| failure.ran);
                     let ran = ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::No);
@@ -99,7 +148,7 @@ impl CallBlock {
             Err(error) => {
                 let failure = of_call(&error);
                 let mut reply = match error {
-                    CallsError::Failed(error) => self.told(error.replies, error.failures),
+                    CallsError::Failed(error) => told(desk, error.replies, error.failures),
                     CallsError::Refused(_) => Reply::default(),
                 };
                 reply.error = Some(failure);
@@ -139,22 +188,6 @@ impl CallBlock {
         names.iter().map(of_name).collect()
     }
 
-    fn told(
-        &self,
-        replies: Vec<(Incarnation, Bytes)>,
-        failures: Vec<(Incarnation, antiphon::calls::Failure)>,
-    ) -> Reply {
-        let replies = replies.iter();
-        let replies = replies.map(|(from, reply)| (self.desk.name(*from), Payload::from_bytes(reply)));
-        let failures = failures.iter();
-        let failures = failures.map(|(from, failure)| (self.desk.name(*from), of_member(failure)));
-        Reply {
-            replies: Some(replies.collect::<BTreeMap<_, _>>()),
-            failures: failures.collect(),
-            ..Reply::default()
-        }
-    }
-
     async fn do_call(self, call: blocks::Call, payload: Bytes, mut operation: Operation) {
         let left = operation.time_left().unwrap_or(WITHIN.0);
         if left.is_zero() {
@@ -162,7 +195,10 @@ impl CallBlock {
             operation.reply(not_done(failure)).await;
             return;
         }
-        let done = operation.wait(Ran::Maybe, self.call(call, payload, left)).await;
+        let desk = operation.desk().clone();
+        let done = operation
+            .wait(Ran::Maybe, self.call(&desk, call, payload, left))
+            .await;
         operation.reply(done.unwrap_or_else(not_done)).await;
     }
 }
@@ -179,7 +215,7 @@ impl Block for CallBlock {
             match command {
                 Command::Call(call) => this.do_call(call, data, operation).await,
                 Command::Serve(serve) => {
-                    let served = this.serve(&serve.verb);
+                    let served = this.serve(&serve.verb, operation.desk());
                     operation.reply(served.unwrap_or_else(not_done)).await;
                 }
                 other => unreachable!("nothing that is asked of a group of calls: {other:?}"),
@@ -194,5 +230,22 @@ impl Block for CallBlock {
 
     async fn leave(&self) {
         self.calls.clone().leave().await;
+    }
+}
+
+/// What came of a call, by the members' names.
+fn told(
+    desk: &Desk,
+    replies: Vec<(Incarnation, Bytes)>,
+    failures: Vec<(Incarnation, antiphon::calls::Failure)>,
+) -> Reply {
+    let replies = replies.iter();
+    let replies = replies.map(|(from, reply)| (desk.name(*from), Payload::from_bytes(reply)));
+    let failures = failures.iter();
+    let failures = failures.map(|(from, failure)| (desk.name(*from), of_member(failure)));
+    Reply {
+        replies: Some(replies.collect::<BTreeMap<_, _>>()),
+        failures: failures.collect(),
+        ..Reply::default()
     }
 }

@@ -24,7 +24,6 @@ const MEANING: &str = "text -> bytes 1";
 /// One map.
 #[derive(Clone)]
 pub(super) struct MapBlock {
-    desk: Arc<Desk>,
     name: Arc<str>,
     machine: Replicated<MapMachine>,
 }
@@ -36,17 +35,11 @@ impl fmt::Debug for MapBlock {
 }
 
 impl MapBlock {
-    pub(super) async fn join(
-        cluster: Cluster,
-        desk: Arc<Desk>,
-        group: String,
-        name: String,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn join(cluster: Cluster, group: String, name: String) -> Result<Self, Failure> {
         let make = || MapMachine::new(Options::default()).of(MEANING);
         let machine = cluster.replicated(group, make).join().await;
         let machine = machine.map_err(|error| of_replica(&error))?;
         Ok(Self {
-            desk,
             name: name.into(),
             machine,
         })
@@ -127,11 +120,11 @@ impl MapBlock {
             }
         };
         operation.reply_and_go_on(Reply::default()).await;
-        let id = operation.id();
+        let (id, desk) = (operation.id(), operation.desk().clone());
         let cause = tokio::select! {
             biased;
             () = operation.cancelled() => None,
-            cause = self.tell(&wanted, state, events, &id) => Some(cause),
+            cause = self.tell(&desk, &wanted, state, events, &id) => Some(cause),
         };
         operation.end();
         if let Some(cause) = cause {
@@ -142,24 +135,25 @@ impl MapBlock {
                 id,
                 cause,
             };
-            self.desk.print(&Event::Lost(lost)).await;
+            desk.print(Event::Lost(lost)).await;
         }
     }
 
     /// Returns why there is no more to tell.
     async fn tell(
         &self,
+        desk: &Desk,
         wanted: &Watch,
         state: State,
         mut events: ReplicaEvents<MapChanged>,
         id: &Option<Id>,
     ) -> String {
-        self.tell_all(wanted, &state, id).await;
+        self.tell_all(desk, wanted, &state, id).await;
         drop(state);
         while let Some(event) = events.next().await {
             match event {
                 ReplicaEvent::Machine { event, .. } if wanted.matches(&event.key) => {
-                    self.desk.print(&self.change(event, id)).await;
+                    desk.print(self.change(event, id)).await;
                 }
                 // Something may have passed this reader by. It fails while this member does not serve; then
                 // it is told when it does.
@@ -167,7 +161,7 @@ impl MapBlock {
                     let from_here = |machine: &MapMachine| machine.state().clone();
                     if let Ok((state, following)) = self.machine.read_and_follow(from_here) {
                         events = following;
-                        self.tell_all(wanted, &state, id).await;
+                        self.tell_all(desk, wanted, &state, id).await;
                     }
                 }
                 _ => {}
@@ -176,17 +170,17 @@ impl MapBlock {
         "this node is not a member of the map any more: watch it again".to_owned()
     }
 
-    async fn tell_all(&self, wanted: &Watch, state: &State, id: &Option<Id>) {
+    async fn tell_all(&self, desk: &Desk, wanted: &Watch, state: &State, id: &Option<Id>) {
         let there = || state.iter().filter(|(key, _)| wanted.matches(key));
         let watching = Watching {
             map: self.name.to_string(),
             id: id.clone(),
             entries: there().count(),
         };
-        self.desk.print(&Event::Watching(watching)).await;
+        desk.print(Event::Watching(watching)).await;
         for (key, entry) in there() {
             let line = self.changed(key, id, Some(&entry.value), entry.version, None);
-            self.desk.print(&line).await;
+            desk.print(line).await;
         }
     }
 

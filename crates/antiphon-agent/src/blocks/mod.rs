@@ -1,12 +1,12 @@
 //! Operations on blocks: locks, leadership, maps, counters and requests, as lines.
 //!
 //! ```text
-//!  stdin ─► take: id, bounds ─► queue of the block ─► worker: joins once, begins each in its order ─► a task each
-//!              │ error                                   │ refused, left                                   │
-//!              ▼                                         ▼                                                 ▼
-//!           stdout ◄──────────────────────────────────── reply, once ◄──────────────── lost, changed, request
+//!  session ─► take: id, bounds ─► queue of the block ─► worker: joins once, begins each in turn ─► a task each
+//!   ▲  ▲         │ error                                  │ refused, left                             │
+//!   │  └─────────┘                                        ▼                                           ▼
+//!   └──────────────────────────────────────────────────── reply, once ◄────────── lost, changed, request
 //! ```
-//! - [`desk`]: the operations under way, by their ids, and what bounds them;
+//! - [`desk`]: a session's operations under way, by their ids, and what bounds them;
 //! - [`worker`]: joins a block and begins what is asked of it;
 //! - [`locks`], [`maps`], [`counters`], [`calls`]: what each operation does;
 //! - [`failure`]: the library's errors as those of lines.
@@ -15,8 +15,13 @@
 //! Each block is a group of its own, in which nothing else is said, and of which no line tells views or
 //! messages. Behind [`GROUPS`] their names are `locks` (locks and leaders), `counters` (counters and ids),
 //! `map/NAME` and `calls/NAME`; the program refuses `--group` with such a name. This node joins a block when
-//! it first uses it, and stays until it ends: what is asked before it is a member, or has the state, waits. A
-//! map lives as long as one node that has used it.
+//! a session first uses it, and stays until the node ends: what is asked before it is a member, or has the
+//! state, waits. A map lives as long as one node that has used it.
+//!
+//! # Sessions
+//! All sessions of a node share its blocks; each has its own desk, and with it its own ids and bounds. A lock
+//! or a leadership belongs to the session that got it, a request to the one that it was handed to: what ends
+//! the session gives both back at once. Several sessions may serve one verb, and take its requests by turns.
 //!
 //! # What holds
 //! - **One reply for each operation**, with its id. An id is free again with the reply; an operation with the
@@ -26,11 +31,12 @@
 //! - **An error says whether it happened**, with the library's own distinction.
 //!
 //! # Bounds
-//! Stdin is not read on while [`MAX_QUICK`] operations that only wait for the cluster, or [`MAX_BYTES`] of
-//! values, are under way. What may wait for other programs (locks, leadership, calls) is refused beyond
-//! [`MAX_LONG`] instead, held locks included: the line that ends such a wait may stand behind it. So are
-//! watches beyond [`MAX_WATCHES`], and blocks beyond [`MAX_BLOCKS`]. Requests of others are bounded by
-//! [`antiphon::calls::Config`]. Replies wait for the reader of stdout, and with them the operations' places.
+//! Of each session: it is not read on while [`MAX_QUICK`] operations that only wait for the cluster, or
+//! [`MAX_BYTES`] of values, are under way. What may wait for other programs (locks, leadership, calls) is
+//! refused beyond [`MAX_LONG`] instead, held locks included: the line that ends such a wait may stand behind
+//! it. So are watches beyond [`MAX_WATCHES`]; of the node, blocks beyond [`MAX_BLOCKS`]. Requests of others
+//! are bounded by [`antiphon::calls::Config`]. Replies wait for the session's reader, and with them the
+//! operations' places.
 //!
 //! # What happens when…
 //! | what | then |
@@ -42,7 +48,8 @@
 //! | the lease is lost, or the node was stopped for so long | `lost` for each lock and leadership held |
 //! | the state is lost, or differs here | the block is left; the next operation joins it again |
 //! | stdin ends | nothing changes: what is held stays held |
-//! | the reader of stdout is slow | replies wait; a watch that lags begins anew (`watching`) |
+//! | another session ends | its operations are cancelled, its watches end, its locks are free, its verbs are served by others or by nobody |
+//! | a session's reader is slow | replies wait; a watch that lags begins anew (`watching`) |
 //! | the node leaves | what was taken happens, for [`CLOSE_WITHIN`] at most; what waits is answered with an error; locks are free |
 //! | the node dies | others get its locks, and learn whether its handlers may have run |
 
@@ -71,14 +78,13 @@ use tokio::task::{JoinSet, block_in_place};
 
 use self::calls::CallBlock;
 use self::counters::CounterBlock;
-use self::desk::{Desk, Kind};
-use self::failure::{leaving, not_done};
+pub(crate) use self::desk::{Desk, Kind, Operation};
+use self::failure::leaving;
+pub(crate) use self::failure::not_done;
 use self::locks::LockBlock;
 use self::maps::MapBlock;
 use self::worker::Job;
-use super::session::Printer;
-use super::spool::check_file;
-use crate::Names;
+use crate::stdio::check_file;
 
 /// What the names of the blocks' groups begin with.
 pub const GROUPS: &str = "block/";
@@ -104,16 +110,15 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 
 /// The blocks that this node uses.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     cluster: Cluster,
-    desk: Arc<Desk>,
     inside: Mutex<Inside>,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
     closed: bool,
-    queues: BTreeMap<Place, mpsc::Sender<Job>>,
+    queues: BTreeMap<Place, mpsc::UnboundedSender<Job>>,
     workers: JoinSet<()>,
 }
 
@@ -148,19 +153,23 @@ impl Place {
 }
 
 impl Blocks {
-    pub(super) fn new(cluster: Cluster, printer: Printer, names: Arc<Mutex<Names>>) -> Self {
+    pub(crate) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
-            desk: Arc::new(Desk::new(printer, names)),
             inside: Mutex::default(),
         }
     }
 
-    /// Takes an operation, called `op`, and waits while there is no room for it.
+    /// Takes a session's operation, called `op`, and waits while there is no room for it.
     ///
     /// # Errors
     /// The line makes no sense, and why; then there is no reply.
-    pub(super) async fn take(&self, op: String, mut command: Command) -> Result<(), String> {
+    pub(crate) async fn take(
+        &self,
+        desk: &Arc<Desk>,
+        op: String,
+        mut command: Command,
+    ) -> Result<(), String> {
         if let Command::Watch(watch) = &command
             && watch.key.is_some()
             && watch.prefix.is_some()
@@ -169,7 +178,7 @@ impl Blocks {
         }
         let (kind, id, within) = described(&command);
         let (id, within) = (id.clone(), within.map(|within| within.0));
-        let Some(mut operation) = self.desk.admit(op, id, kind, within).await? else {
+        let Some(mut operation) = desk.admit(op, id, kind, within).await? else {
             return Ok(());
         };
         let data = match bytes_of(&mut command) {
@@ -184,12 +193,12 @@ impl Blocks {
         operation.make_room(data.len()).await;
         let place = match &mut command {
             Command::Cancel(cancel) => {
-                let reply = self.desk.cancel(&cancel.of);
+                let reply = desk.cancel(&cancel.of);
                 operation.reply(reply).await;
                 return Ok(());
             }
             Command::Answer(answer) => {
-                let reply = self.desk.answer(answer.request, answer.error.is_some(), data);
+                let reply = desk.answer(answer.request, answer.error.is_some(), data);
                 operation.reply(reply).await;
                 return Ok(());
             }
@@ -214,7 +223,7 @@ impl Blocks {
     }
 
     /// Leaves all blocks in order: what was taken happens, what waits for others is answered.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let mut workers = {
             let mut inside = self.inside();
             inside.closed = true;
@@ -240,9 +249,9 @@ impl Blocks {
         while inside.workers.try_join_next().is_some() {}
         let job = match inside.queues.get(&place) {
             // It may have ended just now.
-            Some(queue) => match queue.try_send(job) {
+            Some(queue) => match queue.send(job) {
                 Ok(()) => return Ok(()),
-                Err(mpsc::error::TrySendError::Closed(job) | mpsc::error::TrySendError::Full(job)) => job,
+                Err(mpsc::error::SendError(job)) => job,
             },
             None => job,
         };
@@ -251,23 +260,19 @@ impl Blocks {
                 format!("this node uses {MAX_BLOCKS} maps and groups already: use these, or another node");
             return Err((Failure::nothing_done(Code::Refused, reason), Box::new(job)));
         }
-        // Each job has a place at the desk, so there is always room.
-        let (queue, jobs) = mpsc::channel(MAX_QUICK + MAX_LONG + MAX_WATCHES);
-        // Fails neither full nor closed.
-        let _ = queue.try_send(job);
-        let (cluster, desk) = (self.cluster.clone(), self.desk.clone());
+        // Each job has a place at its session's desk, which is their bound.
+        let (queue, jobs) = mpsc::unbounded_channel();
+        // Not closed.
+        let _ = queue.send(job);
+        let cluster = self.cluster.clone();
         let workers = &mut inside.workers;
         match &place {
-            Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, desk, group), jobs)),
+            Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, group), jobs)),
             Place::Counters => workers.spawn(worker::run(CounterBlock::join(cluster, group), jobs)),
-            Place::Map(map) => workers.spawn(worker::run(
-                MapBlock::join(cluster, desk, group, map.clone()),
-                jobs,
-            )),
-            Place::Calls(name) => workers.spawn(worker::run(
-                CallBlock::join(cluster, desk, group, name.clone()),
-                jobs,
-            )),
+            Place::Map(map) => workers.spawn(worker::run(MapBlock::join(cluster, group, map.clone()), jobs)),
+            Place::Calls(name) => {
+                workers.spawn(worker::run(CallBlock::join(cluster, group, name.clone()), jobs))
+            }
         };
         inside.queues.insert(place, queue);
         Ok(())
@@ -295,9 +300,14 @@ fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
         Command::Add(add) => (Kind::Quick, &add.id, None),
         Command::TakeIds(take) => (Kind::Quick, &take.id, None),
         Command::Serve(serve) => (Kind::Quick, &serve.id, None),
-        Command::Send(_) | Command::Tell(_) | Command::Fault(_) | Command::Why(_) | Command::Leave(_) => {
-            unreachable!("the session carries these out itself")
-        }
+        Command::Send(_)
+        | Command::Tell(_)
+        | Command::Fault(_)
+        | Command::Why(_)
+        | Command::Members(_)
+        | Command::Hello(_)
+        | Command::Join(_)
+        | Command::Leave(_) => unreachable!("the session carries these out itself"),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) trait Block: Send + Sync + 'static {
 /// Runs until the jobs end, or the block does.
 pub(super) async fn run<B: Block>(
     join: impl Future<Output = Result<B, Failure>>,
-    mut jobs: mpsc::Receiver<Job>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
 ) {
     let mut waiting = Vec::new();
     let joined = {
@@ -114,7 +114,7 @@ async fn drop_those_over(waiting: Vec<Job>) -> Vec<Job> {
     still
 }
 
-async fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::Receiver<Job>, failure: &Failure) {
+async fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::UnboundedReceiver<Job>, failure: &Failure) {
     jobs.close();
     for job in waiting {
         job.refuse(failure).await;

@@ -9,20 +9,20 @@ use antiphon::calls::Request;
 use antiphon_api::blocks::{Code, Failure, Id, Ran, Reply, Span};
 use antiphon_api::{Event, Payload, blocks, shortened};
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::failure::not_done;
 use super::{LATE, MAX_BYTES, MAX_LONG, MAX_QUICK, MAX_WATCHES};
 use crate::Names;
-use crate::stdio::session::Printer;
+use crate::outlet::Outlet;
 
 /// The longest id that is a string.
 const MAX_ID_BYTES: usize = 64;
 
 /// How an operation is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// It waits for nothing but the cluster: stdin waits for its place.
     Quick,
     /// It may wait for other programs: without a place it is refused.
@@ -33,10 +33,12 @@ pub(super) enum Kind {
     AtOnce,
 }
 
-/// What all operations share.
+/// What all operations of one session share.
 #[derive(Debug)]
-pub(super) struct Desk {
-    printer: Printer,
+pub(crate) struct Desk {
+    outlet: Outlet,
+    /// The session is over: what waits for others is cancelled, what is held is given back.
+    over: watch::Sender<bool>,
     names: Arc<Mutex<Names>>,
     quick: Arc<Semaphore>,
     long: Arc<Semaphore>,
@@ -55,9 +57,10 @@ struct Requests {
 }
 
 impl Desk {
-    pub(super) fn new(printer: Printer, names: Arc<Mutex<Names>>) -> Self {
+    pub(crate) fn new(outlet: Outlet, names: Arc<Mutex<Names>>) -> Self {
         Self {
-            printer,
+            outlet,
+            over: watch::Sender::new(false),
             names,
             quick: Arc::new(Semaphore::new(MAX_QUICK)),
             long: Arc::new(Semaphore::new(MAX_LONG)),
@@ -68,11 +71,27 @@ impl Desk {
         }
     }
 
+    /// The session is over: nothing more is told.
+    pub(crate) fn close(&self) {
+        self.over.send_replace(true);
+        self.requests().open.clear();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Returns when the session is over.
+    pub(crate) async fn until_over(&self) {
+        // The sender is part of `self`, so waiting cannot fail.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
     /// Gives an operation its place; none if it was refused, and replied to.
     ///
     /// # Errors
     /// The id is of no use, and why.
-    pub(super) async fn admit(
+    pub(crate) async fn admit(
         self: &Arc<Self>,
         op: String,
         id: Option<Id>,
@@ -111,6 +130,7 @@ impl Desk {
             desk: self.clone(),
             op,
             id,
+            kind,
             cancelled,
             until: within.and_then(|within| Instant::now().checked_add(within)),
             within,
@@ -169,8 +189,9 @@ impl Desk {
             payload: Payload::from_bytes(&request.payload),
             within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
         });
-        self.print(&line).await;
-        answered.await.unwrap_or_else(|_| Err(Bytes::new()))
+        self.print(line).await;
+        let gone = || Err(Bytes::from_static(b"the program that serves this has gone"));
+        answered.await.unwrap_or_else(|_| gone())
     }
 
     /// The program's answer to a request.
@@ -195,8 +216,9 @@ impl Desk {
             .name(member)
     }
 
-    pub(super) async fn print(&self, line: &Event) {
-        self.printer.print(line).await;
+    /// Tells the program something, waiting while it is behind.
+    pub(crate) async fn print(&self, event: Event) {
+        self.outlet.print(event).await;
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<Id, Option<oneshot::Sender<()>>>> {
@@ -222,10 +244,11 @@ impl Drop for Forget {
 
 /// An operation under way. Its reply ends it.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     desk: Arc<Desk>,
     op: String,
     id: Option<Id>,
+    kind: Kind,
     /// None without an id: then nobody can cancel it.
     cancelled: Option<oneshot::Receiver<()>>,
     within: Option<Duration>,
@@ -234,7 +257,7 @@ pub(super) struct Operation {
 }
 
 /// The place of an operation that goes on behind its reply: it holds something.
-pub(super) type Places = Vec<OwnedSemaphorePermit>;
+pub(crate) type Places = Vec<OwnedSemaphorePermit>;
 
 impl Operation {
     pub(super) fn id(&self) -> Option<Id> {
@@ -252,7 +275,7 @@ impl Operation {
     }
 
     /// Waits until so many bytes more may be under way.
-    pub(super) async fn make_room(&mut self, bytes: usize) {
+    pub(crate) async fn make_room(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes.min(MAX_BYTES)).unwrap_or(u32::MAX);
         if bytes > 0
             && let Ok(room) = self.desk.bytes.clone().acquire_many_owned(bytes).await
@@ -293,22 +316,43 @@ impl Operation {
             _ => Duration::ZERO,
         };
         let over = self.until.is_some_and(|until| until + grace <= Instant::now());
+        if self.desk.is_over() && self.kind != Kind::Quick {
+            return Some(cancelled_by_program());
+        }
         over.then(|| too_late(self.within))
     }
 
-    /// Returns when it is cancelled.
+    /// Returns when it is cancelled, or the session is over.
     pub(super) async fn cancelled(&mut self) {
-        let cancelled = match &mut self.cancelled {
-            Some(cancelled) => cancelled.await.is_ok(),
-            None => false,
+        let asked = async {
+            let asked = match &mut self.cancelled {
+                Some(cancelled) => cancelled.await.is_ok(),
+                None => false,
+            };
+            if !asked {
+                std::future::pending::<()>().await;
+            }
         };
-        if !cancelled {
-            std::future::pending().await
+        let over = async {
+            // What waits for nothing but the cluster is as good as done.
+            match self.kind {
+                Kind::Quick => std::future::pending().await,
+                _ => self.desk.until_over().await,
+            }
+        };
+        tokio::select! {
+            () = asked => {}
+            () = over => {}
         }
     }
 
+    /// Whose operation it is.
+    pub(super) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
     /// Answers it. What it holds keeps its place.
-    pub(super) async fn reply(self, reply: Reply) -> Places {
+    pub(crate) async fn reply(self, reply: Reply) -> Places {
         if let Some(id) = &self.id {
             self.desk.open().remove(id);
         }
@@ -317,7 +361,7 @@ impl Operation {
             id: self.id,
             ..reply
         });
-        self.desk.print(&line).await;
+        self.desk.print(line).await;
         self.places
     }
 
@@ -328,7 +372,7 @@ impl Operation {
             id: self.id.clone(),
             ..reply
         });
-        self.desk.print(&line).await;
+        self.desk.print(line).await;
     }
 
     /// It ends without another reply.

@@ -17,7 +17,6 @@ use super::worker::{Block, Job};
 /// The table of all locks.
 #[derive(Debug, Clone)]
 pub(super) struct LockBlock {
-    desk: Arc<Desk>,
     locks: Locks,
     held: Arc<Mutex<BTreeMap<What, mpsc::Sender<GiveBack>>>>,
 }
@@ -73,10 +72,9 @@ impl Hold {
 }
 
 impl LockBlock {
-    pub(super) async fn join(cluster: Cluster, desk: Arc<Desk>, group: String) -> Result<Self, Failure> {
+    pub(super) async fn join(cluster: Cluster, group: String) -> Result<Self, Failure> {
         let locks = cluster.locks(group).join().await;
         Ok(Self {
-            desk,
             locks: locks.map_err(|error| of_replica(&error))?,
             held: Arc::default(),
         })
@@ -118,13 +116,13 @@ impl LockBlock {
         let (give_back, asked_back) = mpsc::channel(1);
         // Before the program knows of it.
         self.held().insert(what.clone(), give_back);
-        let id = operation.id();
+        let (id, desk) = (operation.id(), operation.desk().clone());
         let reply = Reply {
             token: Some(what.token),
             ..Reply::default()
         };
         let _places = operation.reply(reply).await;
-        let lost = self.keep(hold, &what, asked_back).await;
+        let lost = self.keep(&desk, hold, &what, asked_back).await;
         if let Some(loss) = lost {
             let line = Lost {
                 what: if lead { Kind::Lead } else { Kind::Lock },
@@ -133,16 +131,27 @@ impl LockBlock {
                 id,
                 cause: loss.to_string(),
             };
-            self.desk.print(&Event::Lost(line)).await;
+            desk.print(Event::Lost(line)).await;
         }
     }
 
-    /// Keeps it until it is given back, or lost.
-    async fn keep(&self, hold: Hold, what: &What, mut asked_back: mpsc::Receiver<GiveBack>) -> Option<Loss> {
+    /// Keeps it until it is given back, or lost, or its session is over.
+    async fn keep(
+        &self,
+        desk: &Desk,
+        hold: Hold,
+        what: &What,
+        mut asked_back: mpsc::Receiver<GiveBack>,
+    ) -> Option<Loss> {
         let lost = loop {
             let GiveBack { to, operation } = tokio::select! {
                 biased;
                 loss = hold.lost() => break Some(loss),
+                () = desk.until_over() => {
+                    // It is free in any case: what is dropped is given back.
+                    let _ = hold.give_back().await;
+                    break None;
+                }
                 Some(give_back) = asked_back.recv() => give_back,
             };
             let Some(name) = to else {

@@ -1,0 +1,194 @@
+//! The groups of clients that this node takes part in: each as long as a session is in it, and a little
+//! longer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use antiphon::Cluster;
+use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSender, Refusal};
+use antiphon_api::blocks::{Code, Failure};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::hub::of_join;
+
+/// So long a group is kept in which this node has no client: one that comes and goes changes no view of
+/// nodes.
+const LINGER: Duration = Duration::from_secs(10);
+/// The longest name of a group: that of a node's group less what stands before it.
+const MAX_NAME_BYTES: usize = 56;
+/// The most groups of a node.
+const MAX_GROUPS: usize = 256;
+/// Events taken at once.
+const BATCH: usize = 64;
+/// How long leaving all of them may take.
+const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+
+/// All of them, by name.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    cluster: Cluster,
+    places: Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    group: Option<ClientGroup>,
+    clients: usize,
+    /// How often it was entered.
+    entered: u64,
+    closed: bool,
+}
+
+/// A session's place in a group.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    client: Option<Client>,
+    name: String,
+    place: Arc<AsyncMutex<Place>>,
+    places: Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>,
+}
+
+impl Groups {
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            places: Arc::default(),
+        }
+    }
+
+    /// A session comes into a group under this name.
+    pub(crate) async fn enter(&self, group: &str, name: &str) -> Result<Seat, Failure> {
+        if !(1..=MAX_NAME_BYTES).contains(&group.len()) || group.chars().any(char::is_control) {
+            let reason = format!(
+                "a group has a name of 1 to {MAX_NAME_BYTES} bytes without control characters: take another"
+            );
+            return Err(Failure::nothing_done(Code::Refused, reason));
+        }
+        let place = {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            if places.len() >= MAX_GROUPS && !places.contains_key(group) {
+                let reason =
+                    format!("this node is in {MAX_GROUPS} groups already: use these, or another node");
+                return Err(Failure::nothing_done(Code::Refused, reason));
+            }
+            places.entry(group.to_owned()).or_default().clone()
+        };
+        let mut inside = place.lock().await;
+        let client = match self.enter_in(&mut inside, group, name).await {
+            Ok(client) => client,
+            Err(failure) => {
+                if inside.clients == 0 {
+                    let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+                    places.remove(group);
+                }
+                return Err(failure);
+            }
+        };
+        inside.clients += 1;
+        inside.entered += 1;
+        drop(inside);
+        Ok(Seat {
+            client: Some(client),
+            name: group.to_owned(),
+            place,
+            places: self.places.clone(),
+        })
+    }
+
+    async fn enter_in(&self, place: &mut Place, group: &str, name: &str) -> Result<Client, Failure> {
+        let closing = || Failure::nothing_done(Code::Unavailable, "this node is leaving: ask another one");
+        if place.closed {
+            return Err(closing());
+        }
+        if let Some(joined) = &place.group {
+            match joined.enter(name) {
+                // It has ended by itself: it was refused, and may be no more.
+                Err(Refusal::NotIn) => {}
+                entered => return entered.map_err(|refusal| of_refusal(&refusal)),
+            }
+        }
+        let started = self.cluster.clients(group).start().await;
+        let started = started.map_err(|error| of_join(&error))?;
+        let client = started.enter(name).map_err(|refusal| of_refusal(&refusal))?;
+        place.group = Some(started);
+        Ok(client)
+    }
+
+    /// Leaves all of them in order.
+    pub(crate) async fn close(&self) {
+        let places: Vec<_> = {
+            let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.values().cloned().collect()
+        };
+        let all = async {
+            for place in places {
+                let mut place = place.lock().await;
+                place.closed = true;
+                if let Some(group) = place.group.take() {
+                    group.leave().await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(CLOSE_WITHIN, all).await;
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> Failure {
+    let code = match refusal {
+        Refusal::NotIn => Code::Unavailable,
+        _ => Code::Refused,
+    };
+    Failure::nothing_done(code, refusal.to_string())
+}
+
+impl Seat {
+    pub(crate) fn sender(&self) -> ClientSender {
+        self.client
+            .as_ref()
+            .expect("it is there until it is dropped")
+            .sender()
+    }
+
+    /// Appends what happened; 0 when it is over.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub(crate) async fn next(&mut self, into: &mut Vec<ClientEvent>) -> usize {
+        match &mut self.client {
+            Some(client) => client.next_batch(into, BATCH).await,
+            None => 0,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // It leaves first.
+        self.client = None;
+        let (place, places, name) = (
+            self.place.clone(),
+            self.places.clone(),
+            std::mem::take(&mut self.name),
+        );
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let entered = {
+                let mut place = place.lock().await;
+                place.clients -= 1;
+                place.entered
+            };
+            tokio::time::sleep(LINGER).await;
+            let mut inside = place.lock().await;
+            if inside.clients == 0 && inside.entered == entered {
+                if let Some(group) = inside.group.take() {
+                    group.leave().await;
+                }
+                let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+                places.remove(&name);
+            }
+        });
+    }
+}

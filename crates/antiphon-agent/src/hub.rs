@@ -1,0 +1,519 @@
+//! A node and its sessions: what programs ask of it, whatever carries their words.
+//!
+//! ```text
+//!   carrier ── Command ──► Session ──┬─► blocks: locks, maps, counters, requests
+//!           ◄── Event ────  desk     └─► groups: clients of this node
+//! ```
+//! A [`Session`] is one program: a line of standard input and output, or a connection. It is told [`Event`]s
+//! in one stream, and does what [`Command`]s say. A carrier translates both and adds nothing.
+//!
+//! # A session is a client
+//! It has a name that no other session of the node has at that time, and is called NODE/NAME in groups. What
+//! it holds is its own: when it ends, by its own word or with its connection, it leaves its groups with that
+//! cause, its locks and leaderships are free, the requests that it was handed are answered with an error.
+//!
+//! # Bounds
+//! A node has [`MAX_SESSIONS`]; a session is in [`MAX_JOINED`] groups. Some 256 KiB wait for a carrier: then
+//! operations of that session wait with their replies, and what its groups tell it waits where
+//! [`antiphon::clients`] says: others are held up only so long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
+use antiphon::{Cluster, Error, Outcome};
+use antiphon_api::blocks::{Code, Failure, Id, Kind as What, Lost, Ran, Reply, Welcome};
+use antiphon_api::{Command, Event, Payload, command, shortened};
+use bytes::Bytes;
+
+use crate::blocks::{Blocks, Desk, Kind, Operation, not_done};
+use crate::groups::Groups;
+pub use crate::outlet::Events;
+use crate::outlet::{Outlet, queue};
+use crate::{Names, told};
+
+/// The most sessions of a node.
+pub const MAX_SESSIONS: usize = 8192;
+/// The most groups of a session.
+pub const MAX_JOINED: usize = 64;
+
+/// A node that sessions speak to. A cheap handle.
+#[derive(Debug, Clone)]
+pub struct Hub(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    cluster: Cluster,
+    names: Arc<Mutex<Names>>,
+    blocks: Blocks,
+    groups: Groups,
+    /// What the sessions that there are are called.
+    clients: Mutex<BTreeSet<String>>,
+    last: AtomicU64,
+}
+
+/// There are [`MAX_SESSIONS`] already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl Hub {
+    /// The sessions of this node: none yet.
+    pub fn new(cluster: Cluster) -> Self {
+        Self(Arc::new(Inner {
+            blocks: Blocks::new(cluster.clone()),
+            groups: Groups::new(cluster.clone()),
+            cluster,
+            names: Arc::default(),
+            clients: Mutex::default(),
+            last: AtomicU64::new(0),
+        }))
+    }
+
+    /// A program comes. What it is told comes from the queue, which ends with the session.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn session(&self) -> Result<(Session, Events), Full> {
+        let (queue, events) = queue();
+        Ok((self.open(Outlet::Queued(queue), false)?, events))
+    }
+
+    pub(crate) fn open(&self, outlet: Outlet, may_name_files: bool) -> Result<Session, Full> {
+        let mut clients = self.clients();
+        if clients.len() >= MAX_SESSIONS {
+            return Err(Full);
+        }
+        let name = loop {
+            let name = format!("c{}", self.0.last.fetch_add(1, Ordering::Relaxed) + 1);
+            if clients.insert(name.clone()) {
+                break name;
+            }
+        };
+        drop(clients);
+        Ok(Session {
+            desk: Arc::new(Desk::new(outlet, self.0.names.clone())),
+            hub: self.clone(),
+            inside: Mutex::new(Inside {
+                name,
+                joined: BTreeMap::new(),
+            }),
+            may_name_files,
+            departure: Mutex::new(Departure::lost("its connection ended")),
+        })
+    }
+
+    /// The node.
+    pub fn cluster(&self) -> &Cluster {
+        &self.0.cluster
+    }
+
+    pub(crate) fn names(&self) -> &Arc<Mutex<Names>> {
+        &self.0.names
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.clients().len()
+    }
+
+    /// Leaves groups and blocks in order, before the node leaves: what was taken happens, and each operation
+    /// is replied to. It takes a few seconds at most.
+    pub async fn close(&self) {
+        self.0.groups.close().await;
+        self.0.blocks.close().await;
+    }
+
+    fn clients(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One program. Dropped, it is over: what it held is free, and its groups are without it.
+#[derive(Debug)]
+pub struct Session {
+    hub: Hub,
+    desk: Arc<Desk>,
+    inside: Mutex<Inside>,
+    /// It is this node's own: a payload may be what is in a file.
+    may_name_files: bool,
+    departure: Mutex<Departure>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    name: String,
+    joined: BTreeMap<String, ClientSender>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.desk.close();
+        let departure = self.departure().clone();
+        let mut inside = self.inside();
+        for sender in std::mem::take(&mut inside.joined).into_values() {
+            sender.leave(departure.clone());
+        }
+        self.hub.clients().remove(&inside.name);
+    }
+}
+
+impl Session {
+    /// What it is called at its node.
+    pub fn name(&self) -> String {
+        self.inside().name.clone()
+    }
+
+    /// If it ends from here on, this is how, for those that are in groups with it. Unless told otherwise, its
+    /// connection has ended.
+    pub fn ends_for(&self, departure: Departure) {
+        *self.departure() = departure;
+    }
+
+    fn departure(&self) -> MutexGuard<'_, Departure> {
+        self.departure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the program something out of its turn.
+    pub async fn tell(&self, event: Event) {
+        self.desk.print(event).await;
+    }
+
+    /// Whether it has joined this group.
+    pub(crate) fn has_joined(&self, group: &str) -> bool {
+        self.inside().joined.contains_key(group)
+    }
+
+    /// Does what is said, and waits while there is too much under way. What comes of it is told.
+    pub async fn obey(&self, command: Command) {
+        let echo = command.to_value();
+        if let Err(reason) = self.try_obey(command, &echo).await {
+            let request = echo;
+            self.desk.print(Event::Error { reason, request }).await;
+        }
+    }
+
+    async fn try_obey(&self, mut command: Command, echo: &serde_json::Value) -> Result<(), String> {
+        if !self.may_name_files && names_a_file(&mut command) {
+            return Err(
+                "a payload from a file is for the node's own program: give it as a text or base64".to_owned(),
+            );
+        }
+        match command {
+            Command::Hello(hello) => {
+                let Some(operation) = self.admit("hello", hello.id).await? else {
+                    return Ok(());
+                };
+                let reply = self.hello(hello.name);
+                operation.reply(reply).await;
+            }
+            Command::Members(members) => {
+                if let Some(operation) = self.admit("members", members.id).await? {
+                    let view = self.hub.cluster().view();
+                    let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
+                    let none = || {
+                        not_done(unavailable(
+                            "there is no cluster yet: wait until the node has found it",
+                        ))
+                    };
+                    let reply = view.map_or_else(none, |view| Reply {
+                        view: Some(view),
+                        ..Reply::default()
+                    });
+                    operation.reply(reply).await;
+                }
+            }
+            Command::Join(join) => {
+                if let Some(operation) = self.admit("join", join.id).await? {
+                    self.join(join.group, operation).await;
+                }
+            }
+            Command::Leave(command::Leave {
+                group: Some(group),
+                id,
+            }) => {
+                if let Some(operation) = self.admit("leave", id).await? {
+                    let sender = self.inside().joined.remove(&group);
+                    let reply = match sender {
+                        Some(sender) => {
+                            sender.leave(Departure::Left);
+                            Reply::default()
+                        }
+                        None => not_done(not_joined(&group)),
+                    };
+                    operation.reply(reply).await;
+                }
+            }
+            Command::Leave(_) => return Err("the session ends with its connection: close it".to_owned()),
+            Command::Send(send) => self.send(send, echo).await?,
+            Command::Why(command::AskWhy { node }) => {
+                let report = self.hub.cluster().why(node).await;
+                let report = report.map_err(|error| error.to_string())?;
+                let event = told::why(&report, &self.hub.names_now());
+                self.desk.print(event).await;
+            }
+            Command::Tell(_) => {
+                return Err(
+                    "clients are not told anything alone: send it to the group, or call a verb".to_owned(),
+                );
+            }
+            Command::Fault(_) => {
+                return Err("faults are for a node's own program: `antiphon node --json`".to_owned());
+            }
+            operation => {
+                // A command is an object with its word.
+                let words = echo.as_object().and_then(|object| object.keys().next());
+                let op = words.cloned().unwrap_or_default();
+                self.hub.0.blocks.take(&self.desk, op, operation).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn admit(&self, op: &str, id: Option<Id>) -> Result<Option<Operation>, String> {
+        self.desk.admit(op.to_owned(), id, Kind::Quick, None).await
+    }
+
+    fn hello(&self, name: Option<String>) -> Reply {
+        if let Some(name) = name
+            && let Err(failure) = self.rename(name)
+        {
+            return not_done(failure);
+        }
+        let cluster = self.hub.cluster();
+        Reply {
+            welcome: Some(Welcome {
+                client: self.name(),
+                node: cluster.name().to_owned(),
+                cluster: cluster.observer().settings().cluster.clone(),
+                build: env!("CARGO_PKG_VERSION").to_owned(),
+            }),
+            ..Reply::default()
+        }
+    }
+
+    fn rename(&self, name: String) -> Result<(), Failure> {
+        let mut inside = self.inside();
+        if inside.name == name {
+            return Ok(());
+        }
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(|c| c.is_control() || c == '/')
+        {
+            return Err(refused(format!(
+                "a client's name has 1 to {MAX_NAME_BYTES} bytes without control characters and slashes: take another"
+            )));
+        }
+        if !inside.joined.is_empty() {
+            return Err(refused(
+                "others know this client by its name already: say hello before you join".to_owned(),
+            ));
+        }
+        let mut clients = self.hub.clients();
+        if clients.contains(&name) {
+            return Err(refused(format!(
+                "another client of this node is called {name}: take another name, or wait until it has gone"
+            )));
+        }
+        clients.remove(&inside.name);
+        clients.insert(name.clone());
+        inside.name = name;
+        Ok(())
+    }
+
+    async fn join(&self, group: String, operation: Operation) {
+        let (name, joined) = {
+            let inside = self.inside();
+            let many = (inside.joined.len() >= MAX_JOINED)
+                .then(|| refused(format!("a client is in {MAX_JOINED} groups at most: leave one")));
+            let twice = inside
+                .joined
+                .contains_key(&group)
+                .then(|| refused(format!("this client has joined {group} already")));
+            (inside.name.clone(), many.or(twice))
+        };
+        let client = match joined {
+            Some(failure) => Err(failure),
+            None => self.hub.0.groups.enter(&group, &name).await,
+        };
+        let seat = match client {
+            Ok(seat) => seat,
+            Err(failure) => {
+                operation.reply(not_done(failure)).await;
+                return;
+            }
+        };
+        self.inside().joined.insert(group.clone(), seat.sender());
+        // Before what the group tells.
+        operation.reply(Reply::default()).await;
+        tokio::spawn(follow(seat, group, self.desk.clone()));
+    }
+
+    async fn send(&self, send: command::Send, echo: &serde_json::Value) -> Result<(), String> {
+        let group = match &send.group {
+            Some(group) => group.clone(),
+            None => self.only_group()?,
+        };
+        if send.scope.is_some() {
+            return Err("a group of clients has one order for all: leave the scope out".to_owned());
+        }
+        let payload = send.payload.into_bytes()?;
+        let sender = self.inside().joined.get(&group).cloned();
+        let operation = match send.id {
+            Some(id) => match self.admit("send", Some(id)).await? {
+                Some(operation) => Some(operation),
+                None => return Ok(()),
+            },
+            None => None,
+        };
+        let sent = match sender {
+            Some(sender) => say(&sender, payload, send.safe).await,
+            None => Err(not_joined(&group)),
+        };
+        match (sent, operation) {
+            (Ok(fate), Some(operation)) => {
+                tokio::spawn(async move {
+                    let reply = match fate.await {
+                        Outcome::Delivered => Reply::default(),
+                        Outcome::NotDelivered => not_done(unavailable(
+                            "the majority was lost before it was delivered, and it is not: send it again",
+                        )),
+                        Outcome::Unknown => not_done(Failure {
+                            ran: Ran::Maybe,
+                            ..Failure::nothing_done(
+                                Code::Unknown,
+                                "this node was removed before it knew whether it was delivered",
+                            )
+                        }),
+                    };
+                    operation.reply(reply).await;
+                });
+            }
+            (Ok(_), None) => {}
+            (Err(failure), Some(operation)) => drop(operation.reply(not_done(failure)).await),
+            (Err(failure), None) => {
+                let refused = Event::Refused {
+                    group: Some(group),
+                    reason: failure.reason,
+                    fatal: false,
+                    request: Some(echo.clone()),
+                };
+                self.desk.print(refused).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group that it has joined, if that is one.
+    fn only_group(&self) -> Result<String, String> {
+        let inside = self.inside();
+        match (inside.joined.len(), inside.joined.keys().next()) {
+            (1, Some(group)) => Ok(group.clone()),
+            (joined, _) => Err(format!("name a group: this client is in {joined}")),
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hub {
+    pub(crate) fn names_now(&self) -> MutexGuard<'_, Names> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells a session what its group tells, until one of both is over.
+async fn follow(mut seat: crate::groups::Seat, group: String, desk: Arc<Desk>) {
+    let mut events = Vec::new();
+    loop {
+        let taken = tokio::select! {
+            biased;
+            () = desk.until_over() => return,
+            taken = seat.next(&mut events) => taken,
+        };
+        if taken == 0 {
+            return;
+        }
+        for event in events.drain(..) {
+            let event = match told::client_event(&group, &event) {
+                Ok(event) => event,
+                Err(cause) => Event::Lost(Lost {
+                    what: What::Group,
+                    name: group.clone(),
+                    token: None,
+                    id: None,
+                    cause,
+                }),
+            };
+            tokio::select! {
+                biased;
+                () = desk.until_over() => return,
+                () = desk.print(event) => {}
+            }
+        }
+    }
+}
+
+/// Says something, and gives what tells its fate.
+async fn say(
+    sender: &ClientSender,
+    payload: Bytes,
+    safe: bool,
+) -> Result<std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>, Failure> {
+    let sent = if safe {
+        let receipt = sender.send_safe(payload).await;
+        receipt.map(
+            |receipt| -> std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>> { Box::pin(receipt.safe()) },
+        )
+    } else {
+        let receipt = sender.send(payload).await;
+        receipt.map(
+            |receipt| -> std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>> {
+                Box::pin(receipt.delivered())
+            },
+        )
+    };
+    sent.map_err(|error| match error {
+        ClientSendError::Group(antiphon::SendError::TooLarge { limit }) => {
+            refused(format!("a payload has at most {limit} bytes: send it in parts"))
+        }
+        ClientSendError::Refused(Refusal::NotIn) => {
+            unavailable("this client is not in the group now: wait for its view")
+        }
+        other => unavailable(&other.to_string()),
+    })
+}
+
+fn names_a_file(command: &mut Command) -> bool {
+    let payload = match command {
+        Command::Send(send) => Some(&send.payload),
+        Command::Tell(tell) => Some(&tell.payload),
+        Command::Put(put) => Some(&put.value),
+        Command::Call(call) => call.payload.as_ref(),
+        Command::Answer(answer) => answer.payload.as_ref().or(answer.error.as_ref()),
+        _ => None,
+    };
+    matches!(payload, Some(Payload::File { .. }))
+}
+
+fn not_joined(group: &str) -> Failure {
+    let reason = format!("this client has not joined {}: join it first", shortened(group));
+    Failure::nothing_done(Code::NotHeld, reason)
+}
+
+fn unavailable(reason: &str) -> Failure {
+    Failure::nothing_done(Code::Unavailable, reason)
+}
+
+fn refused(reason: String) -> Failure {
+    Failure::nothing_done(Code::Refused, reason)
+}
+
+/// Why a group cannot be joined.
+pub(crate) fn of_join(error: &Error) -> Failure {
+    match error {
+        Error::Config(_) | Error::GroupRefused { .. } => refused(error.to_string()),
+        other => unavailable(&other.to_string()),
+    }
+}

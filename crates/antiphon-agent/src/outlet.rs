@@ -1,0 +1,104 @@
+//! Where a session's events go.
+
+use std::sync::Arc;
+
+use antiphon_api::blocks::{Reply, Value};
+use antiphon_api::{Event, Payload};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::stdio::Printer;
+
+/// Events that wait for a carrier.
+const MAX_EVENTS: usize = 1024;
+/// Bytes that wait for a carrier; one event may have more.
+const MAX_BYTES: usize = 256 << 10;
+/// What an event counts beside its payloads.
+const EVENT_BYTES: usize = 200;
+
+/// A session's end of the way to its program: bounded, so a task with an event waits while the program is
+/// behind.
+#[derive(Debug, Clone)]
+pub(crate) enum Outlet {
+    /// Standard output.
+    Printed(Printer),
+    /// A carrier takes them.
+    Queued(Queue),
+}
+
+impl Outlet {
+    pub(crate) async fn print(&self, event: Event) {
+        match self {
+            Outlet::Printed(printer) => printer.print(&event).await,
+            Outlet::Queued(queue) => queue.push(event).await,
+        }
+    }
+}
+
+/// The end of a queue that events go into.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    events: mpsc::Sender<(Event, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+impl Queue {
+    async fn push(&self, event: Event) {
+        let bytes = weight(&event).min(MAX_BYTES) as u32;
+        // Never closed.
+        if let Ok(room) = self.room.clone().acquire_many_owned(bytes).await {
+            // Fails only when the session is over, and nobody reads any more.
+            let _ = self.events.send((event, room)).await;
+        }
+    }
+}
+
+/// What a session is told, for its carrier. It ends with the session.
+#[derive(Debug)]
+pub struct Events(mpsc::Receiver<(Event, OwnedSemaphorePermit)>);
+
+impl Events {
+    /// The next event; none when the session is over.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.0.recv().await.map(|(event, _)| event)
+    }
+
+    /// The next event if there is one already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.0.try_recv().ok().map(|(event, _)| event)
+    }
+}
+
+/// Both ends of a queue.
+pub(crate) fn queue() -> (Queue, Events) {
+    let (events, taken) = mpsc::channel(MAX_EVENTS);
+    let room = Arc::new(Semaphore::new(MAX_BYTES));
+    (Queue { events, room }, Events(taken))
+}
+
+/// About how many bytes it keeps.
+fn weight(event: &Event) -> usize {
+    let of = |payload: &Payload| match payload {
+        Payload::Text(text) => text.len(),
+        Payload::Binary { base64 } => base64.len(),
+        Payload::File { file, .. } => file.len(),
+    };
+    EVENT_BYTES
+        + match event {
+            Event::Message(message) | Event::Told(message) => of(&message.payload),
+            Event::Changed(changed) => changed.key.len() + changed.value.as_ref().map_or(0, of),
+            Event::Request(request) => of(&request.payload),
+            Event::View(view) => view.members.iter().map(String::len).sum(),
+            Event::Reply(Reply {
+                value: Some(Value::Bytes(payload)),
+                ..
+            }) => of(payload),
+            Event::Reply(Reply {
+                replies: Some(replies),
+                ..
+            }) => replies.values().map(of).sum(),
+            _ => 0,
+        }
+}

@@ -1,0 +1,205 @@
+//! Sessions of other programs: at a Unix socket, and at a TCP port of this host.
+//!
+//! ```text
+//!   accept ─► its user ─► first bytes ─┬─► lines      {…} one object a line
+//!               │                      └─► others: an error that says what is spoken here
+//!               └─► another user: one error line, and the end
+//! ```
+//! What comes first tells how a connection speaks; each way is a module of its own.
+//!
+//! # Users
+//! At the Unix socket programs of this node's user and of root, as the kernel says; its file is theirs alone.
+//! At the TCP port each program of this host: it listens on loopback addresses and on no other.
+//!
+//! # Bounds
+//! [`MAX_SESSIONS`](crate::hub::MAX_SESSIONS) connections; [`SPEAK_WITHIN`] for the first bytes; a program
+//! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
+
+mod lines;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use antiphon_api::Event;
+use rustix::process::geteuid;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use crate::Hub;
+use crate::console::Socket;
+
+/// Until a connection says something.
+pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
+/// How long a program may leave what it is told.
+pub const READ_WITHIN: Duration = Duration::from_secs(30);
+/// For the last words of a connection.
+const PART_WITHIN: Duration = Duration::from_secs(1);
+/// After an error of `accept`.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What carries a session.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Sockets that listen. Nobody is served before there is a node.
+#[derive(Debug)]
+pub struct Listener {
+    unix: Option<(UnixListener, Socket)>,
+    tcp: Vec<TcpListener>,
+}
+
+impl Listener {
+    /// Listens at this path, which must not exist, or be a socket at which nobody listens; and at these
+    /// addresses. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// Which of them cannot be listened at, and why.
+    pub async fn bind(path: Option<&Path>, addrs: &[SocketAddr]) -> io::Result<Self> {
+        let of =
+            |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        let unix = match path {
+            Some(path) => {
+                let (listener, socket) =
+                    crate::console::listen_at(path).map_err(of(path.display().to_string()))?;
+                Some((UnixListener::from_std(listener)?, socket))
+            }
+            None => None,
+        };
+        let mut tcp = Vec::new();
+        for addr in addrs {
+            if !addr.ip().is_loopback() {
+                let reason = format!(
+                    "{addr}: programs of other hosts cannot be told from strangers, so it listens at loopback addresses alone, such as 127.0.0.1:{} or [::1]:{0}",
+                    addr.port()
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+            }
+            tcp.push(TcpListener::bind(addr).await.map_err(of(addr.to_string()))?);
+        }
+        Ok(Self { unix, tcp })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.unix.as_ref().map(|(_, socket)| socket.path().to_owned())
+    }
+
+    /// The TCP addresses, with the ports that the system chose.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|tcp| tcp.local_addr().ok()).collect()
+    }
+
+    /// Serves programs until this is dropped.
+    pub fn serve(self, hub: &Hub) -> Serving {
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut socket = None;
+        if let Some((listener, file)) = self.unix {
+            socket = Some(file);
+            tasks.spawn(accept_unix(listener, hub.clone()));
+        }
+        for tcp in self.tcp {
+            tasks.spawn(accept_tcp(tcp, hub.clone()));
+        }
+        Serving {
+            _tasks: tasks,
+            _socket: socket,
+        }
+    }
+}
+
+/// Programs are served as long as this is there. Those that are connected are served on.
+#[derive(Debug)]
+pub struct Serving {
+    _tasks: tokio::task::JoinSet<()>,
+    _socket: Option<Socket>,
+}
+
+async fn accept_unix(listener: UnixListener, hub: Hub) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let stranger = stranger(&stream);
+                tokio::spawn(serve(stream, hub.clone(), stranger));
+            }
+            Err(error) => complain(&error).await,
+        }
+    }
+}
+
+async fn accept_tcp(listener: TcpListener, hub: Hub) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // A line is written whole.
+                let _ = stream.set_nodelay(true);
+                tokio::spawn(serve(stream, hub.clone(), None));
+            }
+            Err(error) => complain(&error).await,
+        }
+    }
+}
+
+async fn complain(error: &io::Error) {
+    tracing::warn!(target: "antiphon::agent", %error, "cannot accept a program");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Why this program may not ask, if it may not.
+fn stranger(stream: &UnixStream) -> Option<String> {
+    let own = geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(theirs) if theirs.uid() == own || theirs.uid() == 0 => None,
+        Ok(_) => Some(format!(
+            "only user {own}, who runs this node, and root may use it"
+        )),
+        Err(error) => Some(format!("it cannot be seen who asks: {error}")),
+    }
+}
+
+async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option<String>) {
+    let refused = |reason: String| Event::Refused {
+        group: None,
+        reason,
+        fatal: true,
+        request: None,
+    };
+    let mut first = vec![0; 4096];
+    let reason = match (stranger, timeout(SPEAK_WITHIN, stream.read(&mut first)).await) {
+        (Some(reason), _) => reason,
+        (None, Err(_)) => format!("nothing was said for {} s", SPEAK_WITHIN.as_secs()),
+        (None, Ok(Err(_) | Ok(0))) => return,
+        (None, Ok(Ok(length))) => {
+            first.truncate(length);
+            match (first[0], hub.session()) {
+                (_, Err(crate::hub::Full)) => format!(
+                    "{} programs are served, no more at a time: end one of them",
+                    crate::hub::MAX_SESSIONS
+                ),
+                (b'{' | b' ' | b'\t' | b'\r' | b'\n', Ok((session, events))) => {
+                    return lines::serve(stream, &first, session, events).await;
+                }
+                _ => "this port speaks JSON lines: begin with an object, such as {\"hello\":{}}".to_owned(),
+            }
+        }
+    };
+    let line = refused(reason).to_json() + "\n";
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let last = async {
+        // It is told why, or is gone already.
+        let _ = writer.write_all(line.as_bytes()).await;
+        part(&mut reader, &mut writer).await;
+    };
+    let _ = timeout(PART_WITHIN, last).await;
+}
+
+/// Ends a connection so that the other end gets what was written: a socket that is closed with something
+/// unread takes that away.
+async fn part(reader: &mut (impl AsyncRead + Unpin), writer: &mut (impl AsyncWrite + Unpin)) {
+    let mut unread = vec![0; 64 << 10];
+    if writer.shutdown().await.is_ok() {
+        while reader.read(&mut unread).await.is_ok_and(|length| length > 0) {}
+    }
+}
