@@ -28,8 +28,11 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Groups {
     cluster: Cluster,
-    places: Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>,
+    places: Places,
 }
+
+/// A place is there while a session is in its group, comes into it, or was in it a moment ago.
+type Places = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>;
 
 #[derive(Debug, Default)]
 struct Place {
@@ -40,13 +43,47 @@ struct Place {
     closed: bool,
 }
 
+/// A task that looks into a place. When it goes, a place that is empty goes with it.
+#[derive(Debug)]
+struct Visit {
+    name: String,
+    place: Arc<AsyncMutex<Place>>,
+    places: Places,
+}
+
+impl Visit {
+    /// Whether the group's place is another one meanwhile.
+    fn is_stale(&self) -> bool {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = places.get(&self.name);
+        now.is_none_or(|now| !Arc::ptr_eq(now, &self.place))
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another visit looks when it goes.
+        let empty = self
+            .place
+            .try_lock()
+            .is_ok_and(|place| place.clients == 0 && place.group.is_none());
+        if empty
+            && places
+                .get(&self.name)
+                .is_some_and(|now| Arc::ptr_eq(now, &self.place))
+        {
+            places.remove(&self.name);
+        }
+    }
+}
+
 /// A session's place in a group.
 #[derive(Debug)]
 pub(crate) struct Seat {
     client: Option<Client>,
-    name: String,
-    place: Arc<AsyncMutex<Place>>,
-    places: Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>,
+    /// None once it is dropped.
+    visit: Option<Visit>,
 }
 
 impl Groups {
@@ -65,33 +102,33 @@ impl Groups {
             );
             return Err(Failure::nothing_done(Code::Refused, reason));
         }
-        let place = {
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            if places.len() >= MAX_GROUPS && !places.contains_key(group) {
-                let reason =
-                    format!("this node is in {MAX_GROUPS} groups already: use these, or another node");
-                return Err(Failure::nothing_done(Code::Refused, reason));
+        loop {
+            let visit = self.visit(group)?;
+            let place = visit.place.clone();
+            let mut inside = place.lock().await;
+            // It was left, and went, while this waited.
+            if visit.is_stale() {
+                continue;
             }
-            places.entry(group.to_owned()).or_default().clone()
-        };
-        let mut inside = place.lock().await;
-        let client = match self.enter_in(&mut inside, group, name).await {
-            Ok(client) => client,
-            Err(failure) => {
-                if inside.clients == 0 {
-                    let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-                    places.remove(group);
-                }
-                return Err(failure);
-            }
-        };
-        inside.clients += 1;
-        inside.entered += 1;
-        drop(inside);
-        Ok(Seat {
-            client: Some(client),
+            let client = self.enter_in(&mut inside, group, name).await?;
+            inside.clients += 1;
+            inside.entered += 1;
+            return Ok(Seat {
+                client: Some(client),
+                visit: Some(visit),
+            });
+        }
+    }
+
+    fn visit(&self, group: &str) -> Result<Visit, Failure> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= MAX_GROUPS && !places.contains_key(group) {
+            let reason = format!("this node is in {MAX_GROUPS} groups already: use these, or another node");
+            return Err(Failure::nothing_done(Code::Refused, reason));
+        }
+        Ok(Visit {
             name: group.to_owned(),
-            place,
+            place: places.entry(group.to_owned()).or_default().clone(),
             places: self.places.clone(),
         })
     }
@@ -166,28 +203,22 @@ impl Drop for Seat {
     fn drop(&mut self) {
         // It leaves first.
         self.client = None;
-        let (place, places, name) = (
-            self.place.clone(),
-            self.places.clone(),
-            std::mem::take(&mut self.name),
-        );
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        let (Some(visit), Ok(runtime)) = (self.visit.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
         runtime.spawn(async move {
             let entered = {
-                let mut place = place.lock().await;
+                let mut place = visit.place.lock().await;
                 place.clients -= 1;
                 place.entered
             };
             tokio::time::sleep(LINGER).await;
-            let mut inside = place.lock().await;
-            if inside.clients == 0 && inside.entered == entered {
-                if let Some(group) = inside.group.take() {
-                    group.leave().await;
-                }
-                let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-                places.remove(&name);
+            let mut place = visit.place.lock().await;
+            if place.clients == 0
+                && place.entered == entered
+                && let Some(group) = place.group.take()
+            {
+                group.leave().await;
             }
         });
     }

@@ -18,16 +18,18 @@
 //! [`antiphon::clients`] says: others are held up only so long.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
 use antiphon::{Cluster, Error, Outcome};
-use antiphon_api::blocks::{Code, Failure, Id, Kind as What, Lost, Ran, Reply, Welcome};
+use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
-use crate::blocks::{Blocks, Desk, Kind, Operation, not_done};
+use crate::blocks::{Blocks, Desk, Kind, Operation, Senseless, not_done};
 use crate::groups::Groups;
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
@@ -94,10 +96,12 @@ impl Hub {
         Ok(Session {
             desk: Arc::new(Desk::new(outlet, self.0.names.clone())),
             hub: self.clone(),
-            inside: Mutex::new(Inside {
+            inside: Arc::new(Mutex::new(Inside {
                 name,
                 joined: BTreeMap::new(),
-            }),
+                followed: BTreeMap::new(),
+                last: 0,
+            })),
             may_name_files,
             departure: Mutex::new(Departure::lost("its connection ended")),
         })
@@ -134,7 +138,7 @@ impl Hub {
 pub struct Session {
     hub: Hub,
     desk: Arc<Desk>,
-    inside: Mutex<Inside>,
+    inside: Arc<Mutex<Inside>>,
     /// It is this node's own: a payload may be what is in a file.
     may_name_files: bool,
     departure: Mutex<Departure>,
@@ -143,17 +147,29 @@ pub struct Session {
 #[derive(Debug)]
 struct Inside {
     name: String,
-    joined: BTreeMap<String, ClientSender>,
+    joined: BTreeMap<String, Joined>,
+    /// The tasks that tell what groups tell, or told.
+    followed: BTreeMap<String, JoinHandle<()>>,
+    last: u64,
+}
+
+/// A group that it has joined.
+#[derive(Debug)]
+struct Joined {
+    sender: ClientSender,
+    /// Which time that was.
+    number: u64,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.desk.close();
         let departure = self.departure().clone();
         let mut inside = self.inside();
-        for sender in std::mem::take(&mut inside.joined).into_values() {
-            sender.leave(departure.clone());
+        // With this cause, and then only with what else follows from the end.
+        for joined in std::mem::take(&mut inside.joined).into_values() {
+            joined.sender.leave(departure.clone());
         }
+        self.desk.close();
         self.hub.clients().remove(&inside.name);
     }
 }
@@ -186,92 +202,117 @@ impl Session {
 
     /// Does what is said, and waits while there is too much under way. What comes of it is told.
     pub async fn obey(&self, command: Command) {
-        let echo = command.to_value();
-        if let Err(reason) = self.try_obey(command, &echo).await {
-            let request = echo;
+        if let Err(Senseless { reason, request }) = self.try_obey(command).await {
             self.desk.print(Event::Error { reason, request }).await;
         }
     }
 
-    async fn try_obey(&self, mut command: Command, echo: &serde_json::Value) -> Result<(), String> {
-        if !self.may_name_files && names_a_file(&mut command) {
-            return Err(
-                "a payload from a file is for the node's own program: give it as a text or base64".to_owned(),
+    async fn try_obey(&self, command: Command) -> Result<(), Senseless> {
+        let senseless = |reason: &str| Err(Senseless::of(&command, reason));
+        if !self.may_name_files && names_a_file(&command) {
+            return senseless(
+                "a payload from a file is for the node's own program: give it as a text or base64",
             );
         }
-        match command {
-            Command::Hello(hello) => {
-                let Some(operation) = self.admit("hello", hello.id).await? else {
-                    return Ok(());
-                };
-                let reply = self.hello(hello.name);
-                operation.reply(reply).await;
-            }
-            Command::Members(members) => {
-                if let Some(operation) = self.admit("members", members.id).await? {
-                    let view = self.hub.cluster().view();
-                    let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
-                    let none = || {
-                        not_done(unavailable(
-                            "there is no cluster yet: wait until the node has found it",
-                        ))
-                    };
-                    let reply = view.map_or_else(none, |view| Reply {
-                        view: Some(view),
-                        ..Reply::default()
-                    });
-                    operation.reply(reply).await;
-                }
-            }
-            Command::Join(join) => {
-                if let Some(operation) = self.admit("join", join.id).await? {
-                    self.join(join.group, operation).await;
-                }
-            }
-            Command::Leave(command::Leave {
-                group: Some(group),
-                id,
-            }) => {
-                if let Some(operation) = self.admit("leave", id).await? {
-                    let sender = self.inside().joined.remove(&group);
-                    let reply = match sender {
-                        Some(sender) => {
-                            sender.leave(Departure::Left);
-                            Reply::default()
-                        }
-                        None => not_done(not_joined(&group)),
-                    };
-                    operation.reply(reply).await;
-                }
-            }
-            Command::Leave(_) => return Err("the session ends with its connection: close it".to_owned()),
-            Command::Send(send) => self.send(send, echo).await?,
-            Command::Why(command::AskWhy { node }) => {
-                let report = self.hub.cluster().why(node).await;
-                let report = report.map_err(|error| error.to_string())?;
-                let event = told::why(&report, &self.hub.names_now());
-                self.desk.print(event).await;
+        match &command {
+            Command::Leave(command::Leave { group: None, .. }) => {
+                return senseless("the session ends with its connection: close it");
             }
             Command::Tell(_) => {
-                return Err(
-                    "clients are not told anything alone: send it to the group, or call a verb".to_owned(),
+                return senseless(
+                    "clients are not told anything alone: send it to the group, or call a verb",
                 );
             }
             Command::Fault(_) => {
-                return Err("faults are for a node's own program: `antiphon node --json`".to_owned());
+                return senseless("faults are for a node's own program: `antiphon node --json`");
             }
-            operation => {
-                // A command is an object with its word.
-                let words = echo.as_object().and_then(|object| object.keys().next());
-                let op = words.cloned().unwrap_or_default();
-                self.hub.0.blocks.take(&self.desk, op, operation).await?;
+            Command::Send(send) => {
+                if let Some(reason) = self.refuses(send) {
+                    return senseless(&reason);
+                }
             }
+            Command::Why(command::AskWhy { node }) => {
+                return match self.hub.cluster().why(node.clone()).await {
+                    Ok(report) => {
+                        let event = told::why(&report, &self.hub.names_now());
+                        self.desk.print(event).await;
+                        Ok(())
+                    }
+                    Err(error) => senseless(&error.to_string()),
+                };
+            }
+            Command::Hello(_) | Command::Members(_) | Command::Join(_) | Command::Leave(_) => {}
+            _ => return self.hub.0.blocks.take(&self.desk, command).await,
+        }
+        let id = match &command {
+            Command::Hello(command::Hello { id, .. })
+            | Command::Members(command::Members { id })
+            | Command::Join(command::Join { id, .. })
+            | Command::Leave(command::Leave { id, .. })
+            | Command::Send(command::Send { id, .. }) => id.clone(),
+            _ => None,
+        };
+        // A message without an id has no reply.
+        let operation = match (&command, &id) {
+            (Command::Send(_), None) => None,
+            _ => {
+                let admitted = self.desk.admit(command.word(), id, Kind::Quick, None).await;
+                match admitted.map_err(|reason| Senseless::of(&command, reason))? {
+                    Some(operation) => Some(operation),
+                    None => return Ok(()),
+                }
+            }
+        };
+        match (command, operation) {
+            (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello.name)).await),
+            (Command::Members(_), Some(operation)) => drop(operation.reply(self.members()).await),
+            (Command::Join(join), Some(operation)) => self.join(join.group, operation).await,
+            (
+                Command::Leave(command::Leave {
+                    group: Some(group), ..
+                }),
+                Some(operation),
+            ) => {
+                operation.reply(self.leave(&group)).await;
+            }
+            (Command::Send(send), operation) => self.send(send, operation).await,
+            (other, _) => unreachable!("each command is either of these or of the blocks: {other:?}"),
         }
         Ok(())
     }
 
-    async fn admit(&self, op: &str, id: Option<Id>) -> Result<Option<Operation>, String> {
-        self.desk.admit(op.to_owned(), id, Kind::Quick, None).await
+    /// Why a message makes no sense here, if it makes none.
+    fn refuses(&self, send: &command::Send) -> Option<String> {
+        if send.scope.is_some() {
+            return Some("a group of clients has one order for all: leave the scope out".to_owned());
+        }
+        let only = || self.only_group().err();
+        send.group.is_none().then(only).flatten()
+    }
+
+    fn members(&self) -> Reply {
+        let view = self.hub.cluster().view();
+        let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
+        let none = || {
+            not_done(unavailable(
+                "there is no cluster yet: wait until the node has found it",
+            ))
+        };
+        view.map_or_else(none, |view| Reply {
+            view: Some(view),
+            ..Reply::default()
+        })
+    }
+
+    fn leave(&self, group: &str) -> Reply {
+        let joined = self.inside().joined.remove(group);
+        match joined {
+            Some(joined) => {
+                joined.sender.leave(Departure::Left);
+                Reply::default()
+            }
+            None => not_done(not_joined(group)),
+        }
     }
 
     fn hello(&self, name: Option<String>) -> Reply {
@@ -342,49 +383,58 @@ impl Session {
                 return;
             }
         };
-        self.inside().joined.insert(group.clone(), seat.sender());
-        // Before what the group tells.
-        operation.reply(Reply::default()).await;
-        tokio::spawn(follow(seat, group, self.desk.clone()));
+        let mut inside = self.inside();
+        inside.last += 1;
+        let number = inside.last;
+        let sender = seat.sender();
+        inside.joined.insert(group.clone(), Joined { sender, number });
+        // What the group told before, it has told when it tells more.
+        let before = inside.followed.remove(&group);
+        let follower = Follower {
+            seat,
+            group: group.clone(),
+            number,
+            desk: self.desk.clone(),
+            session: self.inside.clone(),
+        };
+        let following = tokio::spawn(follower.follow(before, operation));
+        inside.followed.insert(group, following);
     }
 
-    async fn send(&self, send: command::Send, echo: &serde_json::Value) -> Result<(), String> {
-        let group = match &send.group {
-            Some(group) => group.clone(),
-            None => self.only_group()?,
+    async fn send(&self, send: command::Send, operation: Option<Operation>) {
+        let (group, id) = (send.group.clone(), send.id.clone());
+        // What the payload was is said of one that makes no sense alone.
+        let request = |group| {
+            Command::Send(command::Send {
+                group,
+                payload: Payload::Text("…".to_owned()),
+                safe: send.safe,
+                scope: None,
+                id: id.clone(),
+            })
         };
-        if send.scope.is_some() {
-            return Err("a group of clients has one order for all: leave the scope out".to_owned());
-        }
-        let payload = send.payload.into_bytes()?;
-        let sender = self.inside().joined.get(&group).cloned();
-        let operation = match send.id {
-            Some(id) => match self.admit("send", Some(id)).await? {
-                Some(operation) => Some(operation),
-                None => return Ok(()),
-            },
-            None => None,
+        let sender = match &group {
+            Some(group) => self
+                .inside()
+                .joined
+                .get(group)
+                .map(|joined| joined.sender.clone()),
+            None => self
+                .inside()
+                .joined
+                .values()
+                .next()
+                .map(|joined| joined.sender.clone()),
         };
-        let sent = match sender {
-            Some(sender) => say(&sender, payload, send.safe).await,
-            None => Err(not_joined(&group)),
+        let sent = match (send.payload.into_bytes(), sender) {
+            (Err(reason), _) => Err(refused(reason)),
+            (Ok(payload), Some(sender)) => say(&sender, payload, send.safe).await,
+            (Ok(_), None) => Err(not_joined(group.as_deref().unwrap_or("any group"))),
         };
         match (sent, operation) {
             (Ok(fate), Some(operation)) => {
                 tokio::spawn(async move {
-                    let reply = match fate.await {
-                        Outcome::Delivered => Reply::default(),
-                        Outcome::NotDelivered => not_done(unavailable(
-                            "the majority was lost before it was delivered, and it is not: send it again",
-                        )),
-                        Outcome::Unknown => not_done(Failure {
-                            ran: Ran::Maybe,
-                            ..Failure::nothing_done(
-                                Code::Unknown,
-                                "this node was removed before it knew whether it was delivered",
-                            )
-                        }),
-                    };
+                    let reply = told_fate(fate.await);
                     operation.reply(reply).await;
                 });
             }
@@ -392,15 +442,14 @@ impl Session {
             (Err(failure), Some(operation)) => drop(operation.reply(not_done(failure)).await),
             (Err(failure), None) => {
                 let refused = Event::Refused {
-                    group: Some(group),
+                    group: group.clone(),
                     reason: failure.reason,
                     fatal: false,
-                    request: Some(echo.clone()),
+                    request: Some(request(group).to_value()),
                 };
                 self.desk.print(refused).await;
             }
         }
-        Ok(())
     }
 
     /// The group that it has joined, if that is one.
@@ -423,56 +472,87 @@ impl Hub {
     }
 }
 
+/// Tells what becomes of a message.
+type Fate = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
 /// Tells a session what its group tells, until one of both is over.
-async fn follow(mut seat: crate::groups::Seat, group: String, desk: Arc<Desk>) {
-    let mut events = Vec::new();
-    loop {
-        let taken = tokio::select! {
-            biased;
-            () = desk.until_over() => return,
-            taken = seat.next(&mut events) => taken,
-        };
-        if taken == 0 {
-            return;
+struct Follower {
+    seat: crate::groups::Seat,
+    group: String,
+    number: u64,
+    desk: Arc<Desk>,
+    session: Arc<Mutex<Inside>>,
+}
+
+impl Follower {
+    async fn follow(mut self, before: Option<JoinHandle<()>>, joins: Operation) {
+        if let Some(before) = before {
+            // It ends with its client, which has left.
+            let _ = before.await;
         }
-        for event in events.drain(..) {
-            let event = match told::client_event(&group, &event) {
-                Ok(event) => event,
-                Err(cause) => Event::Lost(Lost {
-                    what: What::Group,
-                    name: group.clone(),
-                    token: None,
-                    id: None,
-                    cause,
-                }),
-            };
-            tokio::select! {
-                biased;
-                () = desk.until_over() => return,
-                () = desk.print(event) => {}
+        joins.reply(Reply::default()).await;
+        let desk = self.desk.clone();
+        tokio::select! {
+            biased;
+            () = desk.until_over() => {}
+            () = self.tell() => {
+                // It may join again.
+                let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+                if session.joined.get(&self.group).is_some_and(|joined| joined.number == self.number) {
+                    session.joined.remove(&self.group);
+                }
+            }
+        }
+    }
+
+    async fn tell(&mut self) {
+        let mut events = Vec::new();
+        while self.seat.next(&mut events).await > 0 {
+            for event in events.drain(..) {
+                let event = match told::client_event(&self.group, &event) {
+                    Ok(event) => event,
+                    Err(cause) => Event::Lost(Lost {
+                        what: What::Group,
+                        name: self.group.clone(),
+                        token: None,
+                        id: None,
+                        cause,
+                    }),
+                };
+                self.desk.print(event).await;
             }
         }
     }
 }
 
+/// The reply to a message, when its fate is known.
+fn told_fate(fate: Outcome) -> Reply {
+    match fate {
+        Outcome::Delivered => Reply::default(),
+        Outcome::NotDelivered => not_done(unavailable(
+            "the majority was lost before it was delivered, and it is not: send it again",
+        )),
+        Outcome::Unknown => not_done(Failure {
+            ran: Ran::Maybe,
+            ..Failure::nothing_done(
+                Code::Unknown,
+                "this node was removed before it knew whether it was delivered",
+            )
+        }),
+    }
+}
+
 /// Says something, and gives what tells its fate.
-async fn say(
-    sender: &ClientSender,
-    payload: Bytes,
-    safe: bool,
-) -> Result<std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>, Failure> {
-    let sent = if safe {
-        let receipt = sender.send_safe(payload).await;
-        receipt.map(
-            |receipt| -> std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>> { Box::pin(receipt.safe()) },
-        )
-    } else {
-        let receipt = sender.send(payload).await;
-        receipt.map(
-            |receipt| -> std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>> {
-                Box::pin(receipt.delivered())
-            },
-        )
+async fn say(sender: &ClientSender, payload: Bytes, safe: bool) -> Result<Fate, Failure> {
+    let sent = match safe {
+        true => sender
+            .send_safe(payload)
+            .await
+            .map(|receipt| -> Fate { Box::pin(receipt.safe()) }),
+        false => sender
+            .send(payload)
+            .await
+            .map(|receipt| -> Fate { Box::pin(receipt.delivered()) }),
     };
     sent.map_err(|error| match error {
         ClientSendError::Group(antiphon::SendError::TooLarge { limit }) => {
@@ -485,7 +565,7 @@ async fn say(
     })
 }
 
-fn names_a_file(command: &mut Command) -> bool {
+fn names_a_file(command: &Command) -> bool {
     let payload = match command {
         Command::Send(send) => Some(&send.payload),
         Command::Tell(tell) => Some(&tell.payload),

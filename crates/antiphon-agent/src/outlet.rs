@@ -90,7 +90,19 @@ fn weight(event: &Event) -> usize {
             Event::Message(message) | Event::Told(message) => of(&message.payload),
             Event::Changed(changed) => changed.key.len() + changed.value.as_ref().map_or(0, of),
             Event::Request(request) => of(&request.payload),
-            Event::View(view) => view.members.iter().map(String::len).sum(),
+            Event::View(view) => {
+                let lists = [
+                    &view.members,
+                    &view.joined,
+                    &view.left,
+                    &view.crashed,
+                    &view.transitional,
+                ];
+                // Each name beside its string.
+                lists.into_iter().flatten().map(|name| name.len() + 24).sum()
+            }
+            Event::Reply(Reply { view: Some(view), .. }) => 200 * view.members.len(),
+            Event::Why { facts, .. } => facts.iter().map(String::len).sum(),
             Event::Reply(Reply {
                 value: Some(Value::Bytes(payload)),
                 ..

@@ -51,7 +51,10 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
                 }
             }
             // Those that were there before have seen the same.
-            let stayed = view.members.iter().filter(|member| !view.joined.contains(member));
+            let stayed = view
+                .members
+                .iter()
+                .filter(|member| member.client.since != view.id);
             Event::View(View {
                 group,
                 id: view.id.to_string(),

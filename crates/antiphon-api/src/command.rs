@@ -188,6 +188,34 @@ impl Command {
         })
     }
 
+    /// The command's word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Command::Send(_) => "send",
+            Command::Tell(_) => "tell",
+            Command::Fault(_) => "fault",
+            Command::Lock(_) => "lock",
+            Command::Unlock(_) => "unlock",
+            Command::Lead(_) => "lead",
+            Command::Resign(_) => "resign",
+            Command::Put(_) => "put",
+            Command::Get(_) => "get",
+            Command::Remove(_) => "remove",
+            Command::Watch(_) => "watch",
+            Command::Add(_) => "add",
+            Command::TakeIds(_) => "take_ids",
+            Command::Serve(_) => "serve",
+            Command::Answer(_) => "answer",
+            Command::Call(_) => "call",
+            Command::Cancel(_) => "cancel",
+            Command::Why(_) => "why",
+            Command::Members(_) => "members",
+            Command::Hello(_) => "hello",
+            Command::Join(_) => "join",
+            Command::Leave(_) => "leave",
+        }
+    }
+
     /// The request as it is echoed in an error.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("a request has only string keys")
@@ -308,6 +336,7 @@ mod tests {
             let command = Command::parse(line).unwrap();
             let parsed: Value = serde_json::from_str(line).unwrap();
             assert_eq!(command.to_value(), parsed);
+            assert!(parsed.get(command.word()).is_some(), "{line}");
         }
     }
 

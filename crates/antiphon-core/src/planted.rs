@@ -424,4 +424,16 @@ bugs! {
     TakeUndoneForEarlier,
     /// A sequencer that collects rows tells its own one as the mark (G24).
     MarkOfOwnRow,
+    /// A new member does not wait until it was told which clients are there (G51).
+    KnowAtOnce,
+    /// A new member does not count changes of those whose clients it does not know (G51).
+    CountTheKnownAlone,
+    /// A change of clients that was not delivered is not sent again (G51).
+    ForgetTheUndelivered,
+    /// A member says which clients it has while a change of them is under way (G51).
+    ListDuringChange,
+    /// The clients of a member that is gone stay in the views (G51).
+    KeepClientsOfDeparted,
+    /// A change of clients is no safe message (G51).
+    ChangeUnsafely,
 }

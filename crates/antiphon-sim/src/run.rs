@@ -321,7 +321,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         .or_else(|| wait_while(world, returned, "G32", elsewhere));
     let stuck = stuck
         .or_else(|| settle_replicas(world))
-        .or_else(|| settle_calls(world));
+        .or_else(|| settle_calls(world))
+        .or_else(|| settle_clients(world));
     if let Some(stuck) = stuck {
         return stuck;
     }
@@ -364,6 +365,12 @@ fn settle_calls(world: &mut World) -> Option<Settling> {
         world.call_at_rest();
         wait_while(world, within, "G49", unsettled)
     })
+}
+
+/// Waits until all clients are in that want to be.
+fn settle_clients(world: &mut World) -> Option<Settling> {
+    world.plan().hosting.as_ref()?;
+    wait_while(world, 10 * SECONDS, "G51", World::unsettled_clients)
 }
 
 /// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of

@@ -518,6 +518,7 @@ fn plan(scale: &Scale) -> Plan {
         groups: Vec::new(),
         replicated: None,
         calling: None,
+        hosting: None,
         load: Load {
             every: 0,
             ..Load::default()

@@ -155,6 +155,7 @@ fn show(what: &Seen) -> String {
         },
         Seen::Call(_, CallDeed::Takes(_)) => String::new(),
         Seen::Call(group, deed) => format!("g{group} {deed:?}"),
+        Seen::Client(group, deed) => format!("g{group} {deed:?}"),
         Seen::Group(group, heard) => match heard {
             Heard::View(view) => {
                 let short = |list: &[antiphon_core::wire::Incarnation]| {

@@ -17,6 +17,7 @@
 //! `check/app` reads the first kind and some of the second; `check/inside` reads all.
 
 mod calls;
+mod clients;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::machine::{Reply, Step, What};
 use crate::plan::Faulty;
 
 pub use calls::CallDeed;
+pub use clients::ClientDeed;
 
 /// A place where a node may run: an address and a name. One process after another may run there.
 pub type Slot = usize;
@@ -301,6 +303,8 @@ pub enum Seen {
     Replica(GroupIndex, Deed),
     /// What was called in a group, and what became of it.
     Call(GroupIndex, CallDeed),
+    /// What clients of a member did in a group, or were told.
+    Client(GroupIndex, ClientDeed),
     /// What no application sees.
     Inside(Inside),
     /// A promise of the core to its driver was broken; the text says which.

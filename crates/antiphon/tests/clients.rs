@@ -111,9 +111,12 @@ fn a_client_that_takes_nothing_holds_up_its_senders_and_is_then_removed() -> Res
         let voice = ada.sender();
         world.spawn("a", async move { while ada.next().await.is_some() {} })?;
         let reading = world.spawn("b", async move {
-            until(&mut cy, "a/ada b/cy; b/bob: slow: it took nothing for 10 s")
-                .await
-                .is_ok()
+            until(
+                &mut cy,
+                "a/ada b/cy; b/bob: slow: it did not take what waited for it within 10 s",
+            )
+            .await
+            .is_ok()
         })?;
         // Some 25 windows.
         for _ in 0..400 {
@@ -125,6 +128,65 @@ fn a_client_that_takes_nothing_holds_up_its_senders_and_is_then_removed() -> Res
             "{held_up:?}"
         );
         assert_eq!(reading.await?, Some(true));
+        Ok(())
+    })
+}
+
+/// Others go on saying a little: that keeps nobody in.
+#[test]
+fn a_client_that_takes_nothing_is_removed_also_while_little_is_said_all_the_time() -> Result<(), RunError> {
+    World::new(6, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let (mut ada, mut cy) = (groups[0].enter("ada")?, groups[2].enter("cy")?);
+        view_of(&mut cy, 2).await?;
+        view_of(&mut ada, 2).await?;
+        let _bob = groups[1].enter("bob")?;
+        view_of(&mut cy, 3).await?;
+        let (voice, drip) = (ada.sender(), cy.sender());
+        world.spawn("a", async move { while ada.next().await.is_some() {} })?;
+        let removed = world.spawn("c", async move {
+            until(
+                &mut cy,
+                "a/ada c/cy; b/bob: slow: it did not take what waited for it within 10 s",
+            )
+            .await
+            .is_ok()
+        })?;
+        let begun = world.now();
+        world.spawn("c", async move {
+            while drip.send("drip").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })?;
+        for _ in 0..400 {
+            voice.send(vec![b'x'; 4096]).await?;
+        }
+        assert_eq!(removed.await?, Some(true));
+        let took = world.now() - begun;
+        assert!(took < Duration::from_secs(15), "{took:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_that_does_not_read_keeps_none_of_its_node_out_when_that_comes_back() -> Result<(), RunError> {
+    World::new(7, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let mut ada = groups[0].enter("ada")?;
+        let _deaf = groups[2].enter("deaf")?;
+        let mut cy = groups[2].enter("cy")?;
+        view_of(&mut cy, 3).await?;
+        world.partition(["c"], ["a", "b"])?;
+        view_of(&mut ada, 3).await?;
+        until(
+            &mut ada,
+            "a/ada; c/deaf: its node crashed or was cut off; c/cy: its node crashed or was cut off",
+        )
+        .await?;
+        world.heal();
+        view_of(&mut ada, 3).await?;
+        ada.send("here").await?;
+        until(&mut cy, "a/ada: here").await?;
         Ok(())
     })
 }

@@ -37,6 +37,7 @@ struct Servers {
 
 impl Servers {
     fn next(&mut self) -> Option<Arc<Desk>> {
+        self.sessions.retain(|session| !session.is_over());
         self.turn = self.turn.wrapping_add(1);
         let count = self.sessions.len().max(1);
         self.sessions.get(self.turn % count).cloned()

@@ -93,7 +93,7 @@ impl Desk {
     /// The id is of no use, and why.
     pub(crate) async fn admit(
         self: &Arc<Self>,
-        op: String,
+        op: &'static str,
         id: Option<Id>,
         kind: Kind,
         within: Option<Duration>,
@@ -169,8 +169,13 @@ impl Desk {
     /// Hands a member's request to the program, and waits for its answer.
     pub(super) async fn ask(self: Arc<Self>, group: String, request: Request) -> Result<Bytes, Bytes> {
         let (answer, answered) = oneshot::channel();
+        let gone = || Err(Bytes::from_static(b"the program that serves this has gone"));
         let number = {
             let mut requests = self.requests();
+            // What comes later is not cleared any more.
+            if self.is_over() {
+                return gone();
+            }
             requests.last += 1;
             let number = requests.last;
             requests.open.insert(number, answer);
@@ -190,7 +195,6 @@ impl Desk {
             within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
         });
         self.print(line).await;
-        let gone = || Err(Bytes::from_static(b"the program that serves this has gone"));
         answered.await.unwrap_or_else(|_| gone())
     }
 
@@ -246,7 +250,7 @@ impl Drop for Forget {
 #[derive(Debug)]
 pub(crate) struct Operation {
     desk: Arc<Desk>,
-    op: String,
+    op: &'static str,
     id: Option<Id>,
     kind: Kind,
     /// None without an id: then nobody can cancel it.
@@ -357,7 +361,7 @@ impl Operation {
             self.desk.open().remove(id);
         }
         let line = Event::Reply(Reply {
-            op: self.op,
+            op: self.op.to_owned(),
             id: self.id,
             ..reply
         });
@@ -368,7 +372,7 @@ impl Operation {
     /// Answers it, and goes on under its id until it is cancelled.
     pub(super) async fn reply_and_go_on(&self, reply: Reply) {
         let line = Event::Reply(Reply {
-            op: self.op.clone(),
+            op: self.op.to_owned(),
             id: self.id.clone(),
             ..reply
         });

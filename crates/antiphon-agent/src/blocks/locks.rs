@@ -18,8 +18,11 @@ use super::worker::{Block, Job};
 #[derive(Debug, Clone)]
 pub(super) struct LockBlock {
     locks: Locks,
-    held: Arc<Mutex<BTreeMap<What, mpsc::Sender<GiveBack>>>>,
+    held: Arc<Mutex<BTreeMap<What, Keeper>>>,
 }
+
+/// The session that holds something, and the way to the task that keeps it.
+type Keeper = (Arc<Desk>, mpsc::Sender<GiveBack>);
 
 /// What is held.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,8 +118,8 @@ impl LockBlock {
         };
         let (give_back, asked_back) = mpsc::channel(1);
         // Before the program knows of it.
-        self.held().insert(what.clone(), give_back);
         let (id, desk) = (operation.id(), operation.desk().clone());
+        self.held().insert(what.clone(), (desk.clone(), give_back));
         let reply = Reply {
             token: Some(what.token),
             ..Reply::default()
@@ -184,7 +187,13 @@ impl LockBlock {
 
     /// Asks the task that keeps it to give it back.
     async fn give_back(self, what: What, to: Option<String>, operation: Operation) {
-        let keeper = self.held().get(&what).cloned();
+        // What another session holds is not this one's to give back.
+        let own = |(desk, _): &&Keeper| Arc::ptr_eq(desk, operation.desk());
+        let keeper = self
+            .held()
+            .get(&what)
+            .filter(own)
+            .map(|(_, keeper)| keeper.clone());
         let give_back = GiveBack { to, operation };
         let refused = match keeper {
             None => give_back,
@@ -204,7 +213,7 @@ impl LockBlock {
         member.map(|of| of.member.incarnation)
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<What, mpsc::Sender<GiveBack>>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<What, Keeper>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

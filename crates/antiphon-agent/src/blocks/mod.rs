@@ -122,6 +122,23 @@ struct Inside {
     workers: JoinSet<()>,
 }
 
+/// A command that makes no sense.
+#[derive(Debug)]
+pub(crate) struct Senseless {
+    pub(crate) reason: String,
+    /// The command, for its program.
+    pub(crate) request: serde_json::Value,
+}
+
+impl Senseless {
+    pub(crate) fn of(command: &Command, reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            request: command.to_value(),
+        }
+    }
+}
+
 /// Which block an operation is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -160,25 +177,22 @@ impl Blocks {
         }
     }
 
-    /// Takes a session's operation, called `op`, and waits while there is no room for it.
+    /// Takes a session's operation, and waits while there is no room for it.
     ///
     /// # Errors
-    /// The line makes no sense, and why; then there is no reply.
-    pub(crate) async fn take(
-        &self,
-        desk: &Arc<Desk>,
-        op: String,
-        mut command: Command,
-    ) -> Result<(), String> {
+    /// The command makes no sense, and why; then there is no reply.
+    pub(crate) async fn take(&self, desk: &Arc<Desk>, mut command: Command) -> Result<(), Senseless> {
         if let Command::Watch(watch) = &command
             && watch.key.is_some()
             && watch.prefix.is_some()
         {
-            return Err("a watch is of a key or of a prefix: leave one of both out".to_owned());
+            let reason = "a watch is of a key or of a prefix: leave one of both out";
+            return Err(Senseless::of(&command, reason));
         }
         let (kind, id, within) = described(&command);
         let (id, within) = (id.clone(), within.map(|within| within.0));
-        let Some(mut operation) = desk.admit(op, id, kind, within).await? else {
+        let admitted = desk.admit(command.word(), id, kind, within).await;
+        let Some(mut operation) = admitted.map_err(|reason| Senseless::of(&command, reason))? else {
             return Ok(());
         };
         let data = match bytes_of(&mut command) {

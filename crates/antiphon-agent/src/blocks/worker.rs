@@ -26,8 +26,9 @@ pub(super) struct Job {
 }
 
 impl Job {
-    async fn refuse(self, failure: &Failure) {
-        self.operation.reply(not_done(failure.clone())).await;
+    /// In a task of its own: its session may be slow, and others wait for the block.
+    fn refuse(self, failure: Failure) {
+        tokio::spawn(self.operation.reply(not_done(failure)));
     }
 }
 
@@ -61,12 +62,12 @@ pub(super) async fn run<B: Block>(
                 },
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            waiting = drop_those_over(waiting).await;
+            waiting = drop_those_over(waiting);
         }
     };
     let block = match joined {
         Ok(block) => block,
-        Err(failure) => return refuse_all(waiting, jobs, &failure).await,
+        Err(failure) => return refuse_all(waiting, jobs, &failure),
     };
     let mut tasks = JoinSet::new();
     for job in waiting {
@@ -88,7 +89,7 @@ pub(super) async fn run<B: Block>(
     };
     // Only then another worker may join again, and it is started when the jobs are closed.
     block.leave().await;
-    refuse_all(Vec::new(), jobs, &failure).await;
+    refuse_all(Vec::new(), jobs, &failure);
     while tasks.join_next().await.is_some() {}
 }
 
@@ -103,23 +104,23 @@ async fn begin<B: Block>(block: &B, job: Job, tasks: &mut JoinSet<()>) {
     }
 }
 
-async fn drop_those_over(waiting: Vec<Job>) -> Vec<Job> {
+fn drop_those_over(waiting: Vec<Job>) -> Vec<Job> {
     let mut still = Vec::with_capacity(waiting.len());
     for mut job in waiting {
         match job.operation.is_over() {
-            Some(failure) => job.refuse(&failure).await,
+            Some(failure) => job.refuse(failure),
             None => still.push(job),
         }
     }
     still
 }
 
-async fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::UnboundedReceiver<Job>, failure: &Failure) {
+fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::UnboundedReceiver<Job>, failure: &Failure) {
     jobs.close();
     for job in waiting {
-        job.refuse(failure).await;
+        job.refuse(failure.clone());
     }
-    while let Some(job) = jobs.recv().await {
-        job.refuse(failure).await;
+    while let Ok(job) = jobs.try_recv() {
+        job.refuse(failure.clone());
     }
 }

@@ -20,16 +20,19 @@ mod lines;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_api::Event;
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::Hub;
 use crate::console::Socket;
+use crate::hub::MAX_SESSIONS;
 
 /// Until a connection says something.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
@@ -94,14 +97,16 @@ impl Listener {
 
     /// Serves programs until this is dropped.
     pub fn serve(self, hub: &Hub) -> Serving {
+        // Of all kinds, also those that have said nothing yet.
+        let places = Arc::new(Semaphore::new(MAX_SESSIONS));
         let mut tasks = tokio::task::JoinSet::new();
         let mut socket = None;
         if let Some((listener, file)) = self.unix {
             socket = Some(file);
-            tasks.spawn(accept_unix(listener, hub.clone()));
+            tasks.spawn(accept_unix(listener, hub.clone(), places.clone()));
         }
         for tcp in self.tcp {
-            tasks.spawn(accept_tcp(tcp, hub.clone()));
+            tasks.spawn(accept_tcp(tcp, hub.clone(), places.clone()));
         }
         Serving {
             _tasks: tasks,
@@ -117,28 +122,38 @@ pub struct Serving {
     _socket: Option<Socket>,
 }
 
-async fn accept_unix(listener: UnixListener, hub: Hub) {
+async fn accept_unix(listener: UnixListener, hub: Hub, places: Arc<Semaphore>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let stranger = stranger(&stream);
-                tokio::spawn(serve(stream, hub.clone(), stranger));
+                begin(serve(stream, hub.clone(), stranger), &places);
             }
             Err(error) => complain(&error).await,
         }
     }
 }
 
-async fn accept_tcp(listener: TcpListener, hub: Hub) {
+async fn accept_tcp(listener: TcpListener, hub: Hub, places: Arc<Semaphore>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 // A line is written whole.
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(serve(stream, hub.clone(), None));
+                begin(serve(stream, hub.clone(), None), &places);
             }
             Err(error) => complain(&error).await,
         }
+    }
+}
+
+/// Serves a connection if there is a place for one more; otherwise it ends.
+fn begin(serving: impl Future<Output = ()> + Send + 'static, places: &Arc<Semaphore>) {
+    if let Ok(place) = places.clone().try_acquire_owned() {
+        tokio::spawn(async move {
+            serving.await;
+            drop(place);
+        });
     }
 }
 

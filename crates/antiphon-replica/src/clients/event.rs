@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_CLIENTS, MAX_NAME_BYTES};
 
-/// Which client: no other one ever has the same.
+/// Which client: no other one that is in the group at the time has the same. A node that leaves the group and
+/// joins it again counts anew; with [`Client::since`] no two are ever the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {
     /// The member that it is a client of.
@@ -148,6 +149,8 @@ pub struct Output {
     pub number: u64,
     /// What to send to all.
     pub payload: Vec<u8>,
+    /// Whether it has to be safe: delivered anywhere only when all members hold it.
+    pub safe: bool,
 }
 
 /// Why nothing was done.

@@ -23,9 +23,11 @@
 //!
 //! # What holds
 //! - **Views of clients are agreed**: all clients that are in see the same views, and between two of them the
-//!   same messages in the same order. There is one with each view of the group, and one with each change. Its
-//!   id is that of the group's view and how many changes were delivered in it, which every member can count,
-//!   a new one too.
+//!   same messages in the same order. For that a change is sent as a safe message: a member that is cut off
+//!   delivers none that the others do not. What it delivers of other messages before it knows that it is cut
+//!   off, no other may have: they are the last that its clients are told before [`Event::Resync`]. There is
+//!   one with each view of the group, and one with each change. Its id is that of the group's view and how
+//!   many changes were delivered in it, which every member can count, a new one too.
 //! - **A client is in from its own view on**, which is the first that it is told, and until [`Event::Gone`],
 //!   which is the last: what it says is delivered in between, and nothing else of it.
 //! - **A message is delivered in the view that was told last before it.** Its sender may have had an earlier
@@ -50,12 +52,14 @@
 //! | the primary is lost | any time | clients are told [`Event::Suspended`]; changes wait |
 //! | this member is removed, or comes back | any time | its clients are told [`Event::Resync`], and enter again: others saw them go, with its incarnation or for a cause |
 
-/// Whether this mistake was planted here: never, except in tests of this crate.
+/// Whether this mistake was planted here: never, except in tests of this crate and in the simulator.
 macro_rules! planted {
     ($clients:expr, $mistake:ident) => {{
         #[cfg(test)]
         let planted = $clients.planted == Some(tests::Planted::$mistake);
-        #[cfg(not(test))]
+        #[cfg(all(not(test), feature = "planted"))]
+        let planted = antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake);
+        #[cfg(not(any(test, feature = "planted")))]
         let planted = false;
         planted
     }};
@@ -230,6 +234,9 @@ impl Clients {
         );
         let mut departed = Vec::new();
         for member in gone {
+            if planted!(self, KeepClientsOfDeparted) {
+                continue;
+            }
             if let Some(Roster::Known(clients)) = self.rosters.remove(&member) {
                 let departure = departure(view, member);
                 departed.extend(clients.into_values().map(|client| (client, departure.clone())));
@@ -360,7 +367,13 @@ impl Clients {
         };
         let number = self.last_sent + 1;
         let payload = format::words(&words);
-        if !send(Output { number, payload }) {
+        // A list is for new members; nobody is shown it.
+        let safe = !here && !planted!(self, ChangeUnsafely);
+        if !send(Output {
+            number,
+            payload,
+            safe,
+        }) {
             return;
         }
         self.last_sent = number;

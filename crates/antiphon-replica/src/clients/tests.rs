@@ -21,8 +21,12 @@ pub(super) enum Planted {
     CountTheKnownAlone,
     /// A change that was not delivered is not sent again.
     ForgetTheUndelivered,
-    /// Who is here is said while a change of the sender is under way.
+    /// Which clients are here is said while a change of the sender is under way.
     ListDuringChange,
+    /// The clients of a member that is gone stay in the views.
+    KeepClientsOfDeparted,
+    /// A change is no safe message.
+    ChangeUnsafely,
 }
 
 #[derive(Clone)]
@@ -434,6 +438,7 @@ fn planted_mistakes_are_found() {
         Planted::CountTheKnownAlone,
         Planted::ForgetTheUndelivered,
         Planted::ListDuringChange,
+        Planted::KeepClientsOfDeparted,
     ] {
         let found = |seed| {
             let run = std::panic::catch_unwind(|| World::new(seed, Some(planted)).run().is_err());

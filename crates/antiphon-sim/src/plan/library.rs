@@ -4,6 +4,7 @@
 mod anyhow;
 mod bulk;
 mod calls;
+mod clients;
 mod crashes;
 mod cuts;
 mod direct;
@@ -130,6 +131,8 @@ pub const NAMES: &[&str] = &[
     "g49-servers-die",
     "g49-apart-and-together",
     "g29-all-while-members-change",
+    "g51-hosts-come-and-go",
+    "g51-hosts-are-cut-off",
     "slow-consumer",
     "cut-a-tenth-crashes",
     "cut-flip-flop",
@@ -429,6 +432,8 @@ impl Story<'_> {
             "g49-servers-die" => self.servers_die(),
             "g49-apart-and-together" => self.apart_and_together(),
             "g29-all-while-members-change" => self.all_while_members_change(),
+            "g51-hosts-come-and-go" => self.hosts_come_and_go(),
+            "g51-hosts-are-cut-off" => self.hosts_are_cut_off(),
             "slow-consumer" => self.slow_consumer(),
             "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),

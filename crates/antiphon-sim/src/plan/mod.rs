@@ -81,6 +81,8 @@ pub struct Plan {
     pub replicated: Option<Replicated>,
     /// The group whose members call each other, if there is one. Nothing else is sent to it.
     pub calling: Option<Calling>,
+    /// The group whose members have clients, if there is one. Nothing else is sent to it.
+    pub hosting: Option<Hosting>,
     /// What the applications do.
     pub load: Load,
     /// What happens, by time.
@@ -126,6 +128,7 @@ impl Default for Plan {
             groups: Vec::new(),
             replicated: None,
             calling: None,
+            hosting: None,
             load: Load {
                 every: 0,
                 ..Load::default()
@@ -349,6 +352,17 @@ pub struct Replicated {
     pub digest_every: u64,
     /// [`antiphon_replica::Config::found_anew`].
     pub found_anew: bool,
+}
+
+/// A group whose members have clients.
+#[derive(Debug, Clone)]
+pub struct Hosting {
+    /// Which.
+    pub group: usize,
+    /// The time between two deeds of a member's programs.
+    pub every: Micros,
+    /// The most clients of a member.
+    pub most: usize,
 }
 
 /// A group whose members call each other, and what they ask.

@@ -10,6 +10,7 @@ mod calling;
 mod chatter;
 mod clock;
 mod driven;
+mod hosting;
 mod inside;
 mod passing;
 mod replicating;
@@ -34,6 +35,7 @@ use self::calling::Calling;
 use self::chatter::Chatter;
 use self::clock::Clock;
 use self::driven::Given;
+use self::hosting::Hosting;
 use self::replicating::Replicating;
 use self::sending::Follows;
 use super::datagram::receive;
@@ -77,6 +79,8 @@ pub(super) struct Process {
     pub(super) replica: Option<Replicating>,
     /// The calls on top of it, while it is in the group for them.
     pub(super) calling: Option<Calling>,
+    /// The clients on top of it, while it is in the group for them.
+    pub(super) hosting: Option<Hosting>,
 }
 
 /// How inputs get in.
@@ -233,6 +237,7 @@ impl World {
             leased: true,
             replica: None,
             calling: None,
+            hosting: None,
         });
         self.drive(id);
         if !foreign {
@@ -444,7 +449,7 @@ impl World {
                 return;
             }
             self.note_memory(id);
-            let consumed = self.consume(id) | self.replicate(id) | self.converse(id);
+            let consumed = self.consume(id) | self.replicate(id) | self.converse(id) | self.host(id);
             self.rejoin_groups(id);
             if !heard && !consumed {
                 break;

@@ -14,6 +14,9 @@ use crate::{Cluster, Error, GroupBuilder, Order, Receipt, SafeReceipt, SendError
 /// What the names of groups of clients begin with.
 pub const GROUPS: &str = "clients/";
 const SLOW_AFTER: Duration = Duration::from_secs(10);
+const LONGEST_SLOW: Duration = Duration::from_secs(20);
+/// Of the node in the group.
+const NODE_SLOW_AFTER: Duration = Duration::from_secs(30);
 
 /// A group of clients to take part in.
 #[derive(Debug, Clone)]
@@ -37,10 +40,11 @@ impl ClientsBuilder {
         self
     }
 
-    /// After how long a client of this node is removed that takes nothing while a quarter of the window or
-    /// more waits for it; 10 s unless given. Less than the group's own limit for this node, which is 30 s.
+    /// After how long a client of this node is removed that has not taken what waited for it, if that was a
+    /// quarter of the window or more; 1 s to 20 s, 10 s unless given. The group's own limit, for this node,
+    /// is 30 s.
     pub fn slow_after(mut self, slow_after: Duration) -> Self {
-        self.slow_after = slow_after;
+        self.slow_after = slow_after.clamp(Duration::from_secs(1), LONGEST_SLOW);
         self
     }
 
@@ -91,7 +95,7 @@ impl Cluster {
     pub fn clients(&self, name: impl AsRef<str>) -> ClientsBuilder {
         let group = self.group(format!("{GROUPS}{}", name.as_ref()));
         ClientsBuilder {
-            group: group.order(Order::Total),
+            group: group.order(Order::Total).slow_after(Some(NODE_SLOW_AFTER)),
             slow_after: SLOW_AFTER,
         }
     }
@@ -123,7 +127,7 @@ impl fmt::Debug for ClientGroup {
 
 impl ClientGroup {
     fn new(group: crate::Group, slow_after: Duration, window_bytes: usize) -> Self {
-        let shared = Shared::new(group.sender(), group.name(), slow_after, window_bytes / 4);
+        let shared = Shared::new(group.sender(), group.name(), slow_after, window_bytes);
         let shared = Arc::new(shared);
         shared.spawn(task::run(shared.clone(), group));
         let membership = Arc::new(Membership { shared });
@@ -229,7 +233,7 @@ impl ClientSender {
 
     /// Says something to all clients, this one included, waiting while there is no room. `Ok` means accepted
     /// by this node: the receipt tells what became of it. A payload has at most
-    /// [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) less 6.
+    /// [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or the window if that is less, less 6.
     ///
     /// # Errors
     /// [`ClientSendError`]: nothing was sent.

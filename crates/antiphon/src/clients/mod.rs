@@ -12,8 +12,8 @@
 //! # A slow client
 //! The task takes everything from the group, and gives the credit for it back when the slowest client here
 //! has taken it. So what waits for clients is bounded by the group's windows, whatever their number, and a
-//! slow client holds up those that send to it. One that has taken nothing for [`ClientsBuilder::slow_after`]
-//! while much waits for it is removed, with a cause; what waited is dropped.
+//! slow client holds up those that send to it. One that has not taken within [`ClientsBuilder::slow_after`]
+//! what waited for it is removed, with a cause; what waits is dropped.
 
 mod handle;
 mod shared;

@@ -2,7 +2,7 @@
 //!
 //! The lock is never held across an await. What a client has not taken has the number of the message of the
 //! group that it came with: the credit for a message goes back when no client waits for it or for an earlier
-//! one.
+//! one. With the end of a membership all credit goes back: the group takes this node in again only then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -23,10 +23,13 @@ use crate::driven::core_view;
 use crate::host::Host;
 use crate::{Event, GroupSender, MAX_PAYLOAD_BYTES, Outcome, SendError};
 
-/// What an event counts beside its payload.
+/// What an event counts beside its payload, and beside the members of a view.
 const EVENT_BYTES: usize = 64;
-/// Events that wait for a client, however small.
-const MAX_WAITING: usize = 1 << 16;
+const MEMBER_BYTES: usize = 16;
+/// A client takes no more at once, unless one event has more.
+const BATCH_BYTES: usize = 64 << 10;
+/// Events that wait for a client, however small: beyond that nothing is taken from the group.
+const MAX_WAITING: usize = 1 << 14;
 
 /// What handles, clients and the task share.
 pub(super) struct Shared {
@@ -36,6 +39,8 @@ pub(super) struct Shared {
     slow_after: Duration,
     /// So much waits for a client before it may be said to be slow.
     much_bytes: usize,
+    /// The most bytes of a payload.
+    largest: usize,
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
@@ -52,8 +57,12 @@ struct Inside {
     seats: BTreeMap<u32, Seat>,
     /// Messages taken from the group.
     taken: u64,
+    /// What they count.
+    taken_bytes: u64,
     /// Messages whose credit was given back.
     given: u64,
+    /// Messages up to the end of the last membership: no credit is kept for them.
+    base: u64,
     /// What the machine has under way.
     sent: Option<(u64, Ticket)>,
     leaves: bool,
@@ -62,12 +71,11 @@ struct Inside {
 
 /// A client of this node.
 struct Seat {
-    /// With the number of the message that each came with.
-    queue: VecDeque<(u64, ClientEvent)>,
+    queue: VecDeque<Waiting>,
     bytes: usize,
     arrived: Arc<Notify>,
-    /// Since when much waits for it, and it has taken nothing: microseconds, as far as anyone has looked.
-    crowded_since: Option<u64>,
+    /// Since when much waits for it, in microseconds, and the last message of that.
+    crowded: Option<(u64, u64)>,
     /// It is told what all are told.
     is_in: bool,
     /// It was slow: what is said until it is out is not for it.
@@ -76,12 +84,23 @@ struct Seat {
     is_over: bool,
 }
 
+/// An event that a client has not taken.
+struct Waiting {
+    /// The message of the group that it came with.
+    number: u64,
+    /// What was taken from the group before.
+    behind: u64,
+    event: ClientEvent,
+}
+
 /// What the task has to wait for.
 pub(super) struct Need {
     pub(super) room: bool,
     pub(super) leaves: bool,
     /// Much waits for some client.
     pub(super) crowded: bool,
+    /// So much that nothing more is to be taken.
+    pub(super) full: bool,
 }
 
 /// The handles' side.
@@ -122,16 +141,12 @@ impl Shared {
                 let Some(seat) = inside.seats.get_mut(&number) else {
                     return 0;
                 };
-                let count = seat.queue.len().min(limit);
+                let was_full = seat.queue.len() > MAX_WAITING;
+                let count = seat.take(into, limit);
                 if count > 0 || limit == 0 || seat.is_over {
-                    seat.bytes -= seat
-                        .queue
-                        .iter()
-                        .take(count)
-                        .map(|(_, event)| bytes(event))
-                        .sum::<usize>();
-                    seat.crowded_since = None;
-                    into.extend(seat.queue.drain(..count).map(|(_, event)| event));
+                    if was_full && seat.queue.len() <= MAX_WAITING {
+                        self.wake.notify_one();
+                    }
                     self.give_back(&mut inside);
                     return count;
                 }
@@ -163,7 +178,7 @@ impl Shared {
     }
 
     fn try_say(&self, number: u32, payload: &[u8], level: Level) -> Result<Ticket, ClientSendError> {
-        let limit = MAX_PAYLOAD_BYTES - HEADER_BYTES;
+        let limit = self.largest;
         if payload.len() > limit {
             return Err(ClientSendError::Group(SendError::TooLarge { limit }));
         }
@@ -194,7 +209,7 @@ impl Shared {
 
 /// The task's side.
 impl Shared {
-    pub(super) fn new(sender: GroupSender, name: &str, slow_after: Duration, much_bytes: usize) -> Self {
+    pub(super) fn new(sender: GroupSender, name: &str, slow_after: Duration, window_bytes: usize) -> Self {
         let host = sender.host();
         let me = sender.incarnation();
         Self {
@@ -202,7 +217,9 @@ impl Shared {
             host,
             name: name.into(),
             slow_after,
-            much_bytes,
+            much_bytes: window_bytes / 4,
+            // What is larger would be an object, which messages overtake.
+            largest: MAX_PAYLOAD_BYTES.min(window_bytes) - HEADER_BYTES,
             inside: Mutex::new(Inside {
                 machine: Machine::new(me),
                 me,
@@ -210,7 +227,9 @@ impl Shared {
                 nodes: BTreeMap::new(),
                 seats: BTreeMap::new(),
                 taken: 0,
+                taken_bytes: 0,
                 given: 0,
+                base: 0,
                 sent: None,
                 leaves: false,
                 ended: false,
@@ -230,7 +249,8 @@ impl Shared {
         let (epoch, sender) = (inside.epoch, &self.sender);
         let mut sent = None;
         inside.machine.outputs(|output| {
-            match sender.try_send_in(epoch, &output.payload, Level::Agreed) {
+            let level = if output.safe { Level::Safe } else { Level::Agreed };
+            match sender.try_send_in(epoch, &output.payload, level) {
                 Ok(ticket) => sent = Some((output.number, ticket)),
                 Err(error) => room = error == SendError::Full,
             }
@@ -244,7 +264,8 @@ impl Shared {
         Need {
             room,
             leaves: inside.leaves,
-            crowded: inside.seats.values().any(|seat| seat.is_crowded(self.much_bytes)),
+            crowded: self.is_crowded(&inside),
+            full: inside.seats.values().any(|seat| seat.queue.len() > MAX_WAITING),
         }
     }
 
@@ -266,25 +287,43 @@ impl Shared {
         }
     }
 
-    /// Clients that take nothing while much waits for them are to be in no more.
+    fn is_crowded(&self, inside: &Inside) -> bool {
+        let mut seats = inside.seats.values();
+        seats.any(|seat| seat.is_crowded(inside.taken_bytes, self.much_bytes))
+    }
+
+    /// Clients that have not taken in their time what waited for them are to be in no more.
     pub(super) fn remove_slow(&self) {
         let now = self.host.micros();
         let limit = u64::try_from(self.slow_after.as_micros()).unwrap_or(u64::MAX);
         let mut inside = self.inside();
         let inside = &mut *inside;
         for (number, seat) in &mut inside.seats {
-            if !seat.is_crowded(self.much_bytes) {
+            let front = seat.queue.front().map_or(0, |waiting| waiting.number);
+            let has_taken = |(_, last): (u64, u64)| front > last;
+            if !seat.is_crowded(inside.taken_bytes, self.much_bytes) || seat.crowded.is_some_and(has_taken) {
+                seat.crowded = None;
+            }
+            if !seat.is_crowded(inside.taken_bytes, self.much_bytes) {
                 continue;
             }
-            let since = *seat.crowded_since.get_or_insert(now);
-            if now.saturating_sub(since) > limit || seat.queue.len() > MAX_WAITING {
+            let (since, _) = *seat.crowded.get_or_insert((now, inside.taken));
+            if now.saturating_sub(since) > limit {
                 seat.is_slow = true;
                 seat.bytes = 0;
                 seat.queue.clear();
-                let cause = format!("slow: it took nothing for {} s", self.slow_after.as_secs());
+                let within = self.slow_after.as_secs();
+                let cause = format!("slow: it did not take what waited for it within {within} s");
                 inside.machine.leave(*number, Departure::lost(cause));
             }
         }
+    }
+
+    /// Before the group is left: nobody is waited for any more.
+    pub(super) fn give_all_back(&self) {
+        let mut inside = self.inside();
+        inside.base = u64::MAX;
+        self.give_back(&mut inside);
     }
 
     /// Nothing more happens: the group was left, or the task was dropped with its node.
@@ -304,8 +343,8 @@ impl Shared {
         // For one that is out nothing more comes: what waits for it is bounded as it is.
         let seats = inside.seats.values().filter(|seat| !seat.is_over);
         let fronts = seats.filter_map(|seat| seat.queue.front());
-        let waits = fronts.map(|(number, _)| number.saturating_sub(1)).min();
-        let floor = waits.unwrap_or(inside.taken);
+        let waits = fronts.map(|waiting| waiting.number.saturating_sub(1)).min();
+        let floor = waits.unwrap_or(inside.taken).max(inside.base).min(inside.taken);
         if floor > inside.given {
             self.sender.give_back(floor - inside.given);
             inside.given = floor;
@@ -343,6 +382,7 @@ impl Inside {
             }
             Event::Message(message) => {
                 self.taken += 1;
+                self.taken_bytes += (EVENT_BYTES / 4 + message.payload.len()) as u64;
                 self.machine
                     .handle_message(message.sender.incarnation, &message.payload);
                 if let Some(told) = self.machine.poll_event() {
@@ -357,6 +397,7 @@ impl Inside {
             Event::Resync { cause } => {
                 self.epoch += 1;
                 self.sent = None;
+                self.base = self.taken;
                 self.machine.handle_resync(self.me, &cause);
             }
             Event::Refused { reason } => self.machine.handle_end(&reason),
@@ -384,7 +425,7 @@ impl Inside {
             Told::Gone { number, departure } => {
                 if let Some(seat) = self.seats.get_mut(&number) {
                     (seat.is_in, seat.is_slow) = (true, false);
-                    seat.push(self.taken, &ClientEvent::Left { departure });
+                    seat.push(self.taken, self.taken_bytes, &ClientEvent::Left { departure });
                     (seat.is_in, seat.is_over) = (false, true);
                 }
                 return;
@@ -411,7 +452,7 @@ impl Inside {
             }
         };
         for seat in self.seats.values_mut() {
-            seat.push(self.taken, &event);
+            seat.push(self.taken, self.taken_bytes, &event);
             if let ClientEvent::Resync { .. } = event {
                 seat.is_in = false;
             }
@@ -448,23 +489,48 @@ impl Seat {
             queue: VecDeque::new(),
             bytes: 0,
             arrived: Arc::default(),
-            crowded_since: None,
+            crowded: None,
             is_in: false,
             is_slow: false,
             is_over: false,
         }
     }
 
-    fn push(&mut self, number: u64, event: &ClientEvent) {
+    fn push(&mut self, number: u64, behind: u64, event: &ClientEvent) {
         if self.is_in && !self.is_slow {
             self.bytes += bytes(event);
-            self.queue.push_back((number, event.clone()));
+            self.queue.push_back(Waiting {
+                number,
+                behind,
+                event: event.clone(),
+            });
             self.arrived.notify_one();
         }
     }
 
-    fn is_crowded(&self, much_bytes: usize) -> bool {
-        !self.is_slow && (self.bytes >= much_bytes || self.queue.len() > MAX_WAITING)
+    /// Takes what is first: so many events at most, and so many bytes, but one in any case.
+    fn take(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
+        let (mut count, mut taken) = (0, 0);
+        while count < limit
+            && let Some(waiting) = self.queue.front()
+        {
+            let bytes = bytes(&waiting.event);
+            if count > 0 && taken + bytes > BATCH_BYTES {
+                break;
+            }
+            (count, taken) = (count + 1, taken + bytes);
+            into.extend(self.queue.pop_front().map(|waiting| waiting.event));
+        }
+        self.bytes -= taken;
+        count
+    }
+
+    /// Whether much waits for it: of its own, or of what the group may not send before it has taken some.
+    fn is_crowded(&self, taken_bytes: u64, much_bytes: usize) -> bool {
+        let behind = self.queue.front().map_or(taken_bytes, |waiting| waiting.behind);
+        let kept = taken_bytes.saturating_sub(behind);
+        let much = kept >= much_bytes as u64 || self.bytes >= much_bytes || self.queue.len() > MAX_WAITING;
+        self.is_in && !self.is_slow && much
     }
 }
 
@@ -472,6 +538,9 @@ fn bytes(event: &ClientEvent) -> usize {
     EVENT_BYTES
         + match event {
             ClientEvent::Message(message) => message.payload.len(),
+            ClientEvent::View(view) => {
+                MEMBER_BYTES * (view.members.len() + view.joined.len() + view.departed.len())
+            }
             _ => 0,
         }
 }

@@ -27,6 +27,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
     group.keep_credit();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let mut timer = Timer::new();
+    // When slow clients are looked for next.
+    let mut look: Option<Time> = None;
     loop {
         let mut need = shared.take(&mut events);
         let mut waits: Vec<Wait<'_>> = Vec::new();
@@ -36,26 +38,28 @@ pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
             need = shared.take(&mut events);
         }
         if need.leaves {
+            shared.give_all_back();
             // The answer is that it has left, whatever it is.
             let _ = group.leave().await;
             return;
         }
-        let look = need.crowded.then(|| {
-            let now = Time::from_micros(shared.host.micros());
-            now + LOOK_EVERY
-        });
+        let next = || Time::from_micros(shared.host.micros()) + LOOK_EVERY;
+        look = need.crowded.then(|| look.unwrap_or_else(next));
         timer.set(&shared.host, look);
         tokio::select! {
             biased;
             () = std::future::poll_fn(|cx| shared.poll_receipt(cx)) => {}
-            taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
+            taken = group.next_turn(&mut events, EVENTS_PER_TURN), if !need.full => {
                 if taken == 0 {
                     return;
                 }
             }
             () = shared.wake.notified() => {}
             () = any(&mut waits) => {}
-            () = timer.rings() => shared.remove_slow(),
+            () = timer.rings() => {
+                look = None;
+                shared.remove_slow();
+            }
         }
     }
 }

@@ -16,9 +16,11 @@
 //! | `receipts` | R17, and G8 for tickets |
 //! | `replicas` | replicas and their clients: G28, G30, G45 to G48, G50 |
 //! | `calls` | calls and handlers: G29, G49 |
+//! | `clients` | clients of members: G51 |
 //! | `slow` | members that do not read |
 
 mod calls;
+mod clients;
 mod groups;
 mod lifecycle;
 mod membership;
@@ -46,5 +48,6 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     receipts::check(history, report);
     replicas::check(history, report);
     calls::check(history, report);
+    clients::check(history, report);
     slow::check(history, report);
 }

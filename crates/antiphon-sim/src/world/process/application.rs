@@ -97,6 +97,7 @@ impl World {
                 );
                 self.begin_replica(id, group);
                 self.begin_calls(id, group);
+                self.begin_hosting(id, group);
             }
             // It still serves others what they need of its last membership: later.
             Err(_) if process.uses.contains_key(&group) => {
@@ -246,6 +247,10 @@ impl World {
             GroupEvent::Resync { cause } => self.give(id, group, Given::Void(me, cause.clone())),
             GroupEvent::Left if self.replicates(group) => self.processes[id].replica = None,
             GroupEvent::Left if self.has_calls(group) => self.finish_calls(id, group),
+            GroupEvent::Left if self.hosts_clients(group) => self.finish_hosting(id, group),
+            GroupEvent::Transitional { members } if self.hosts_clients(group) => {
+                self.give(id, group, Given::Transitional(members.clone()));
+            }
             GroupEvent::TellReceipts {
                 to,
                 first,
@@ -256,7 +261,10 @@ impl World {
                 first,
                 count,
                 outcome,
-            } => self.give_receipts_of_all(id, group, first.0, *count, *outcome),
+            } => {
+                self.give_receipts_of_all(id, group, first.0, *count, *outcome);
+                self.give_receipts_of_clients(id, group, first.0, *count, *outcome);
+            }
             _ => {}
         }
         let Some(usage) = self.processes[id].uses.get_mut(&group) else {

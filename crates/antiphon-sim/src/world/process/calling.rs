@@ -276,7 +276,7 @@ impl World {
                 self.note(id, Seen::Call(group, CallDeed::Is(me)));
                 it.calls.handle_resync(now, me);
             }
-            Given::Suspended | Given::Resumed | Given::Lease(_) => {}
+            Given::Transitional(_) | Given::Suspended | Given::Resumed | Given::Lease(_) => {}
         }
     }
 

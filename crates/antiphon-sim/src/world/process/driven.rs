@@ -1,5 +1,5 @@
 //! What applications share that drive a machine without I/O over a group, as the library does it: a replica
-//! (`replicating`), or the calls of a member (`calling`).
+//! (`replicating`), the calls of a member (`calling`), or its clients (`hosting`).
 //!
 //! ```text
 //!  node ── events of the group ──► given ──► machine
@@ -27,6 +27,8 @@ pub(super) enum Given {
     View(Arc<GroupView>),
     Message(Incarnation, Bytes),
     Told(Incarnation, Bytes),
+    /// Only to a member with clients.
+    Transitional(Vec<Incarnation>),
     Suspended,
     Resumed,
     Lease(bool),
@@ -58,8 +60,12 @@ impl Unread {
         if leased {
             return self.0.pop_front();
         }
-        let for_members =
-            |given: &Given| matches!(given, Given::View(_) | Given::Message(..) | Given::Told(..));
+        let for_members = |given: &Given| {
+            !matches!(
+                given,
+                Given::Suspended | Given::Resumed | Given::Lease(_) | Given::Void(..)
+            )
+        };
         let next = self.0.iter().position(|given| !for_members(given))?;
         if let Given::Void(..) = self.0[next] {
             self.0.drain(..next);
@@ -83,13 +89,15 @@ pub(super) fn number_of(bytes: &[u8]) -> Option<u64> {
 impl World {
     /// Whether a machine sends what is sent to this group, and would make nothing of anything else.
     pub(crate) fn is_driven(&self, group: GroupIndex) -> bool {
-        self.replicates(group) || self.has_calls(group)
+        self.replicates(group) || self.has_calls(group) || self.hosts_clients(group)
     }
 
     /// The node tells the machine of this group something: it waits until the application takes it.
     pub(super) fn give(&mut self, id: ProcessId, group: GroupIndex, given: Given) {
         if self.has_calls(group) {
             self.give_calls(id, given);
+        } else if self.hosts_clients(group) {
+            self.give_clients(id, given);
         } else if self.replicates(group)
             && let Some(it) = &mut self.processes[id].replica
         {
@@ -101,7 +109,8 @@ impl World {
     pub(super) fn give_all(&mut self, id: ProcessId, given: impl Fn() -> Given) {
         let replicated = self.plan.replicated.as_ref().map(|it| it.group);
         let calling = self.plan.calling.as_ref().map(|it| it.group);
-        for group in replicated.into_iter().chain(calling) {
+        let hosting = self.plan.hosting.as_ref().map(|it| it.group);
+        for group in replicated.into_iter().chain(calling).chain(hosting) {
             self.give(id, group, given());
         }
     }
@@ -176,6 +185,10 @@ impl World {
             due = true;
         }
         if let Some(it) = process.calling.as_mut().filter(|it| it.wakes_at == now) {
+            it.wakes_at = Micros::MAX;
+            due = true;
+        }
+        if let Some(it) = process.hosting.as_mut().filter(|it| it.wakes_at == now) {
             it.wakes_at = Micros::MAX;
             due = true;
         }

@@ -309,6 +309,7 @@ impl Replicating {
             Given::Message(sender, bytes) => self.replica.handle_message(now, sender, &bare(&bytes)),
             Given::Told(from, bytes) => self.replica.handle_told(now, from, &bare(&bytes)),
             Given::Suspended => self.replica.handle_suspended(),
+            Given::Transitional(_) => {}
             Given::Resumed => self.replica.handle_resumed(),
             Given::Lease(held) => self.replica.lease(held),
             Given::Void(me, cause) => {

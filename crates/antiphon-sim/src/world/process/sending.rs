@@ -138,6 +138,7 @@ impl World {
         {
             let first = first.0;
             self.give_receipts_of_all(id, group, first, count, outcome);
+            self.give_receipts_of_clients(id, group, first, count, outcome);
             self.note(
                 id,
                 Seen::Group(

@@ -1,0 +1,332 @@
+"""The client for asyncio: the same methods as that for threads, each to be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from . import core as protocol
+from .core import Ask, Cell, Core, Duration, Payload, Stream
+from .events import Answers, Error, GroupEvent, Members, Request, WatchEvent
+
+T = TypeVar("T")
+CLOSE_WITHIN = 5.0  # seconds, for leaving in order
+Handler = Callable[[Request], "Awaitable[Payload | None] | Payload | None"]
+
+
+class LostEvent(asyncio.Event):
+    """Is set when a lock or a leadership is lost; `cause` says why."""
+
+    cause: str | None = None
+
+    def tell(self, cause: str) -> None:
+        self.cause = cause
+        self.set()
+
+
+async def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
+                  buffer_bytes: int = protocol.BUFFER_BYTES) -> Client:
+    """A client of the agent at "host:port" or "unix:/path", called `name` in groups."""
+    where = protocol.address(address)
+    opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where)
+    client = Client(*await asyncio.wait_for(opening, timeout), buffer_bytes)
+    try:
+        await client._hello(name)
+    except BaseException:
+        client._cut()
+        raise
+    return client
+
+
+class Client:
+    """One connection, for the tasks of one event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+                 buffer_bytes: int = protocol.BUFFER_BYTES) -> None:
+        self._writer = writer
+        self._core = Core(LostEvent, buffer_bytes)
+        self.name = self.node = self.cluster = self.build = ""
+        self._reader = asyncio.create_task(self._read(reader))
+        self._handlers: set[asyncio.Task[None]] = set()
+
+    @property
+    def member(self) -> str:
+        """What this client is called in groups."""
+        return f"{self.node}/{self.name}"
+
+    async def join(self, group: str) -> Group:
+        return Group(self, group, await self._do(self._core.join(group, asyncio.current_task())))
+
+    async def lock(self, name: str, within: Duration | None = None) -> Guard:
+        return Guard(self, name, *await self._do(self._core.lock(name, within)))
+
+    async def lead(self, job: str) -> Leadership:
+        return Leadership(self, job, *await self._do(self._core.lead(job)))
+
+    def map(self, name: str) -> Map:
+        return Map(self, name)
+
+    def counter(self, name: str) -> Counter:
+        return Counter(self, name)
+
+    async def take_ids(self, count: int = 1) -> range:
+        """Numbers that no other caller is ever given."""
+        return await self._do(protocol.take_ids(count))
+
+    async def serve(self, group: str, verb: str, handler: Handler) -> None:
+        """Answers such requests with what the handler returns, one after the other, in a task of their own."""
+        stream = await self._do(self._core.serve(group, verb))
+        task = asyncio.create_task(self._answer(stream, handler))
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+
+    async def call(self, group: str, verb: str, to: str | list[str] = "any", payload: Payload = b"",
+                   within: Duration | None = None) -> Answers:
+        """`to`: "any", "all", or a list of nodes. An error if none answered."""
+        return await self._do(protocol.call(group, verb, to, payload, within))
+
+    async def members(self) -> Members:
+        return await self._do(protocol.members())
+
+    async def why(self, node: str) -> tuple[str, ...]:
+        return await self._do(protocol.why(node))
+
+    async def close(self) -> None:
+        """Leaves everything in order."""
+        if self._core.begin_close():
+            with contextlib.suppress(Error):
+                await self._write(protocol.line("leave", {}))
+                await asyncio.wait([self._reader], timeout=CLOSE_WITHIN)
+        self._cut()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:
+        await self.close()
+
+    async def _hello(self, name: str | None) -> None:
+        welcome = await self._do(protocol.hello(name))
+        self.name, self.node = welcome.client, welcome.node
+        self.cluster, self.build = welcome.cluster, welcome.build
+
+    def _cut(self) -> None:
+        self._core.lose("this client closed the connection")
+        self._writer.close()
+
+    async def _do(self, ask: Ask[T]) -> T:
+        asked, line = self._core.ask(ask)
+        with self._in_wait():
+            try:
+                await self._write(line)
+                await self._until(asked, lambda: asked.done)
+            except BaseException:
+                self._core.abandon(asked)
+                raise
+        return asked.take()
+
+    @contextlib.contextmanager
+    def _in_wait(self) -> Iterator[None]:
+        """While this task waits, it reads no group: see `core`."""
+        who = asyncio.current_task()
+        self._core.begin_wait(who)
+        try:
+            yield
+        finally:
+            self._core.end_wait(who)
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._core.outgoing and not self._writer.is_closing():
+            self._writer.write(b"".join(self._core.outgoing))
+        self._core.outgoing.clear()
+
+    async def _until(self, cell: Cell, ready: Callable[[], bool]) -> None:
+        while not ready():
+            woken = asyncio.Event()
+            cell.wakers.append(woken.set)
+            try:
+                await woken.wait()
+            finally:
+                cell.wakers.remove(woken.set)
+
+    async def _write(self, line: bytes) -> None:
+        self._core.check()
+        self._writer.write(line)
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            # The reader comes to its end, behind what was said before.
+            await asyncio.wait([self._reader], timeout=CLOSE_WITHIN)
+            self._core.lose(f"the connection broke: {error}")
+            self._core.check()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        cause = "the agent closed the connection"
+        try:
+            while data := await reader.read(65536):
+                self._core.push(data)
+                while self._core.step() or self._core.held_up():
+                    self._flush()
+                    await self._until(self._core.gate, lambda: not self._core.held_up())
+        except Exception as error:  # whatever it is, those that wait are told
+            cause = f"the connection broke: {error!r}"
+        self._core.lose(cause)
+
+    async def _answer(self, stream: Stream, handler: Handler) -> None:
+        with contextlib.suppress(Error):
+            async for request in Events[Request](self, stream):
+                try:
+                    said = handler(request)
+                    line = protocol.answer(request, await said if isinstance(said, Awaitable) else said)
+                except Exception as error:  # whatever it is, the caller is told
+                    line = protocol.answer(request, None, str(error) or type(error).__name__)
+                with self._in_wait():
+                    await self._write(line)
+
+
+class Events(Generic[T]):
+    """An iterator that waits for the next event."""
+
+    def __init__(self, client: Client, stream: Stream) -> None:
+        self._client, self._stream = client, stream
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        await self._client._until(self._stream, self._stream.ready)
+        try:
+            return self._stream.take(asyncio.current_task())  # type: ignore[no-any-return]
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def next(self, timeout: float | None = None) -> T:
+        """The next event; `TimeoutError` if none comes, `StopAsyncIteration` behind the last."""
+        try:  # only the wait: `wait_for` may run it in another task, which does not count as the reader
+            await asyncio.wait_for(self._client._until(self._stream, self._stream.ready), timeout)
+        except asyncio.TimeoutError:  # before Python 3.11 another class
+            raise TimeoutError(f"nothing came within {timeout} s") from None
+        return await self.__anext__()
+
+
+class Group(Events[GroupEvent]):
+    """A group that this client is in: iterate over it. It is left at the end of an `async with`."""
+
+    def __init__(self, client: Client, name: str, stream: Stream) -> None:
+        super().__init__(client, stream)
+        self.name = name
+
+    async def send(self, payload: Payload, safe: bool = False, wait: bool = False) -> None:
+        """Says it to all members. `wait`: until it is delivered. `safe`: only when every node of the group holds it."""
+        ask = self._client._core.send(self.name, payload, safe)
+        if wait:
+            return await self._client._do(ask)
+        with self._client._in_wait():
+            await self._client._write(protocol.line("send", ask.fields))
+
+    async def leave(self) -> None:
+        """What is unread is dropped."""
+        core, stream = self._client._core, self._stream
+        with contextlib.suppress(Error):
+            if core.groups.get(self.name) is stream:
+                await self._client._do(core.leave(self.name))
+                await self._client._until(stream, lambda: core.is_out(self.name, stream))
+
+    async def __aenter__(self) -> Group:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:
+        await self.leave()
+
+
+class Guard:
+    """A lock that is held. Give `token` to what it protects: that refuses a lower one than it has seen."""
+
+    def __init__(self, client: Client, name: str, id: int, token: int, lost: LostEvent) -> None:
+        self._client, self.name, self._id, self.token, self.lost = client, name, id, token, lost
+
+    async def unlock(self) -> None:
+        await self._give_back("unlock")
+
+    async def _give_back(self, op: str, to: str | None = None) -> None:
+        await self._client._do(self._client._core.give_back(op, self._id, self.name, self.token, to))
+
+    async def __aenter__(self: T) -> T:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:
+        if self._client._core.holds(self._id):
+            await self.unlock()
+
+
+class Leadership(Guard):
+    """A job that this client leads."""
+
+    async def resign(self, to: str | None = None) -> None:
+        """`to`: the node that leads next, which must wait for it; else the one that has waited longest."""
+        await self._give_back("resign", to)
+
+    async def unlock(self) -> None:
+        await self.resign()
+
+
+class Map:
+    """Keys and values that all nodes share."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self.name = client, name
+
+    async def get(self, key: str, latest: bool = False) -> tuple[bytes, int] | None:
+        """Value and version. `latest`: with all that was written before, anywhere."""
+        return await self._client._do(protocol.get(self.name, key, latest))
+
+    async def put(self, key: str, value: Payload, if_version: int | None = None, ttl: Duration | None = None) -> int:
+        """The new version. `if_version`: only if the key has this one; 0: only if it has no value."""
+        return await self._client._do(protocol.put(self.name, key, value, if_version, ttl))
+
+    async def remove(self, key: str, if_version: int | None = None) -> tuple[bytes, int] | None:
+        """Value and version that it had."""
+        return await self._client._do(protocol.remove(self.name, key, if_version))
+
+    async def watch(self, key: str | None = None, *, prefix: str | None = None) -> Watch:
+        """What is there, and then each change."""
+        ask = self._client._core.watch(self.name, key, prefix, asyncio.current_task())
+        return Watch(self._client, *await self._client._do(ask))
+
+
+class Watch(Events[WatchEvent]):
+    """A watch of a map. It ends with `close`, or at the end of an `async with`."""
+
+    def __init__(self, client: Client, stream: Stream, id: int) -> None:
+        super().__init__(client, stream)
+        self._id = id
+
+    async def close(self) -> None:
+        if line := self._client._core.unwatch(self._id):
+            with contextlib.suppress(Error):
+                await self._client._write(line)
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:
+        await self.close()
+
+
+class Counter:
+    """A number that all nodes share."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self.name = client, name
+
+    async def add(self, by: int = 1) -> int:
+        """Its new value."""
+        return await self._client._do(protocol.add(self.name, by))

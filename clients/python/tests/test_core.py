@@ -1,0 +1,232 @@
+"""The protocol without a socket."""
+
+import json
+import sys
+import threading
+import unittest
+from datetime import timedelta
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from antiphon import ConnectionLost, Error, Lost, LostEvent, Message, Refused, View, Watching, core  # noqa: E402
+
+
+class Story(unittest.TestCase):
+    def setUp(self):
+        self.core = core.Core(LostEvent, buffer_bytes=3000)
+
+    def hear(self, *events):
+        self.core.push(b"".join(json.dumps(event).encode() + b"\n" for event in events))
+        while self.core.step():
+            pass
+
+    def ask(self, ask):
+        asked, line = self.core.ask(ask)
+        return asked, json.loads(line)
+
+    def joined(self, group="g", who="me"):
+        asked, line = self.ask(self.core.join(group, who))
+        self.hear({"event": "reply", "op": "join", "id": asked.id})
+        return asked.take()
+
+    def take_all(self, stream):
+        taken = []
+        while stream.events:
+            taken.append(stream.take("me"))
+        return taken
+
+    def message(self, number, payload="x"):
+        return {"event": "message", "group": "g", "view": "1.1", "sender": "a/y", "seq": number, "payload": payload}
+
+    def test_replies_in_any_order_find_what_was_asked(self):
+        first, line = self.ask(core.add("c", 1))
+        second, _ = self.ask(core.add("c", 2))
+        self.assertEqual(line, {"add": {"counter": "c", "by": 1, "id": first.id}})
+        self.hear({"event": "reply", "op": "add", "id": second.id, "value": 3, "version": 1},
+                  {"event": "reply", "op": "add", "id": first.id, "value": 1, "version": 2})
+        self.assertEqual((first.take(), second.take()), (1, 3))
+
+    def test_an_error_has_its_code_and_whether_it_ran(self):
+        asked, _ = self.ask(core.put("m", "k", "v", 7, 0.25))
+        self.hear({"event": "reply", "op": "put", "id": asked.id, "version": 8,
+                   "error": {"code": "conflict", "reason": "k has version 8", "ran": "no"}})
+        with self.assertRaises(Error) as raised:
+            asked.take()
+        self.assertEqual((raised.exception.code, raised.exception.ran, raised.exception.version), ("conflict", "no", 8))
+
+    def test_an_error_line_in_place_of_a_reply_is_the_answer(self):
+        asked, line = self.ask(core.take_ids(-1))
+        self.hear({"event": "error", "reason": "no", "request": line})
+        self.assertRaises(Error, asked.take)
+
+    def test_questions_without_an_id_are_answered_in_their_order(self):
+        first, _ = self.ask(core.why("a"))
+        second, line = self.ask(core.why("b"))
+        self.assertEqual(line, {"why": {"node": "b"}})
+        self.hear({"event": "why", "node": "a", "facts": ["joined"]}, {"event": "error", "reason": "no", "request": line})
+        self.assertEqual(first.take(), ("joined",))
+        self.assertRaises(Error, second.take)
+
+    def test_a_line_may_come_in_pieces(self):
+        stream = self.joined()
+        text = json.dumps(self.message(1, "grüße")).encode() + b"\n"
+        for byte in text:
+            self.core.push(bytes([byte]))
+            self.core.step()
+        self.assertEqual(self.take_all(stream)[0].text, "grüße")
+
+    def test_a_group_is_told_in_one_stream_until_it_is_over(self):
+        stream = self.joined()
+        self.hear({"event": "view", "group": "g", "id": "1.1", "members": ["a/x"], "joined": ["a/x"], "left": [],
+                   "crashed": [], "transitional": [], "primary": True}, self.message(1, {"base64": "/wD+"}),
+                  {"event": "refused", "group": "g", "reason": "no", "fatal": False,
+                   "request": {"send": {"group": "g", "payload": "p"}}},
+                  {"event": "lost", "what": "group", "name": "g", "cause": "slow: why"}, self.message(2))
+        view, message, refused, lost = self.take_all(stream)
+        self.assertEqual(view, View("g", "1.1", ("a/x",), ("a/x",)))
+        self.assertEqual(message, Message("g", "1.1", "a/y", 1, b"\xff\0\xfe"))
+        self.assertEqual((refused, lost), (Refused("g", "no", b"p"), Lost("g", "slow: why")))
+        self.assertRaises(StopIteration, stream.take, "me")
+        with self.assertRaises(Error):
+            self.core.send("g", "x", False)
+        self.joined()  # again
+
+    def test_a_group_that_is_left_drops_what_is_unread(self):
+        stream = self.joined()
+        self.hear(self.message(1))
+        self.ask(self.core.leave("g"))
+        self.hear(self.message(2), {"event": "group_left", "group": "g"})
+        self.assertRaises(StopIteration, stream.take, "me")
+        self.assertNotIn("g", self.core.groups)
+
+    def test_a_loss_right_behind_the_grant_is_told(self):
+        asked, _ = self.ask(self.core.lock("x", timedelta(seconds=5)))
+        self.hear({"event": "reply", "op": "lock", "id": asked.id, "token": 1 << 63},
+                  {"event": "lost", "what": "lock", "name": "x", "token": 1 << 63, "id": asked.id, "cause": "lease"})
+        _, token, lost = asked.take()
+        self.assertEqual((token, lost.is_set(), lost.cause), (1 << 63, True, "lease"))
+        self.assertFalse(self.core.holds(asked.id))
+
+    def test_a_lock_that_nobody_waits_for_any_more_is_given_back(self):
+        asked, _ = self.ask(self.core.lock("x", None))
+        self.core.abandon(asked)
+        self.hear({"event": "reply", "op": "lock", "id": asked.id, "token": 7})
+        self.assertEqual([json.loads(line) for line in self.core.outgoing],
+                         [{"cancel": {"of": asked.id}}, {"unlock": {"name": "x", "token": 7}}])
+
+    def test_a_full_stream_stops_the_reading_and_taking_from_it_goes_on(self):
+        stream, woken = self.joined(), []
+        self.core.gate.wakers.append(lambda: woken.append(True))
+        self.hear(*(self.message(number) for number in range(100)))
+        few = len(stream.events)
+        self.assertLess(few, 10)
+        self.assertTrue(self.core.held_up())
+        stream.take("me")
+        self.assertTrue(woken)
+        seen = 1 + len(self.take_all(stream))
+        while self.core.step() or stream.events:
+            seen += len(self.take_all(stream))
+        self.assertEqual(seen, 100)
+
+    def test_a_reply_behind_a_full_stream_is_reached_when_its_reader_waits_for_it(self):
+        self.joined(who="me")
+        asked, _ = self.ask(core.add("c", 1))
+        reply = {"event": "reply", "op": "add", "id": asked.id, "value": 1, "version": 1}
+        self.hear(*(self.message(number) for number in range(100)), reply)
+        self.assertFalse(asked.done)
+        self.core.begin_wait("another")
+        self.hear()
+        self.assertFalse(asked.done, "the reader of the group comes to read it")
+        self.core.begin_wait("me")
+        self.hear()
+        self.assertEqual(asked.take(), 1)
+        self.core.end_wait("me")
+        self.assertTrue(self.core.held_up())
+
+    def test_a_reader_that_waits_while_too_much_comes_is_out_of_the_group(self):
+        with mock.patch.object(core, "MOST_BYTES", 10_000):
+            stream = self.joined()
+            asked, _ = self.ask(core.add("c", 1))
+            self.core.begin_wait("me")
+            self.hear(*(self.message(number) for number in range(100)),
+                      {"event": "reply", "op": "add", "id": asked.id, "value": 1, "version": 1})
+            self.assertEqual(asked.take(), 1)
+        self.assertLess(stream.size, 12_000)
+        self.assertEqual(json.loads(self.core.outgoing[0]), {"leave": {"group": "g"}})
+        self.assertIsInstance(self.take_all(stream)[-1], Lost)
+        self.assertRaises(StopIteration, stream.take, "me")
+
+    def test_too_many_requests_are_answered_with_an_error(self):
+        asked, _ = self.ask(self.core.serve("g", "v"))
+        self.hear({"event": "reply", "op": "serve", "id": asked.id})
+        with mock.patch.object(core, "MOST_BYTES", 0):
+            for number in (1, 2):
+                self.hear({"event": "request", "group": "g", "request": number, "verb": "v", "from": "b",
+                           "payload": "?", "within_ms": 1500})
+        self.assertEqual(asked.take().take(None).within, 1.5)
+        self.assertEqual(json.loads(self.core.outgoing[0])["answer"]["request"], 2)
+
+    def test_a_watch_begins_with_what_is_there_and_may_be_lost(self):
+        asked, _ = self.ask(self.core.watch("m", None, "u/", "me"))
+        self.hear({"event": "reply", "op": "watch", "id": asked.id},
+                  {"event": "watching", "map": "m", "id": asked.id, "entries": 1},
+                  {"event": "changed", "map": "m", "id": asked.id, "key": "u/1", "value": "v", "version": 7},
+                  {"event": "lost", "what": "watch", "name": "m", "id": asked.id, "cause": "no majority"})
+        stream, id = asked.take()
+        watching, changed = self.take_all(stream)
+        self.assertEqual((watching, changed.value, changed.gone), (Watching(1), b"v", None))
+        with self.assertRaises(Error) as raised:
+            stream.take("me")
+        self.assertEqual(raised.exception.code, "lost")
+        self.assertEqual(self.core.unwatch(id), b"")
+
+    def test_a_lost_connection_is_told_to_all_that_wait(self):
+        stream = self.joined()
+        held, _ = self.ask(self.core.lock("x", None))
+        self.hear({"event": "reply", "op": "lock", "id": held.id, "token": 7}, self.message(1),
+                  {"event": "refused", "group": None, "reason": "8192 programs are served", "fatal": True})
+        asked, _ = self.ask(core.add("c", 1))
+        self.core.lose("the agent closed the connection")
+        with self.assertRaises(ConnectionLost) as raised:
+            asked.take()
+        self.assertEqual((raised.exception.cause, raised.exception.ran), ("8192 programs are served", "maybe"))
+        self.assertEqual(held.take()[2].cause, "8192 programs are served")
+        self.assertIsInstance(stream.take("me"), Message)
+        self.assertRaises(ConnectionLost, stream.take, "me")
+        with self.assertRaises(ConnectionLost) as raised:
+            self.core.ask(core.add("c", 1))
+        self.assertEqual(raised.exception.ran, "no")
+
+    def test_no_payload_makes_a_line_that_is_too_long(self):
+        for payload in (b"\x01" * 1048570, "\x01" * 1048570, "ä" * 524285, b"\xff" * 1048570, ""):
+            line = core.line("send", {"group": "g", "payload": core.encode(payload)})
+            self.assertLess(len(line), 4 << 20)
+            data = payload.encode() if isinstance(payload, str) else payload
+            self.assertEqual(core.decode(json.loads(line)["send"]["payload"]), data)
+
+    def test_durations_and_addresses_are_written_as_the_agent_reads_them(self):
+        self.assertEqual([core.span(of) for of in (0, 0.0001, 2, timedelta(minutes=1))], ["0ms", "1ms", "2000ms", "60000ms"])
+        self.assertEqual(core.address("unix:/run/a.sock"), "/run/a.sock")
+        self.assertEqual(core.address("[::1]:7480"), ("::1", 7480))
+        self.assertRaises(ValueError, core.address, "localhost")
+
+    def test_events_of_a_newer_agent_are_passed_over(self):
+        self.hear({"event": "something new", "group": "g"})
+
+    def test_every_event_of_the_golden_file_is_taken(self):
+        golden = Path(__file__).parents[3] / "crates/antiphon-api/golden/events.txt"
+        if not golden.exists():
+            self.skipTest("not in the repository")
+        for group in ("g", "chat"):
+            self.joined(group, threading.get_ident())
+        self.core.begin_wait(threading.get_ident())
+        lines = (line for line in golden.read_text().splitlines() if line.startswith("{"))
+        # A client is told no payload in a file.
+        self.hear(*(json.loads(line) for line in lines if '"file"' not in line))
+        self.assertIsNone(self.core.cause)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,207 @@
+"""Both shells, with a peer that follows a script."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import threading
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+import antiphon  # noqa: E402
+
+VIEW = {"event": "view", "group": "g", "id": "1.1", "members": ["a/x"], "joined": ["a/x"], "left": [], "crashed": [],
+        "transitional": [], "primary": True}
+WITHIN = 10
+
+
+class Peer:
+    """Takes one connection; `play` is called with it, once hello is answered."""
+
+    def __init__(self, play):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.failed = None
+        self.thread = threading.Thread(target=self.run, args=(play,), daemon=True)
+        self.thread.start()
+
+    def run(self, play):
+        connection, _ = self.listener.accept()
+        connection.settimeout(WITHIN)
+        self.lines, self.connection = connection.makefile("rb"), connection
+        with self.listener, connection, self.lines, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            try:
+                self.reply("hello", welcome={"client": "x", "node": "a", "cluster": "shop", "build": "0.1.0"})
+                play(self)
+            except AssertionError as error:
+                self.failed = error
+
+    def heard(self, op):
+        line = json.loads(self.lines.readline())
+        assert list(line) == [op], f"expected {op}, came {line}"
+        return line[op]
+
+    def say(self, *events):
+        self.connection.sendall(b"".join(json.dumps(event).encode() + b"\n" for event in events))
+
+    def reply(self, op, **fields):
+        asked = self.heard(op)
+        self.say({"event": "reply", "op": op, "id": asked["id"], **fields})
+        return asked
+
+    def end(self):
+        self.thread.join(WITHIN)
+        assert not self.thread.is_alive()
+        if self.failed:
+            raise self.failed
+
+
+def messages(count):
+    return [{"event": "message", "group": "g", "view": "1.1", "sender": "a/x", "seq": seq, "payload": "x" * 1000}
+            for seq in range(count)]
+
+
+def busy_group(peer):
+    peer.reply("join")
+    peer.say(VIEW, *messages(1000))
+    peer.reply("lock", token=7)
+    peer.reply("unlock")
+    peer.heard("leave")
+
+
+def waiting_lock(peer):
+    asked = peer.heard("lock")
+    assert peer.heard("cancel") == {"of": asked["id"]}
+    peer.say({"event": "reply", "op": "lock", "id": asked["id"], "token": 7})
+    assert peer.heard("unlock") == {"name": "till", "token": 7}
+
+
+def ends(peer):
+    peer.reply("join")
+    peer.say(VIEW)
+    peer.heard("lock")
+
+
+def two_requests(peer):
+    peer.reply("serve")
+    for number, payload in enumerate(("yes", "fail"), 1):
+        peer.say({"event": "request", "group": "g", "request": number, "verb": "v", "from": "b", "payload": payload,
+                  "within_ms": 1000})
+    assert peer.heard("answer") == {"request": 1, "payload": "YES"}
+    assert peer.heard("answer") == {"request": 2, "error": "not this"}
+
+
+def handler(request):
+    if request.payload == b"fail":
+        raise ValueError("not this")
+    return request.payload.upper()
+
+
+class Threads(unittest.TestCase):
+    def test_a_thread_that_does_not_read_its_group_still_gets_its_reply(self):
+        peer = Peer(busy_group)
+        client = antiphon.connect(peer.address, buffer_bytes=10_000)
+        group = client.join("g")
+        with client.lock("till") as guard:
+            self.assertEqual(guard.token, 7)
+        self.assertIsInstance(group.next(WITHIN), antiphon.View)
+        self.assertEqual([group.next(WITHIN).seq for _ in range(1000)], list(range(1000)))
+        client.close()
+        peer.end()
+
+    def test_a_group_that_nobody_reads_stops_the_reading(self):
+        peer = Peer(busy_group)
+        client = antiphon.connect(peer.address, buffer_bytes=10_000)
+        group = client.join("g")
+        self.assertIsInstance(group.next(WITHIN), antiphon.View)
+        asked = threading.Thread(target=lambda: client.lock("till").unlock(), daemon=True)
+        asked.start()
+        with client._lock:
+            self.assertTrue(client._until(group._stream, client._core.held_up, WITHIN))
+            self.assertLess(len(group._stream.events), 20)
+        self.assertTrue(asked.is_alive(), "its reply is behind what is not read")
+        for _ in range(1000):
+            group.next(WITHIN)
+        asked.join(WITHIN)
+        self.assertFalse(asked.is_alive())
+        client.close()
+        peer.end()
+
+    def test_an_end_is_told_to_those_that_iterate_and_those_that_wait(self):
+        peer = Peer(ends)
+        client = antiphon.connect(peer.address)
+        group = client.join("g")
+        with self.assertRaises(antiphon.ConnectionLost):
+            client.lock("till")
+        with self.assertRaises(antiphon.ConnectionLost):
+            for event in group:
+                self.assertIsInstance(event, antiphon.View)
+        client.close()
+        peer.end()
+
+    def test_requests_are_answered(self):
+        peer = Peer(two_requests)
+        client = antiphon.connect(peer.address)
+        client.serve("g", "v", handler)
+        peer.end()
+        client.close()
+
+    def test_a_timeout_takes_nothing_back(self):
+        peer = Peer(busy_group)
+        client = antiphon.connect(peer.address)
+        group = client.join("g")
+        for _ in range(1001):
+            group.next(WITHIN)
+        self.assertRaises(TimeoutError, group.next, 0.01)
+        client.lock("till").unlock()
+        client.close()
+        peer.end()
+
+
+class Tasks(unittest.IsolatedAsyncioTestCase):
+    async def test_a_task_that_does_not_read_its_group_still_gets_its_reply(self):
+        peer = Peer(busy_group)
+        client = await antiphon.aio.connect(peer.address, buffer_bytes=10_000)
+        group = await client.join("g")
+        self.assertIsInstance(await group.next(WITHIN), antiphon.View)
+        async with await client.lock("till") as guard:
+            self.assertEqual(guard.token, 7)
+        self.assertEqual([(await group.__anext__()).seq for _ in range(1000)], list(range(1000)))
+        await client.close()
+        peer.end()
+
+    async def test_a_task_that_is_cancelled_gives_back_what_was_granted_meanwhile(self):
+        peer = Peer(waiting_lock)
+        client = await antiphon.aio.connect(peer.address)
+        task = asyncio.create_task(client.lock("till"))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.to_thread(peer.end)
+        await client.close()
+
+    async def test_an_end_is_told_to_those_that_iterate_and_those_that_wait(self):
+        peer = Peer(ends)
+        client = await antiphon.aio.connect(peer.address)
+        group = await client.join("g")
+        with self.assertRaises(antiphon.ConnectionLost):
+            await client.lock("till")
+        with self.assertRaises(antiphon.ConnectionLost):
+            async for event in group:
+                self.assertIsInstance(event, antiphon.View)
+        await client.close()
+        peer.end()
+
+    async def test_requests_are_answered(self):
+        peer = Peer(two_requests)
+        client = await antiphon.aio.connect(peer.address)
+        await client.serve("g", "v", handler)
+        await asyncio.to_thread(peer.end)
+        await client.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
