@@ -299,7 +299,7 @@ impl Session {
             ))
         };
         view.map_or_else(none, |view| Reply {
-            view: Some(view),
+            view: Some(Box::new(view)),
             ..Reply::default()
         })
     }
@@ -323,12 +323,12 @@ impl Session {
         }
         let cluster = self.hub.cluster();
         Reply {
-            welcome: Some(Welcome {
+            welcome: Some(Box::new(Welcome {
                 client: self.name(),
                 node: cluster.name().to_owned(),
                 cluster: cluster.observer().settings().cluster.clone(),
                 build: env!("CARGO_PKG_VERSION").to_owned(),
-            }),
+            })),
             ..Reply::default()
         }
     }

@@ -297,10 +297,10 @@ pub struct Reply {
     pub failures: BTreeMap<String, Failure>,
     /// Of `hello`: what client and node are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub welcome: Option<Welcome>,
+    pub welcome: Option<Box<Welcome>>,
     /// Of `members`: the cluster's present view; none while there is no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<NodeView>,
+    pub view: Option<Box<NodeView>>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,

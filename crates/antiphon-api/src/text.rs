@@ -346,7 +346,7 @@ fn replied(reply: &Reply) -> String {
             node,
             cluster,
             ..
-        } = welcome;
+        } = &**welcome;
         format!("this is {node}/{client} in cluster {cluster}")
     }));
     said.extend(

@@ -189,7 +189,8 @@ impl Driver {
             // Nobody may take these any more, and nothing comes after the end.
             group.shared.discard_late();
         }
-        let healthy = group.shared.deliver(Run::Event(event));
+        // A reader that was given up is told the end, and no view behind those that it never got.
+        let healthy = (group.leaving && !over) || group.shared.deliver(Run::Event(event));
         if over {
             let membership = refused.map_or(Membership::Gone, Membership::Refused);
             group.shared.set_membership(membership);
