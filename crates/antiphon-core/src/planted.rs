@@ -428,8 +428,6 @@ bugs! {
     KnowAtOnce,
     /// A new member does not count changes of those whose clients it does not know (G51).
     CountTheKnownAlone,
-    /// A change of clients that was not delivered is not sent again (G51).
-    ForgetTheUndelivered,
     /// A member says which clients it has while a change of them is under way (G51).
     ListDuringChange,
     /// The clients of a member that is gone stay in the views (G51).

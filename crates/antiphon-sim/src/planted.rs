@@ -360,7 +360,6 @@ const LIKELY: &[(&str, &str)] = &[
     ("RenewNothing", "g50-replicas-merge"),
     ("KnowAtOnce", "g51-hosts-come-and-go"),
     ("KnownAlone", "g51-hosts-come-and-go"),
-    ("ForgetTheUndelivered", "g51-hosts-are-cut-off"),
     ("DuringChange", "g51-hosts-come-and-go"),
     ("ClientsOfDeparted", "g51-hosts-come-and-go"),
     ("ChangeUnsafely", "g51-hosts-are-cut-off"),
