@@ -6,7 +6,7 @@
 //!              ┌──────────────┴──────────────┐
 //!          hub: sessions of programs      console: a local socket
 //!              ▲              ▲           for questions about a running node
-//!          stdio: lines   socket: lines
+//!          stdio: lines   socket: lines, HTTP
 //!          of one program of many
 //! ```
 //! - [`hub`]: what sessions ask of a node, and are told: the one table of operations;

@@ -1,6 +1,7 @@
 //! Where a session's events go.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use antiphon_api::blocks::{Reply, Value};
 use antiphon_api::{Event, Payload};
@@ -63,6 +64,11 @@ impl Events {
     /// No event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Event> {
         self.0.recv().await.map(|(event, _)| event)
+    }
+
+    /// The same for one that polls.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.0.poll_recv(context).map(|next| next.map(|(event, _)| event))
     }
 
     /// The next event if there is one already.

@@ -1,7 +1,9 @@
 //! JSON lines: each line of the program is a command, each line for it an event.
 
+use std::ops::ControlFlow;
+
 use antiphon::clients::Departure;
-use antiphon_api::{Command, Event, LineBuffer, MAX_LINE_BYTES, command};
+use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
@@ -52,17 +54,8 @@ async fn read(reader: &mut ReadHalf<impl Connection>, first: &[u8], session: &Se
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let parsed = match std::str::from_utf8(&line) {
-                Ok(text) => Command::parse(text),
-                Err(error) => Err(Box::new(Event::Error {
-                    reason: format!("not UTF-8 ({error})"),
-                    request: serde_json::Value::Null,
-                })),
-            };
-            match parsed {
-                Ok(Command::Leave(command::Leave { group: None, .. })) => return Departure::Left,
-                Ok(command) => session.obey(command).await,
-                Err(error) => session.tell(*error).await,
+            if let ControlFlow::Break(departure) = super::obey(session, &line).await {
+                return departure;
             }
         }
         match reader.read(&mut buffer).await {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   accept ─► its user ─► first bytes ─┬─► lines      {…} one object a line
+//!               │                      ├─► http       GET /v1/members HTTP/1.1
 //!               │                      └─► others: an error that says what is spoken here
 //!               └─► another user: one error line, and the end
 //! ```
@@ -15,24 +16,28 @@
 //! [`MAX_SESSIONS`](crate::hub::MAX_SESSIONS) connections; [`SPEAK_WITHIN`] for the first bytes; a program
 //! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
 
+mod http;
 mod lines;
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_api::Event;
+use antiphon::clients::Departure;
+use antiphon_api::{Command, Event, command};
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use self::http::Http;
 use crate::Hub;
 use crate::console::Socket;
-use crate::hub::MAX_SESSIONS;
+use crate::hub::{MAX_SESSIONS, Session};
 
 /// Until a connection says something.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
@@ -97,16 +102,19 @@ impl Listener {
 
     /// Serves programs until this is dropped.
     pub fn serve(self, hub: &Hub) -> Serving {
-        // Of all kinds, also those that have said nothing yet.
-        let places = Arc::new(Semaphore::new(MAX_SESSIONS));
+        let door = Door {
+            hub: hub.clone(),
+            http: Http::new(hub.clone()),
+            places: Arc::new(Semaphore::new(MAX_SESSIONS)),
+        };
         let mut tasks = tokio::task::JoinSet::new();
         let mut socket = None;
         if let Some((listener, file)) = self.unix {
             socket = Some(file);
-            tasks.spawn(accept_unix(listener, hub.clone(), places.clone()));
+            tasks.spawn(accept_unix(listener, door.clone()));
         }
         for tcp in self.tcp {
-            tasks.spawn(accept_tcp(tcp, hub.clone(), places.clone()));
+            tasks.spawn(accept_tcp(tcp, door.clone()));
         }
         Serving {
             _tasks: tasks,
@@ -122,38 +130,50 @@ pub struct Serving {
     _socket: Option<Socket>,
 }
 
-async fn accept_unix(listener: UnixListener, hub: Hub, places: Arc<Semaphore>) {
+/// What connections come to.
+#[derive(Clone)]
+struct Door {
+    hub: Hub,
+    http: Http,
+    /// For connections of all kinds, also those that have said nothing yet.
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    /// Serves a connection if there is a place for one more; otherwise it ends.
+    fn open(&self, stream: impl Connection + 'static, stranger: Option<String>) {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            let (hub, http) = (self.hub.clone(), self.http.clone());
+            tokio::spawn(async move {
+                serve(stream, hub, http, stranger).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn accept_unix(listener: UnixListener, door: Door) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let stranger = stranger(&stream);
-                begin(serve(stream, hub.clone(), stranger), &places);
+                door.open(stream, stranger);
             }
             Err(error) => complain(&error).await,
         }
     }
 }
 
-async fn accept_tcp(listener: TcpListener, hub: Hub, places: Arc<Semaphore>) {
+async fn accept_tcp(listener: TcpListener, door: Door) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 // A line is written whole.
                 let _ = stream.set_nodelay(true);
-                begin(serve(stream, hub.clone(), None), &places);
+                door.open(stream, None);
             }
             Err(error) => complain(&error).await,
         }
-    }
-}
-
-/// Serves a connection if there is a place for one more; otherwise it ends.
-fn begin(serving: impl Future<Output = ()> + Send + 'static, places: &Arc<Semaphore>) {
-    if let Ok(place) = places.clone().try_acquire_owned() {
-        tokio::spawn(async move {
-            serving.await;
-            drop(place);
-        });
     }
 }
 
@@ -174,31 +194,31 @@ fn stranger(stream: &UnixStream) -> Option<String> {
     }
 }
 
-async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option<String>) {
+async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stranger: Option<String>) {
     let refused = |reason: String| Event::Refused {
         group: None,
         reason,
         fatal: true,
         request: None,
     };
-    let mut first = vec![0; 4096];
-    let reason = match (stranger, timeout(SPEAK_WITHIN, stream.read(&mut first)).await) {
+    let mut first = Vec::new();
+    let reason = match (stranger, timeout(SPEAK_WITHIN, begin(&mut stream, &mut first)).await) {
         (Some(reason), _) => reason,
-        (None, Err(_)) => format!("nothing was said for {} s", SPEAK_WITHIN.as_secs()),
-        (None, Ok(Err(_) | Ok(0))) => return,
-        (None, Ok(Ok(length))) => {
-            first.truncate(length);
-            match (first[0], hub.session()) {
-                (_, Err(crate::hub::Full)) => format!(
+        (None, Err(_)) => format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
+        (None, Ok(Err(_) | Ok(false))) => return,
+        (None, Ok(Ok(true))) => match first[0] {
+            b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session() {
+                Ok((session, events)) => return lines::serve(stream, &first, session, events).await,
+                Err(crate::hub::Full) => format!(
                     "{} programs are served, no more at a time: end one of them",
                     crate::hub::MAX_SESSIONS
                 ),
-                (b'{' | b' ' | b'\t' | b'\r' | b'\n', Ok((session, events))) => {
-                    return lines::serve(stream, &first, session, events).await;
-                }
-                _ => "this port speaks JSON lines: begin with an object, such as {\"hello\":{}}".to_owned(),
-            }
-        }
+            },
+            _ => match http::begins(&first) {
+                Some(beginning) => return http.serve(stream, first, beginning).await,
+                None => "this port speaks JSON lines and HTTP/1.1: begin with an object, such as {\"hello\":{}}, or with a request line, such as GET /v1/members HTTP/1.1".to_owned(),
+            },
+        },
     };
     let line = refused(reason).to_json() + "\n";
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -208,6 +228,40 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option
         part(&mut reader, &mut writer).await;
     };
     let _ = timeout(PART_WITHIN, last).await;
+}
+
+/// Reads what a connection says first: some bytes, or if they begin a word its whole first line, unless that
+/// is too long for a request. False: it ended before.
+async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
+    first.reserve(4096);
+    loop {
+        if stream.read_buf(first).await? == 0 {
+            return Ok(false);
+        }
+        let whole = !first[0].is_ascii_alphabetic() || first.contains(&b'\n');
+        if whole || first.len() > http::MAX_REQUEST_LINE {
+            return Ok(true);
+        }
+    }
+}
+
+/// Does what one line of a program says, whatever carries it. Breaks if the session is to end so.
+async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
+    let parsed = match std::str::from_utf8(line) {
+        Ok(text) => Command::parse(text),
+        Err(error) => Err(Box::new(Event::Error {
+            reason: format!("not UTF-8 ({error})"),
+            request: serde_json::Value::Null,
+        })),
+    };
+    match parsed {
+        Ok(Command::Leave(command::Leave { group: None, .. })) => {
+            return ControlFlow::Break(Departure::Left);
+        }
+        Ok(command) => session.obey(command).await,
+        Err(error) => session.tell(*error).await,
+    }
+    ControlFlow::Continue(())
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something

@@ -1,0 +1,356 @@
+//! What a request asks: the names in its path, its query, its conditions, its payload.
+
+use std::str::FromStr;
+
+use antiphon_api::Payload;
+use antiphon_api::blocks::{Serial, Span};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::http::request::Parts;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::answer::{self, BYTES, JSON};
+use super::problem::Problem;
+use super::table::Route;
+use super::{BODY_WITHIN, MAX_BODY_BYTES};
+
+/// A request, taken apart.
+#[derive(Debug)]
+pub(super) struct Asked {
+    names: Vec<String>,
+    query: Vec<(String, String)>,
+    head: Parts,
+}
+
+/// On what a request depends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Nothing.
+    None,
+    /// There is this version.
+    Is(Serial),
+    /// There is no value, or another version.
+    IsNot(Option<Serial>),
+}
+
+impl Asked {
+    /// Of a route, with the parts of its path that are names.
+    pub(super) fn new(route: &Route, names: &[&str], head: Parts) -> Result<Self, Problem> {
+        let names = names.iter().map(|name| decoded(name));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        let mut query: Vec<(String, String)> = Vec::new();
+        for pair in head.uri.query().unwrap_or_default().split('&') {
+            if pair.is_empty() {
+                continue;
+            }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // As forms write spaces.
+            let (name, value) = (
+                decoded(&name.replace('+', " "))?,
+                decoded(&value.replace('+', " "))?,
+            );
+            if !route.query().any(|known| known.name == name) {
+                let known: Vec<&str> = route.query().map(|known| known.name).collect();
+                let name = antiphon_api::shortened(&name);
+                let reason = match known.is_empty() {
+                    true => format!("unknown parameter {name}: this takes none"),
+                    false => format!("unknown parameter {name}: this takes {}", known.join(", ")),
+                };
+                return Err(Problem::refused(reason));
+            }
+            if query.iter().any(|(other, _)| *other == name) {
+                return Err(Problem::refused(format!("{name} is given twice: once is enough")));
+            }
+            query.push((name, value));
+        }
+        Ok(Self { names, query, head })
+    }
+
+    /// A name of the path.
+    pub(super) fn path(&self, number: usize) -> &str {
+        self.names.get(number).map_or("", String::as_str)
+    }
+
+    pub(super) fn head(&self) -> &Parts {
+        &self.head
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        let given = self.query.iter().find(|(other, _)| other == name);
+        given.map(|(_, value)| value.as_str())
+    }
+
+    /// Given without a value it is true.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true" | "") => Ok(true),
+            Some(_) => Err(Problem::refused(format!("{name} is true or false"))),
+        }
+    }
+
+    pub(super) fn span(&self, name: &str) -> Result<Option<Span>, Problem> {
+        let span = self.text(name).map(Span::from_str).transpose();
+        span.map_err(|reason| Problem::refused(format!("{name}: {reason}")))
+    }
+
+    pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
+        let number = self.text(name).map(T::from_str).transpose();
+        number.map_err(|_| Problem::refused(format!("{name} is a whole number that is not so great")))
+    }
+
+    /// What cannot be left out.
+    pub(super) fn needed<T>(&self, name: &str, given: Option<T>) -> Result<T, Problem> {
+        given.ok_or_else(|| Problem::refused(format!("{name} is missing: give it, as in ?{name}=…")))
+    }
+
+    pub(super) fn wants_json(&self) -> bool {
+        self.header(ACCEPT).is_some_and(|accept| accept.contains(JSON))
+    }
+
+    /// What `If-Match` and `If-None-Match` say.
+    pub(super) fn condition(&self) -> Result<Condition, Problem> {
+        let one =
+            || Problem::refused("a condition is If-Match: \"VERSION\", or If-None-Match: * or \"VERSION\"");
+        match (self.header(IF_MATCH), self.header(IF_NONE_MATCH)) {
+            (None, None) => Ok(Condition::None),
+            (Some(tag), None) => match version(tag) {
+                // No value has it.
+                Some(Serial(0)) | None => Err(one()),
+                Some(version) => Ok(Condition::Is(version)),
+            },
+            (None, Some("*")) => Ok(Condition::IsNot(None)),
+            (None, Some(tag)) => version(tag).map(|of| Condition::IsNot(Some(of))).ok_or_else(one),
+            (Some(_), Some(_)) => Err(one()),
+        }
+    }
+
+    /// One that a header says at most once.
+    fn header(&self, name: HeaderName) -> Option<&str> {
+        // What is no text is no version and no type that is known.
+        self.head
+            .headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or("?").trim())
+    }
+
+    /// The payload in a body: its bytes, or in JSON an object with this field.
+    pub(super) async fn payload(&self, body: Option<Incoming>, field: &str) -> Result<Payload, Problem> {
+        let media = self.header(CONTENT_TYPE).unwrap_or_default();
+        let media = media
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
+        let is_json = match media.as_str() {
+            JSON => true,
+            // The last is what curl says of each body unless it is told otherwise.
+            "" | BYTES | "text/plain" | "application/x-www-form-urlencoded" => false,
+            _ => {
+                let reason =
+                    format!("a payload is {BYTES} or text/plain, as it is, or {JSON}: {{\"{field}\":…}}");
+                return Err(unsupported(reason));
+            }
+        };
+        if self
+            .header(CONTENT_ENCODING)
+            .is_some_and(|coding| coding != "identity")
+        {
+            return Err(unsupported(
+                "a body is sent as it is, without Content-Encoding".to_owned(),
+            ));
+        }
+        let bytes = match body {
+            Some(body) => read(body).await?,
+            None => Bytes::new(),
+        };
+        match is_json {
+            true => parse(&bytes, field),
+            false => Ok(Payload::from_bytes(&bytes)),
+        }
+    }
+}
+
+/// The whole body.
+async fn read(body: Incoming) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let reason = format!("a body has at most {MAX_BODY_BYTES} bytes: send it in parts");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
+    };
+    if answer::too_long(&body, MAX_BODY_BYTES) {
+        return Err(too_large());
+    }
+    match timeout(BODY_WITHIN, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Problem::refused(format!("the body cannot be read: {error}"))),
+        Err(_) => {
+            let reason = format!("the body was not whole within {} s", BODY_WITHIN.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason))
+        }
+    }
+}
+
+fn parse(bytes: &[u8], field: &str) -> Result<Payload, Problem> {
+    let expected = || {
+        Problem::refused(format!(
+            "expected {{\"{field}\":\"…\"}} or {{\"{field}\":{{\"base64\":\"…\"}}}}: to send these bytes as they are, say Content-Type: {BYTES}"
+        ))
+    };
+    let object: Value = serde_json::from_slice(bytes).map_err(|_| expected())?;
+    let Value::Object(mut object) = object else {
+        return Err(expected());
+    };
+    let payload = object
+        .remove(field)
+        .filter(|_| object.is_empty())
+        .ok_or_else(expected)?;
+    // A file of the node is no part of a request, and base64 that is none is not sent on.
+    match serde_json::from_value(payload).map_err(|_| expected())? {
+        Payload::File { .. } => Err(expected()),
+        payload => payload
+            .into_bytes()
+            .map(|bytes| Payload::from_bytes(&bytes))
+            .map_err(Problem::refused),
+    }
+}
+
+fn unsupported(reason: String) -> Problem {
+    Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        reason,
+    )
+}
+
+/// A part of a URL as text.
+fn decoded(text: &str) -> Result<String, Problem> {
+    let bytes = text.as_bytes();
+    let is_whole = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'%')
+        .all(|(at, _)| {
+            let digits = bytes.get(at + 1..at + 3);
+            digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        });
+    let decoded = percent_decode_str(text).decode_utf8();
+    match decoded {
+        Ok(decoded) if is_whole => Ok(decoded.into_owned()),
+        _ => {
+            let text = antiphon_api::shortened(text);
+            Err(Problem::refused(format!(
+                "{text} is no UTF-8 in percent encoding: write a % as %25"
+            )))
+        }
+    }
+}
+
+/// The version in an entity tag.
+fn version(tag: &str) -> Option<Serial> {
+    let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
+    // `parse` takes a sign, too.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok().map(Serial)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::super::table;
+    use super::*;
+
+    fn asked(uri: &str, headers: &[(&str, &str)]) -> Result<Asked, Problem> {
+        let mut request = Request::get(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let path = head.uri.path().to_owned();
+        let (route, names) = table::find("GET", &path)?;
+        Asked::new(route, &names, head)
+    }
+
+    #[test]
+    fn names_and_parameters_are_texts_in_percent_encoding() {
+        let get = asked("/v1/maps/a%20b/user%2F1%C3%BC?latest", &[]).unwrap();
+        assert_eq!((get.path(0), get.path(1)), ("a b", "user/1ü"));
+        assert!(get.flag("latest").unwrap());
+        let watch = asked("/v1/maps/m/events?prefix=a+b%2Bc", &[]).unwrap();
+        assert_eq!(watch.text("prefix"), Some("a b+c"));
+        // A key like any other: there are no folders here.
+        assert_eq!(asked("/v1/maps/m/..", &[]).unwrap().path(1), "..");
+        for wrong in [
+            "/v1/maps/m/%ff",
+            "/v1/maps/m/%",
+            "/v1/maps/m/%2",
+            "/v1/maps/m/%zz",
+            "/v1/maps/m/k?latest=1",
+            "/v1/maps/m/k?latest=%ff",
+            "/v1/maps/m/k?lastest",
+            "/v1/maps/m/k?latest&latest",
+            "/livez?x=1",
+        ] {
+            let asked = asked(wrong, &[]).and_then(|asked| asked.flag("latest"));
+            assert_eq!(asked.unwrap_err().status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_versions_in_quotes() {
+        let condition = |name, value| asked("/v1/maps/m/k", &[(name, value)]).unwrap().condition();
+        assert_eq!(condition("if-match", "\"7\"").unwrap(), Condition::Is(Serial(7)));
+        assert_eq!(condition("if-none-match", "*").unwrap(), Condition::IsNot(None));
+        assert_eq!(
+            condition("if-none-match", "\"7\"").unwrap(),
+            Condition::IsNot(Some(Serial(7)))
+        );
+        assert_eq!(condition("accept", "*/*").unwrap(), Condition::None);
+        for wrong in [
+            "7",
+            "\"\"",
+            "\"0\"",
+            "*",
+            "W/\"7\"",
+            "\"7\", \"8\"",
+            "\"+7\"",
+            "\"99999999999999999999\"",
+        ] {
+            assert!(condition("if-match", wrong).is_err(), "{wrong}");
+        }
+        let both = [("if-match", "\"7\""), ("if-none-match", "*")];
+        assert!(asked("/v1/maps/m/k", &both).unwrap().condition().is_err());
+    }
+
+    #[test]
+    fn a_payload_in_json_is_one_field() {
+        assert_eq!(
+            parse(br#"{"value":"v"}"#, "value").unwrap(),
+            Payload::Text("v".to_owned())
+        );
+        assert!(parse(br#"{"value":{"base64":"/wD+"}}"#, "value").is_ok());
+        for wrong in [
+            "",
+            "{",
+            "[]",
+            "\"v\"",
+            "{}",
+            r#"{"value":7}"#,
+            r#"{"payload":"v"}"#,
+            r#"{"value":"v","x":1}"#,
+            "\u{ff}",
+            r#"{"value":{"base64":"no"}}"#,
+            r#"{"value":{"file":"/etc/passwd"}}"#,
+        ] {
+            assert!(parse(wrong.as_bytes(), "value").is_err(), "{wrong}");
+        }
+        assert!(parse(&[b'"', 0xff, b'"'], "value").is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! Requests to members, counters, and ids: one command each.
+
+use antiphon_api::Command;
+use antiphon_api::blocks::{Add, Call, TakeIds, To, Word};
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use serde_json::json;
+
+use super::answer::{self, Answer};
+use super::asked::Asked;
+use super::exchange::once;
+use super::problem::Problem;
+use crate::Hub;
+
+pub(super) async fn call(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+    let to = to(asked.needed("to", asked.text("to"))?)?;
+    let within = asked.span("within")?;
+    let command = Command::Call(Call {
+        group: asked.path(0).to_owned(),
+        verb: asked.path(1).to_owned(),
+        to,
+        payload: Some(asked.payload(body, "payload").await?),
+        within,
+        id: None,
+    });
+    let reply = once(hub, command).await?;
+    let all = json!({"replies": reply.replies.unwrap_or_default(), "failures": reply.failures, "ran": "yes"});
+    Ok(answer::json(StatusCode::OK, &all))
+}
+
+fn to(text: &str) -> Result<To, Problem> {
+    match text {
+        "all" => Ok(To::Word(Word::All)),
+        "any" => Ok(To::Word(Word::Any)),
+        names if names.split(',').all(|name| !name.is_empty()) => {
+            Ok(To::Names(names.split(',').map(str::to_owned).collect()))
+        }
+        _ => Err(Problem::refused(
+            "to is all, any, or names of nodes with commas between them",
+        )),
+    }
+}
+
+pub(super) async fn add(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
+    let command = Command::Add(Add {
+        counter: asked.path(0).to_owned(),
+        by: asked.number("by")?.unwrap_or(1),
+        id: None,
+    });
+    let reply = once(hub, command).await?;
+    let counter = json!({"value": reply.value, "version": reply.version});
+    Ok(answer::json(StatusCode::OK, &counter))
+}
+
+pub(super) async fn take_ids(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
+    let count = asked.number("count")?.unwrap_or(1);
+    let reply = once(hub, Command::TakeIds(TakeIds { count, id: None })).await?;
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({"first": reply.first, "count": count}),
+    ))
+}

@@ -1,0 +1,352 @@
+//! Groups: one shared client says what requests send, and each stream of events is a client of its own.
+//!
+//! ```text
+//!   POST ─► enter: join once, first view ─► room ─► send ─► its reply: delivered
+//!                    ▲ lingers after the last request
+//!   GET events ─► a session: hello, join ─► a stream, as long as its client is there
+//! ```
+//! # The shared client
+//! A client that came with each request and went with it would change the group's view twice, for each of its
+//! members. So all requests of the node speak through one, called [`NAME`], which joins a group with the
+//! first and leaves it [`LINGER`] after the last. It reads what the group says, and forgets it.
+//!
+//! # Bounds
+//! [`ROOM_BYTES`] of payloads are under way; further requests wait, until their clients go. What was handed
+//! to the group is said, whether its client waits or not. Groups: those of a session.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use antiphon_api::blocks::{Failure, Id, Kind, Reply};
+use antiphon_api::{Command, Event, Payload, command};
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::answer::{self, Answer};
+use super::asked::Asked;
+use super::exchange::ask;
+use super::problem::Problem;
+use super::sse;
+use super::wire::Busy;
+use crate::Hub;
+use crate::hub::{Events, Session};
+
+/// What the shared client is called, unless another one is.
+pub(super) const NAME: &str = "http";
+/// So long it stays in a group after the last request.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+/// Payloads under way.
+const ROOM_BYTES: usize = 8 << 20;
+/// What a message counts at least.
+const LEAST_BYTES: usize = 4 << 10;
+/// A group that does not say that it was left is taken for left.
+const LEFT_WITHIN: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_secs(1);
+
+/// The client through which requests speak; none before the first.
+#[derive(Debug)]
+pub(super) struct Speaker {
+    hub: Hub,
+    voice: AsyncMutex<Option<Arc<Voice>>>,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Voice {
+    session: Session,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    last: u64,
+    waiting: BTreeMap<u64, oneshot::Sender<Reply>>,
+    stays: BTreeMap<String, Stay>,
+}
+
+/// A group that it is in.
+#[derive(Debug)]
+struct Stay {
+    /// Which one, of those that there were.
+    number: u64,
+    /// Ends with the stay.
+    phase: watch::Sender<Phase>,
+    requests: usize,
+    /// Since then there is none, or it leaves.
+    since: Instant,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Coming,
+    In,
+    Leaving,
+    Refused(Failure),
+}
+
+impl Speaker {
+    pub(super) fn new(hub: Hub) -> Self {
+        Self {
+            hub,
+            voice: AsyncMutex::default(),
+            room: Arc::new(Semaphore::new(ROOM_BYTES)),
+        }
+    }
+
+    pub(super) async fn say(&self, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+        let safe = asked.flag("safe")?;
+        let payload = asked.payload(body, "payload").await?;
+        let length = match &payload {
+            Payload::Text(text) => text.len(),
+            Payload::Binary { base64 } => base64.len(),
+            Payload::File { file, .. } => file.len(),
+        };
+        let voice = self.voice().await?;
+        let group = asked.path(0).to_owned();
+        let _inside = voice.enter(&group).await?;
+        let bytes = length.clamp(LEAST_BYTES, ROOM_BYTES) as u32;
+        // Never closed.
+        let room = self.room.clone().acquire_many_owned(bytes).await.ok();
+        let send = |id| {
+            Command::Send(command::Send {
+                group: Some(group),
+                payload,
+                safe,
+                scope: None,
+                id: Some(id),
+            })
+        };
+        let reply = voice.ask(send, room).await?;
+        match reply.error {
+            Some(failure) => Err(failure.into()),
+            None => Ok(answer::json(StatusCode::OK, &json!({"delivered": true}))),
+        }
+    }
+
+    /// The shared client, which comes with the first request.
+    async fn voice(&self) -> Result<Arc<Voice>, Problem> {
+        let mut voice = self.voice.lock().await;
+        if let Some(voice) = &*voice {
+            return Ok(voice.clone());
+        }
+        let (session, mut events) = self.hub.session()?;
+        let hello = command::Hello {
+            name: Some(NAME.to_owned()),
+            id: None,
+        };
+        // Another client may be called so: then it has the name that the node gave it.
+        let _ = ask(&session, &mut events, Command::Hello(hello)).await;
+        let new = Arc::new(Voice {
+            session,
+            inside: Mutex::default(),
+        });
+        tokio::spawn(hear(Arc::downgrade(&new), events));
+        *voice = Some(new.clone());
+        Ok(new)
+    }
+}
+
+impl Voice {
+    /// Comes into a group, unless it is there, and stays at least until what is returned is dropped.
+    async fn enter(self: &Arc<Self>, group: &str) -> Result<Staying, Problem> {
+        loop {
+            let (mut phase, staying) = {
+                let mut inside = self.inside();
+                inside.last += 1;
+                let number = inside.last;
+                let stay = inside.stays.entry(group.to_owned()).or_insert_with(|| {
+                    let (voice, group) = (self.clone(), group.to_owned());
+                    // The request that asks first may be gone before the speaker is in.
+                    tokio::spawn(async move { voice.join(group).await });
+                    Stay {
+                        number,
+                        phase: watch::Sender::new(Phase::Coming),
+                        requests: 0,
+                        since: Instant::now(),
+                    }
+                });
+                stay.requests += 1;
+                let staying = Staying {
+                    voice: self.clone(),
+                    group: group.to_owned(),
+                    number: stay.number,
+                };
+                (stay.phase.subscribe(), staying)
+            };
+            let arrived = phase.wait_for(|phase| matches!(phase, Phase::In | Phase::Refused(_)));
+            match arrived.await.map(|phase| phase.clone()) {
+                Ok(Phase::Refused(failure)) => return Err(failure.into()),
+                Ok(_) => return Ok(staying),
+                // It left, or was lost: this request has it come again.
+                Err(_) => drop(staying),
+            }
+        }
+    }
+
+    async fn join(self: Arc<Self>, group: String) {
+        let join = |id| {
+            let group = group.clone();
+            Command::Join(command::Join { group, id: Some(id) })
+        };
+        let refused = match self.ask(join, ()).await {
+            Ok(reply) => reply.error,
+            Err(_) => None,
+        };
+        if let Some(failure) = refused {
+            let stay = self.inside().stays.remove(&group);
+            if let Some(stay) = stay {
+                stay.phase.send_replace(Phase::Refused(failure));
+            }
+        }
+    }
+
+    /// A command with an id of its own, and its reply. `held` is until it was taken.
+    async fn ask(
+        self: &Arc<Self>,
+        command: impl FnOnce(Id) -> Command,
+        held: impl Send + 'static,
+    ) -> Result<Reply, Problem> {
+        let (told, reply) = oneshot::channel();
+        let id = {
+            let mut inside = self.inside();
+            inside.last += 1;
+            let id = inside.last;
+            inside.waiting.insert(id, told);
+            id
+        };
+        let (voice, command) = (self.clone(), command(Id::Number(id)));
+        // An operation that is dropped halfway would keep its id: so it outlives its request.
+        tokio::spawn(async move {
+            voice.session.obey(command).await;
+            drop(held);
+        });
+        let ended = |_| Problem::unavailable("this node is leaving: ask another one");
+        reply.await.map_err(ended)
+    }
+
+    fn told(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Reply(reply) => {
+                if let Some(Id::Number(id)) = reply.id
+                    && let Some(told) = self.inside().waiting.remove(&id)
+                {
+                    // Its client may be gone.
+                    let _ = told.send(reply);
+                }
+            }
+            Event::View(view) => {
+                if let Some(stay) = self.inside().stays.get(&view.group) {
+                    stay.phase.send_if_modified(|phase| {
+                        let comes = matches!(phase, Phase::Coming);
+                        if comes {
+                            *phase = Phase::In;
+                        }
+                        comes
+                    });
+                }
+            }
+            Event::GroupLeft { group } => drop(self.inside().stays.remove(&group)),
+            Event::Lost(lost) if lost.what == Kind::Group => {
+                if let Some(stay) = self.inside().stays.remove(&lost.name) {
+                    let code = antiphon_api::blocks::Code::Unavailable;
+                    let failure = Failure::nothing_done(code, lost.cause);
+                    stay.phase.send_replace(Phase::Refused(failure));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Leaves groups in which nobody has spoken for a while.
+    fn tick(self: &Arc<Self>) {
+        let mut inside = self.inside();
+        let now = Instant::now();
+        inside.stays.retain(|_, stay| {
+            !matches!(*stay.phase.borrow(), Phase::Leaving) || now.duration_since(stay.since) < LEFT_WITHIN
+        });
+        for (group, stay) in &mut inside.stays {
+            let idle = stay.requests == 0 && now.duration_since(stay.since) >= LINGER;
+            if idle && matches!(*stay.phase.borrow(), Phase::In) {
+                stay.phase.send_replace(Phase::Leaving);
+                stay.since = now;
+                let (voice, group) = (self.clone(), group.clone());
+                tokio::spawn(async move {
+                    let leave = |id| {
+                        let group = Some(group);
+                        Command::Leave(command::Leave { group, id: Some(id) })
+                    };
+                    // What comes of it, the group says.
+                    let _ = voice.ask(leave, ()).await;
+                });
+            }
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears what the shared client is told, until that is over.
+async fn hear(voice: Weak<Voice>, mut events: Events) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            event = events.next() => match (event, voice.upgrade()) {
+                (Some(event), Some(voice)) => voice.told(event),
+                _ => return,
+            },
+            _ = ticks.tick() => match voice.upgrade() {
+                Some(voice) => voice.tick(),
+                None => return,
+            },
+        }
+    }
+}
+
+/// A request that speaks in a group.
+struct Staying {
+    voice: Arc<Voice>,
+    group: String,
+    number: u64,
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let mut inside = self.voice.inside();
+        let stay = inside.stays.get_mut(&self.group);
+        if let Some(stay) = stay.filter(|stay| stay.number == self.number) {
+            stay.requests = stay.requests.saturating_sub(1);
+            if !matches!(*stay.phase.borrow(), Phase::Leaving) {
+                stay.since = Instant::now();
+            }
+        }
+    }
+}
+
+/// A client that is in a group while its stream is read.
+pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer, Problem> {
+    let (session, mut events) = hub.session()?;
+    if let Some(name) = asked.text("name") {
+        let name = Some(name.to_owned());
+        ask(
+            &session,
+            &mut events,
+            Command::Hello(command::Hello { name, id: None }),
+        )
+        .await?;
+    }
+    let group = asked.path(0).to_owned();
+    ask(
+        &session,
+        &mut events,
+        Command::Join(command::Join { group, id: None }),
+    )
+    .await?;
+    Ok(answer::events(sse::Stream::new(session, events, busy)))
+}

@@ -1,0 +1,171 @@
+//! What may not ask: a page of a web site, in the browser of a host that runs an agent.
+//!
+//! A browser lets any page send requests to this host, and a site whose name resolves to 127.0.0.1 even lets
+//! its page read the answers (DNS rebinding). So a request's `Host` must be this host by its own names, and a
+//! page that asks (`Origin`) must be one of this host.
+
+use hyper::header::{HOST, HeaderName, ORIGIN};
+use hyper::http::request::Parts;
+use hyper::{StatusCode, Uri, Version};
+
+use super::problem::Problem;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether this request may be answered.
+pub(super) fn admit(head: &Parts) -> Result<(), Problem> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => {
+            let local = host.to_str().is_ok_and(|host| is_local(host.trim()));
+            if !local || head.uri.authority().is_some_and(|of| !is_local(of.as_str())) {
+                return Err(forbidden(
+                    "Host names another host: ask localhost, 127.0.0.1 or [::1]; a page of a web site may not",
+                ));
+            }
+        }
+        (None, _) if head.version == Version::HTTP_10 => {}
+        _ => {
+            return Err(Problem::refused(
+                "a request has one Host header: localhost will do",
+            ));
+        }
+    }
+    let mut origins = head.headers.get_all(ORIGIN).iter().peekable();
+    if origins.peek().is_none() {
+        // A page that loads this as a picture or a link names no origin, but says that it is of another site.
+        let site = head.headers.get(FETCH_SITE);
+        if site.is_some_and(|site| site.as_bytes() == b"cross-site") {
+            return Err(forbidden("a page of a web site may not ask an agent"));
+        }
+    }
+    match origins.all(|origin| origin.to_str().is_ok_and(is_local_origin)) {
+        true => Ok(()),
+        false => Err(forbidden(
+            "Origin is not of this host: only pages from localhost, 127.0.0.1 or [::1] may ask an agent",
+        )),
+    }
+}
+
+fn forbidden(reason: &str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", reason)
+}
+
+fn is_local_origin(origin: &str) -> bool {
+    let parsed = origin.parse::<Uri>();
+    parsed.is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.authority().is_some_and(|of| is_local(of.as_str()))
+    })
+}
+
+/// Whether `host[:port]` is this host.
+fn is_local(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, port)) if port.is_empty() || port.starts_with(':') => {
+                return host
+                    .parse::<std::net::Ipv6Addr>()
+                    .is_ok_and(|ip| ip.is_loopback())
+                    && is_port(port);
+            }
+            _ => return false,
+        },
+        None => match authority.split_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            Some(_) => return false,
+            None => authority,
+        },
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<std::net::Ipv4Addr>()
+            .is_ok_and(|ip| ip.is_loopback())
+}
+
+fn is_port(port: &str) -> bool {
+    port.strip_prefix(':')
+        .unwrap_or(port)
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::*;
+
+    fn admitted(headers: &[(&str, &str)]) -> bool {
+        let mut request = Request::get("/livez");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        admit(&request.body(()).unwrap().into_parts().0).is_ok()
+    }
+
+    #[test]
+    fn only_this_host_by_its_own_names_is_asked() {
+        for host in [
+            "localhost",
+            "LOCALHOST:7480",
+            "127.0.0.1:7480",
+            "127.9.9.9",
+            "[::1]:7480",
+            "[::1]",
+        ] {
+            assert!(admitted(&[("host", host)]), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:7480",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]:7480",
+            "[::1",
+            "[::1]x",
+            "localhost:x",
+            "a@localhost",
+            "localhost@evil.example",
+            "",
+        ] {
+            assert!(!admitted(&[("host", host)]), "{host}");
+        }
+        assert!(!admitted(&[]) && !admitted(&[("host", "localhost"), ("host", "localhost")]));
+    }
+
+    #[test]
+    fn a_page_of_another_site_may_not_ask() {
+        for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:8443"] {
+            assert!(admitted(&[("host", "localhost"), ("origin", origin)]), "{origin}");
+        }
+        for origin in [
+            "null",
+            "https://evil.example",
+            "http://localhost.evil.example",
+            "file://",
+            "chrome-extension://x",
+            "",
+        ] {
+            assert!(
+                !admitted(&[("host", "localhost"), ("origin", origin)]),
+                "{origin}"
+            );
+        }
+        let both = [
+            ("host", "localhost"),
+            ("origin", "http://localhost"),
+            ("origin", "http://evil.example"),
+        ];
+        assert!(!admitted(&both));
+        assert!(!admitted(&[
+            ("host", "localhost"),
+            ("sec-fetch-site", "cross-site")
+        ]));
+        assert!(admitted(&[
+            ("host", "localhost"),
+            ("sec-fetch-site", "same-origin")
+        ]));
+    }
+}

@@ -1,0 +1,116 @@
+//! Maps: a key is a resource, its version its entity tag.
+
+use antiphon_api::blocks::{Get, Put, Remove, Reply, Serial, Value, Watch};
+use antiphon_api::{Command, Payload};
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use serde_json::json;
+
+use super::answer::{self, Answer};
+use super::asked::{Asked, Condition};
+use super::exchange::{ask, once};
+use super::problem::Problem;
+use super::sse;
+use super::wire::Busy;
+use crate::Hub;
+
+pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
+    let condition = asked.condition()?;
+    let command = Command::Get(Get {
+        map: asked.path(0).to_owned(),
+        key: asked.path(1).to_owned(),
+        latest: asked.flag("latest")?,
+        id: None,
+    });
+    let reply = once(hub, command).await?;
+    match condition {
+        Condition::IsNot(Some(version)) if reply.version == Some(version) => {
+            let unchanged = answer::empty(StatusCode::NOT_MODIFIED);
+            Ok(answer::tagged(unchanged, Some(version)))
+        }
+        Condition::Is(version) if reply.version != Some(version) => {
+            let reason = "If-Match does not hold: another version is there, or none";
+            let there =
+                antiphon_api::blocks::Failure::nothing_done(antiphon_api::blocks::Code::Conflict, reason);
+            Err(Problem::of_reply(there, &reply))
+        }
+        _ => value(asked, reply),
+    }
+}
+
+pub(super) async fn put(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+    let if_version = if_version(asked)?;
+    let ttl = asked.span("ttl")?;
+    let command = Command::Put(Put {
+        map: asked.path(0).to_owned(),
+        key: asked.path(1).to_owned(),
+        value: asked.payload(body, "value").await?,
+        if_version,
+        ttl,
+        id: None,
+    });
+    let reply = once(hub, command).await?;
+    let answer = answer::json(StatusCode::OK, &json!({"version": reply.version}));
+    Ok(answer::tagged(answer, reply.version))
+}
+
+pub(super) async fn remove(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
+    if asked.condition()? == Condition::IsNot(None) {
+        return Err(Problem::refused(
+            "what is not there cannot be removed: leave If-None-Match out",
+        ));
+    }
+    let command = Command::Remove(Remove {
+        map: asked.path(0).to_owned(),
+        key: asked.path(1).to_owned(),
+        if_version: if_version(asked)?,
+        id: None,
+    });
+    value(asked, once(hub, command).await?)
+}
+
+/// How the map changes, while the client is there.
+pub(super) async fn watch(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer, Problem> {
+    let (session, mut events) = hub.session()?;
+    let command = Command::Watch(Watch {
+        map: asked.path(0).to_owned(),
+        key: asked.text("key").map(str::to_owned),
+        prefix: asked.text("prefix").map(str::to_owned),
+        id: None,
+    });
+    ask(&session, &mut events, command).await?;
+    Ok(answer::events(sse::Stream::new(session, events, busy)))
+}
+
+/// The condition of a write.
+fn if_version(asked: &Asked) -> Result<Option<Serial>, Problem> {
+    match asked.condition()? {
+        Condition::None => Ok(None),
+        Condition::Is(version) => Ok(Some(version)),
+        // No value has this version.
+        Condition::IsNot(None) => Ok(Some(Serial(0))),
+        Condition::IsNot(Some(_)) => Err(Problem::refused(
+            "a write depends on If-Match: \"VERSION\", or on If-None-Match: *",
+        )),
+    }
+}
+
+/// What a key has, or had.
+fn value(asked: &Asked, reply: Reply) -> Result<Answer, Problem> {
+    let Some(Value::Bytes(value)) = reply.value else {
+        let (map, key) = (asked.path(0), antiphon_api::shortened(asked.path(1)));
+        return Err(Problem::not_found(format!(
+            "the map {map} has no value for {key}"
+        )));
+    };
+    let answer = match asked.wants_json() {
+        true => answer::json(StatusCode::OK, &json!({"value": value, "version": reply.version})),
+        false => answer::bytes(raw(value)?),
+    };
+    Ok(answer::tagged(answer, reply.version))
+}
+
+fn raw(payload: Payload) -> Result<bytes::Bytes, Problem> {
+    // A node tells no file and only base64 that it wrote.
+    payload.into_bytes().map_err(Problem::unavailable)
+}

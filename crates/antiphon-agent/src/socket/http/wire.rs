@@ -1,0 +1,287 @@
+//! The bytes below HTTP: what was read to tell that it is HTTP, and the times that hyper does not watch.
+//!
+//! - A request's head that has begun is whole within [`HEAD_WITHIN`], or the connection ends: nobody holds a
+//!   place by sending a byte now and then.
+//! - A client that takes nothing of what is written for [`READ_WITHIN`] is sent away, and the session that
+//!   was speaking learns why.
+//! - The end waits a moment for the client's, so that it gets an answer that came before all of its body.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::socket::{Connection, PART_WITHIN, READ_WITHIN};
+
+/// For a request's head, from its first byte on.
+pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Read at once of what nobody wants any more.
+const UNWANTED_BYTES: usize = 4096;
+
+/// Where a connection is between its requests.
+#[derive(Debug)]
+pub(super) struct Pace {
+    phase: AtomicU8,
+}
+
+/// No request has begun.
+const IDLE: u8 = 0;
+/// Bytes of a head have come.
+const HEAD: u8 = 1;
+/// A request is being answered.
+const BUSY: u8 = 2;
+/// The client does not read.
+const SLOW: u8 = 3;
+
+impl Pace {
+    pub(super) fn new() -> Arc<Self> {
+        let phase = AtomicU8::new(IDLE);
+        Arc::new(Self { phase })
+    }
+
+    /// A request is being answered, as long as this is there.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.phase.store(BUSY, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        let step = self
+            .phase
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        step.is_ok()
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Pace>);
+
+impl Busy {
+    /// Whether the client was sent away because it did not read.
+    pub(super) fn is_slow(&self) -> bool {
+        self.0.phase.load(Ordering::Relaxed) == SLOW
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.step(BUSY, IDLE);
+    }
+}
+
+/// A connection below HTTP.
+pub(super) struct Wire<S> {
+    stream: S,
+    /// Read before it was known that this is HTTP.
+    first: Bytes,
+    pace: Arc<Pace>,
+    head: Timer,
+    write: Timer,
+    end: Timer,
+    is_shut: bool,
+}
+
+impl<S: Connection> Wire<S> {
+    pub(super) fn new(stream: S, first: Vec<u8>, pace: Arc<Pace>) -> Self {
+        Self {
+            stream,
+            first: first.into(),
+            pace,
+            head: Timer::default(),
+            write: Timer::default(),
+            end: Timer::default(),
+            is_shut: false,
+        }
+    }
+
+    /// What writing gave; an error if it has given nothing for too long.
+    fn paced<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.write.stop();
+            return written;
+        }
+        self.write.start(READ_WITHIN);
+        ready!(self.write.poll(context));
+        self.pace.phase.store(SLOW, Ordering::Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Connection> AsyncRead for Wire<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = into.filled().len();
+        let read = match this.first.is_empty() {
+            true => Pin::new(&mut this.stream).poll_read(context, into)?,
+            false => {
+                let length = this.first.len().min(into.remaining());
+                into.put_slice(&this.first[..length]);
+                this.first.advance(length);
+                Poll::Ready(())
+            }
+        };
+        match read {
+            Poll::Ready(()) => {
+                if into.filled().len() > before && this.pace.step(IDLE, HEAD) {
+                    this.head.stop();
+                    this.head.start(HEAD_WITHIN);
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if this.pace.phase.load(Ordering::Relaxed) == HEAD => {
+                ready!(this.head.poll(context));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: Connection> AsyncWrite for Wire<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.paced(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.paced(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.is_shut {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+            this.is_shut = true;
+            this.end.start(PART_WITHIN);
+        }
+        // A socket that is closed with something unread takes away what was written.
+        loop {
+            let mut unwanted = [0; UNWANTED_BYTES];
+            let mut unwanted = ReadBuf::new(&mut unwanted);
+            match Pin::new(&mut this.stream).poll_read(context, &mut unwanted) {
+                Poll::Ready(Ok(())) if !unwanted.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => break,
+            }
+            // A client that goes on sending is not waited for either.
+            if this.end.poll(context).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.end.poll(context).map(Ok)
+    }
+}
+
+/// A time that is over some day, if it was started.
+#[derive(Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Unless it runs.
+    fn start(&mut self, after: Duration) {
+        self.0
+            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + after)));
+    }
+
+    fn stop(&mut self) {
+        self.0 = None;
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Some(sleep) => sleep.as_mut().poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_has_begun_is_whole_in_time_or_the_connection_ends() {
+        let (_client, stream) = duplex(64);
+        let pace = Pace::new();
+        let mut wire = Wire::new(stream, b"GET".to_vec(), pace.clone());
+        let mut bytes = [0; 64];
+        let begun = Instant::now();
+        assert_eq!(wire.read(&mut bytes).await.unwrap(), 3);
+        assert_eq!(
+            wire.read(&mut bytes).await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
+        assert_eq!(begun.elapsed(), HEAD_WITHIN);
+        // Not while it is answered, which may take as long as it does.
+        let _busy = pace.busy();
+        let waits = tokio::time::timeout(10 * HEAD_WITHIN, wire.read(&mut bytes));
+        assert!(waits.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_trickle_do_not_prolong_a_head() {
+        let (mut client, stream) = duplex(64);
+        let mut wire = Wire::new(stream, b"GET".to_vec(), Pace::new());
+        tokio::spawn(async move {
+            while client.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let begun = Instant::now();
+        let mut bytes = [0; 64];
+        while wire.read(&mut bytes).await.is_ok() {}
+        assert!(begun.elapsed() <= HEAD_WITHIN + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_sent_away_and_one_that_takes_some_is_not() {
+        let (mut client, stream) = duplex(64);
+        let pace = Pace::new();
+        let busy = pace.busy();
+        let mut wire = Wire::new(stream, Vec::new(), pace);
+        let reading = tokio::spawn(async move {
+            for _ in 0..10 {
+                tokio::time::sleep(READ_WITHIN / 2).await;
+                client.read_u8().await.unwrap();
+            }
+            client
+        });
+        wire.write_all(&[0; 74]).await.unwrap();
+        let _client = reading.await.unwrap();
+        assert!(!busy.is_slow());
+        let begun = Instant::now();
+        let written = wire.write_all(&[0; 64]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(busy.is_slow() && begun.elapsed() == READ_WITHIN);
+    }
+}
