@@ -1,8 +1,8 @@
 //! What a request is answered with when it was not done: a status, and one JSON object that says why.
 
 use antiphon_api::blocks::{Code, Failure, Ran, Reply};
-use hyper::header::{ALLOW, ETAG, RETRY_AFTER, UPGRADE};
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
+use hyper::header::{ALLOW, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer};
@@ -20,7 +20,7 @@ pub(super) struct Problem {
     ran: Ran,
     /// What stands beside `error`.
     beside: Map<String, Value>,
-    headers: HeaderMap,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
@@ -32,7 +32,7 @@ impl Problem {
             reason: reason.into(),
             ran: Ran::No,
             beside: Map::new(),
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Problem {
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
         // Names of methods are texts of a header.
         if let Ok(allow) = allow.try_into() {
-            problem.headers.insert(ALLOW, allow);
+            problem.headers.push((ALLOW, allow));
         }
         problem
     }
@@ -66,7 +66,7 @@ impl Problem {
         let mut problem = Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", reason);
         problem
             .headers
-            .insert(UPGRADE, hyper::header::HeaderValue::from_static("websocket"));
+            .push((UPGRADE, HeaderValue::from_static("websocket")));
         problem
     }
 
@@ -75,7 +75,7 @@ impl Problem {
         let mut problem = Self::from(failure);
         if let Some(version) = reply.version {
             problem.beside.insert("version".to_owned(), json!(version));
-            problem.headers.insert(ETAG, answer::tag(version));
+            problem.headers.push((ETAG, answer::tag(version)));
         }
         if let Some(replies) = &reply.replies {
             problem.beside.insert("replies".to_owned(), json!(replies));
@@ -119,7 +119,7 @@ impl From<Failure> for Problem {
             ..Self::new(status, "", failure.reason)
         };
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            problem.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+            problem.headers.push((RETRY_AFTER, RETRY_AFTER_SECONDS.into()));
         }
         problem
     }
