@@ -27,7 +27,7 @@ use antiphon_api::blocks::{Code, Failure, Id, Kind as What, Lost, Ran, Reply, We
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use bytes::Bytes;
 
-use crate::blocks::{Blocks, Desk, Kind, Operation, not_done};
+use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, not_done};
 use crate::groups::Groups;
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
@@ -193,6 +193,22 @@ impl Session {
         }
     }
 
+    /// The same for a carrier whose replies have a place: it is not told that a command makes no sense, but
+    /// given the reason.
+    ///
+    /// # Errors
+    /// The reason; then there is no reply.
+    pub async fn obey_or(&self, command: Command) -> Result<(), String> {
+        // It is told in what was said without an id, which such a carrier never does.
+        self.try_obey(command, &serde_json::Value::Null).await
+    }
+
+    /// This node's copy of a map, if it has one that can be read now. What is read of it may be older than
+    /// what this session has under way.
+    pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
+        self.hub.0.blocks.copy(map)
+    }
+
     async fn try_obey(&self, mut command: Command, echo: &serde_json::Value) -> Result<(), String> {
         if !self.may_name_files && names_a_file(&mut command) {
             return Err(
@@ -260,12 +276,7 @@ impl Session {
             Command::Fault(_) => {
                 return Err("faults are for a node's own program: `antiphon node --json`".to_owned());
             }
-            operation => {
-                // A command is an object with its word.
-                let words = echo.as_object().and_then(|object| object.keys().next());
-                let op = words.cloned().unwrap_or_default();
-                self.hub.0.blocks.take(&self.desk, op, operation).await?;
-            }
+            operation => self.hub.0.blocks.take(&self.desk, operation).await?,
         }
         Ok(())
     }

@@ -82,7 +82,8 @@ pub(crate) use self::desk::{Desk, Kind, Operation};
 use self::failure::leaving;
 pub(crate) use self::failure::not_done;
 use self::locks::LockBlock;
-use self::maps::MapBlock;
+pub(crate) use self::maps::MapCopy;
+use self::maps::{Copies, MapBlock};
 use self::worker::Job;
 use crate::stdio::check_file;
 
@@ -113,6 +114,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) struct Blocks {
     cluster: Cluster,
     inside: Mutex<Inside>,
+    copies: Copies,
 }
 
 #[derive(Debug, Default)]
@@ -157,28 +159,29 @@ impl Blocks {
         Self {
             cluster,
             inside: Mutex::default(),
+            copies: Copies::default(),
         }
     }
 
-    /// Takes a session's operation, called `op`, and waits while there is no room for it.
+    /// This node's copy of a map, if it is a member of the map.
+    pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
+        self.copies.of(map)
+    }
+
+    /// Takes a session's operation, and waits while there is no room for it.
     ///
     /// # Errors
     /// The line makes no sense, and why; then there is no reply.
-    pub(crate) async fn take(
-        &self,
-        desk: &Arc<Desk>,
-        op: String,
-        mut command: Command,
-    ) -> Result<(), String> {
+    pub(crate) async fn take(&self, desk: &Arc<Desk>, mut command: Command) -> Result<(), String> {
         if let Command::Watch(watch) = &command
             && watch.key.is_some()
             && watch.prefix.is_some()
         {
             return Err("a watch is of a key or of a prefix: leave one of both out".to_owned());
         }
-        let (kind, id, within) = described(&command);
+        let (op, kind, id, within) = described(&command);
         let (id, within) = (id.clone(), within.map(|within| within.0));
-        let Some(mut operation) = desk.admit(op, id, kind, within).await? else {
+        let Some(mut operation) = desk.admit(op.to_owned(), id, kind, within).await? else {
             return Ok(());
         };
         let data = match bytes_of(&mut command) {
@@ -269,7 +272,10 @@ impl Blocks {
         match &place {
             Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, group), jobs)),
             Place::Counters => workers.spawn(worker::run(CounterBlock::join(cluster, group), jobs)),
-            Place::Map(map) => workers.spawn(worker::run(MapBlock::join(cluster, group, map.clone()), jobs)),
+            Place::Map(map) => {
+                let joined = MapBlock::join(cluster, group, map.clone(), self.copies.clone());
+                workers.spawn(worker::run(joined, jobs))
+            }
             Place::Calls(name) => {
                 workers.spawn(worker::run(CallBlock::join(cluster, group, name.clone()), jobs))
             }
@@ -283,23 +289,28 @@ impl Blocks {
     }
 }
 
-/// How it is bounded, its id, and for how long it waits.
-fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
+/// Its word, how it is bounded, its id, and for how long it waits.
+fn described(command: &Command) -> (&'static str, Kind, &Option<Id>, Option<Span>) {
     match command {
-        Command::Lock(lock) => (Kind::Long, &lock.id, lock.within),
-        Command::Lead(lead) => (Kind::Long, &lead.id, None),
-        Command::Call(call) => (Kind::Long, &call.id, Some(call.within.unwrap_or(calls::WITHIN))),
-        Command::Watch(watch) => (Kind::Watch, &watch.id, None),
-        Command::Answer(answer) => (Kind::AtOnce, &answer.id, None),
-        Command::Cancel(cancel) => (Kind::AtOnce, &cancel.id, None),
-        Command::Unlock(unlock) => (Kind::Quick, &unlock.id, None),
-        Command::Resign(resign) => (Kind::Quick, &resign.id, None),
-        Command::Put(put) => (Kind::Quick, &put.id, None),
-        Command::Get(get) => (Kind::Quick, &get.id, None),
-        Command::Remove(remove) => (Kind::Quick, &remove.id, None),
-        Command::Add(add) => (Kind::Quick, &add.id, None),
-        Command::TakeIds(take) => (Kind::Quick, &take.id, None),
-        Command::Serve(serve) => (Kind::Quick, &serve.id, None),
+        Command::Lock(lock) => ("lock", Kind::Long, &lock.id, lock.within),
+        Command::Lead(lead) => ("lead", Kind::Long, &lead.id, None),
+        Command::Call(call) => (
+            "call",
+            Kind::Long,
+            &call.id,
+            Some(call.within.unwrap_or(calls::WITHIN)),
+        ),
+        Command::Watch(watch) => ("watch", Kind::Watch, &watch.id, None),
+        Command::Answer(answer) => ("answer", Kind::AtOnce, &answer.id, None),
+        Command::Cancel(cancel) => ("cancel", Kind::AtOnce, &cancel.id, None),
+        Command::Unlock(unlock) => ("unlock", Kind::Quick, &unlock.id, None),
+        Command::Resign(resign) => ("resign", Kind::Quick, &resign.id, None),
+        Command::Put(put) => ("put", Kind::Quick, &put.id, None),
+        Command::Get(get) => ("get", Kind::Quick, &get.id, None),
+        Command::Remove(remove) => ("remove", Kind::Quick, &remove.id, None),
+        Command::Add(add) => ("add", Kind::Quick, &add.id, None),
+        Command::TakeIds(take) => ("take_ids", Kind::Quick, &take.id, None),
+        Command::Serve(serve) => ("serve", Kind::Quick, &serve.id, None),
         Command::Send(_)
         | Command::Tell(_)
         | Command::Fault(_)
