@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   accept ─► its user ─► first bytes ─┬─► lines      {…} one object a line
+//!               │                      ├─► resp       *… or a line with a command, as Redis' clients speak
 //!               │                      └─► others: an error that says what is spoken here
 //!               └─► another user: one error line, and the end
 //! ```
@@ -16,12 +17,14 @@
 //! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
 
 mod lines;
+mod resp;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use antiphon::clients::Departure;
 use antiphon_api::Event;
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -35,6 +38,8 @@ use crate::console::Socket;
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// How long a program may leave what it is told.
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
+/// The longest first line by which it is told how a connection speaks.
+const FIRST_BYTES: usize = 64 << 10;
 /// For the last words of a connection.
 const PART_WITHIN: Duration = Duration::from_secs(1);
 /// After an error of `accept`.
@@ -166,13 +171,15 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option
         fatal: true,
         request: None,
     };
-    let mut first = vec![0; 4096];
-    let reason = match (stranger, timeout(SPEAK_WITHIN, stream.read(&mut first)).await) {
+    let mut first = Vec::new();
+    let reason = match (
+        stranger,
+        timeout(SPEAK_WITHIN, hear(&mut stream, &mut first)).await,
+    ) {
         (Some(reason), _) => reason,
-        (None, Err(_)) => format!("nothing was said for {} s", SPEAK_WITHIN.as_secs()),
-        (None, Ok(Err(_) | Ok(0))) => return,
-        (None, Ok(Ok(length))) => {
-            first.truncate(length);
+        (None, Err(_)) => format!("no whole line was said for {} s", SPEAK_WITHIN.as_secs()),
+        (None, Ok(None)) => return,
+        (None, Ok(Some(speaks_resp))) => {
             match (first[0], hub.session()) {
                 (_, Err(crate::hub::Full)) => format!(
                     "{} programs are served, no more at a time: end one of them",
@@ -181,7 +188,10 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option
                 (b'{' | b' ' | b'\t' | b'\r' | b'\n', Ok((session, events))) => {
                     return lines::serve(stream, &first, session, events).await;
                 }
-                _ => "this port speaks JSON lines: begin with an object, such as {\"hello\":{}}".to_owned(),
+                (_, Ok((session, events))) if speaks_resp => {
+                    return resp::serve(stream, &first, hub, session, events).await;
+                }
+                _ => "this port speaks JSON lines: begin with an object, such as {\"hello\":{}}; and RESP: begin as redis-cli does".to_owned(),
             }
         }
     };
@@ -193,6 +203,36 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, stranger: Option
         part(&mut reader, &mut writer).await;
     };
     let _ = timeout(PART_WITHIN, last).await;
+}
+
+/// Reads until it is known how a connection speaks, and whether that is RESP; none if it ends before.
+async fn hear(stream: &mut impl Connection, first: &mut Vec<u8>) -> Option<bool> {
+    loop {
+        if let Some(speaks_resp) = resp::speaks(first) {
+            return Some(speaks_resp);
+        }
+        if first.len() >= FIRST_BYTES {
+            return Some(false);
+        }
+        if !matches!(stream.read_buf(first).await, Ok(1..)) {
+            return None;
+        }
+    }
+}
+
+/// Writes all, as long as the program takes some of it now and then.
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> Result<(), Departure> {
+    while !bytes.is_empty() {
+        match timeout(READ_WITHIN, writer.write(bytes)).await {
+            Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
+            Ok(_) => return Err(Departure::lost("its connection ended")),
+            Err(_) => {
+                let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
+                return Err(Departure::lost(slow));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something
