@@ -29,7 +29,7 @@ use antiphon_api::{Command, Event, Payload, command, shortened};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use crate::blocks::{Blocks, Desk, Kind, Operation, Senseless, not_done};
+use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
 use crate::groups::Groups;
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
@@ -205,6 +205,21 @@ impl Session {
         if let Err(Senseless { reason, request }) = self.try_obey(command).await {
             self.desk.print(Event::Error { reason, request }).await;
         }
+    }
+
+    /// The same for a carrier whose replies have a place: it is not told that a command makes no sense, but
+    /// given the reason.
+    ///
+    /// # Errors
+    /// The reason; then there is no reply.
+    pub async fn obey_or(&self, command: Command) -> Result<(), String> {
+        self.try_obey(command).await.map_err(|senseless| senseless.reason)
+    }
+
+    /// This node's copy of a map, if it has one that can be read now. What is read of it may be older than
+    /// what this session has under way.
+    pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
+        self.hub.0.blocks.copy(map)
     }
 
     async fn try_obey(&self, command: Command) -> Result<(), Senseless> {

@@ -1,13 +1,14 @@
 //! Maps: keys are texts, values are bytes, both as they are.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::Cluster;
 use antiphon::replicated::map::{
     Changed as MapChanged, Entry, MapMachine, Now, Options, Refused, State, Watch, Write, Written,
 };
-use antiphon::replicated::{ReplicaEvent, ReplicaEvents, Replicable, Replicated, Version};
+use antiphon::replicated::{ReadError, ReplicaEvent, ReplicaEvents, Replicable, Replicated, Version};
 use antiphon_api::blocks::{
     self, Changed, Code, Failure, Id, Kind, Lost, Ran, Reply, Serial, Value, Watching,
 };
@@ -26,6 +27,41 @@ const MEANING: &str = "text -> bytes 1";
 pub(super) struct MapBlock {
     name: Arc<str>,
     machine: Replicated<MapMachine>,
+    copies: Copies,
+}
+
+/// The maps that this node is a member of, by name: a read of a copy sends nothing, so it need not stand in
+/// the queue of the map's worker.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Copies(Arc<Mutex<BTreeMap<String, MapCopy>>>);
+
+impl Copies {
+    pub(super) fn of(&self, map: &str) -> Option<MapCopy> {
+        self.inside().get(map).cloned()
+    }
+
+    fn inside(&self) -> MutexGuard<'_, BTreeMap<String, MapCopy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// This node's copy of one map.
+#[derive(Debug, Clone)]
+pub(crate) struct MapCopy(Replicated<MapMachine>);
+
+impl MapCopy {
+    /// What a key has; fails while this member does not serve, and then the map's worker says why.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<(Bytes, Serial)>, ReadError> {
+        self.0.read(|machine| {
+            let entry = machine.get(key);
+            entry.map(|entry| (entry.value.clone(), serial(entry.version)))
+        })
+    }
+
+    /// How many members hold the map, this one included.
+    pub(crate) fn members(&self) -> usize {
+        self.0.members().len()
+    }
 }
 
 impl fmt::Debug for MapBlock {
@@ -35,13 +71,20 @@ impl fmt::Debug for MapBlock {
 }
 
 impl MapBlock {
-    pub(super) async fn join(cluster: Cluster, group: String, name: String) -> Result<Self, Failure> {
+    pub(super) async fn join(
+        cluster: Cluster,
+        group: String,
+        name: String,
+        copies: Copies,
+    ) -> Result<Self, Failure> {
         let make = || MapMachine::new(Options::default()).of(MEANING);
         let machine = cluster.replicated(group, make).join().await;
         let machine = machine.map_err(|error| of_replica(&error))?;
+        copies.inside().insert(name.clone(), MapCopy(machine.clone()));
         Ok(Self {
             name: name.into(),
             machine,
+            copies,
         })
     }
 
@@ -243,6 +286,7 @@ impl Block for MapBlock {
     }
 
     async fn leave(&self) {
+        self.copies.inside().remove(&*self.name);
         self.machine.leave().await;
     }
 }

@@ -82,7 +82,8 @@ pub(crate) use self::desk::{Desk, Kind, Operation};
 use self::failure::leaving;
 pub(crate) use self::failure::not_done;
 use self::locks::LockBlock;
-use self::maps::MapBlock;
+pub(crate) use self::maps::MapCopy;
+use self::maps::{Copies, MapBlock};
 use self::worker::Job;
 use crate::stdio::check_file;
 
@@ -113,6 +114,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) struct Blocks {
     cluster: Cluster,
     inside: Mutex<Inside>,
+    copies: Copies,
 }
 
 #[derive(Debug, Default)]
@@ -174,7 +176,13 @@ impl Blocks {
         Self {
             cluster,
             inside: Mutex::default(),
+            copies: Copies::default(),
         }
+    }
+
+    /// This node's copy of a map, if it is a member of the map.
+    pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
+        self.copies.of(map)
     }
 
     /// Takes a session's operation, and waits while there is no room for it.
@@ -283,7 +291,10 @@ impl Blocks {
         match &place {
             Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, group), jobs)),
             Place::Counters => workers.spawn(worker::run(CounterBlock::join(cluster, group), jobs)),
-            Place::Map(map) => workers.spawn(worker::run(MapBlock::join(cluster, group, map.clone()), jobs)),
+            Place::Map(map) => {
+                let joined = MapBlock::join(cluster, group, map.clone(), self.copies.clone());
+                workers.spawn(worker::run(joined, jobs))
+            }
             Place::Calls(name) => {
                 workers.spawn(worker::run(CallBlock::join(cluster, group, name.clone()), jobs))
             }

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::{Connection, PART_WITHIN, READ_WITHIN};
+use super::{Connection, PART_WITHIN, write_all};
 use crate::hub::{Events, Session};
 
 /// Bytes read at once.
@@ -81,19 +81,4 @@ async fn write(writer: &mut WriteHalf<impl Connection>, events: &mut Events) -> 
     }
     // It ends with the session, which outlives this.
     std::future::pending().await
-}
-
-/// Writes all, as long as the program takes some of it now and then.
-async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> Result<(), Departure> {
-    while !bytes.is_empty() {
-        match timeout(READ_WITHIN, writer.write(bytes)).await {
-            Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
-            Ok(_) => return Err(Departure::lost("its connection ended")),
-            Err(_) => {
-                let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
-                return Err(Departure::lost(slow));
-            }
-        }
-    }
-    Ok(())
 }

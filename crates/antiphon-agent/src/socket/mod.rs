@@ -3,6 +3,7 @@
 //! ```text
 //!   accept ─► its user ─► first bytes ─┬─► lines      {…} one object a line
 //!               │                      ├─► http       GET /v1/members HTTP/1.1
+//!               │                      ├─► resp       *… or a line with a command, as Redis' clients speak
 //!               │                      └─► others: an error that says what is spoken here
 //!               └─► another user: one error line, and the end
 //! ```
@@ -18,6 +19,7 @@
 
 mod http;
 mod lines;
+mod resp;
 
 use std::io;
 use std::net::SocketAddr;
@@ -201,6 +203,7 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stra
         fatal: true,
         request: None,
     };
+    let full = || format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them");
     let mut first = Vec::new();
     let reason = match (stranger, timeout(SPEAK_WITHIN, begin(&mut stream, &mut first)).await) {
         (Some(reason), _) => reason,
@@ -209,14 +212,15 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stra
         (None, Ok(Ok(true))) => match first[0] {
             b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session() {
                 Ok((session, events)) => return lines::serve(stream, &first, session, events).await,
-                Err(crate::hub::Full) => format!(
-                    "{} programs are served, no more at a time: end one of them",
-                    crate::hub::MAX_SESSIONS
-                ),
+                Err(crate::hub::Full) => full(),
             },
             _ => match http::begins(&first) {
                 Some(beginning) => return http.serve(stream, first, beginning).await,
-                None => "this port speaks JSON lines and HTTP/1.1: begin with an object, such as {\"hello\":{}}, or with a request line, such as GET /v1/members HTTP/1.1".to_owned(),
+                None if resp::speaks(&first) != Some(true) => "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does".to_owned(),
+                None => match hub.session() {
+                    Ok((session, events)) => return resp::serve(stream, &first, hub, session, events).await,
+                    Err(crate::hub::Full) => full(),
+                },
             },
         },
     };
@@ -262,6 +266,21 @@ async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
         Err(error) => session.tell(*error).await,
     }
     ControlFlow::Continue(())
+}
+
+/// Writes all, as long as the program takes some of it now and then.
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> Result<(), Departure> {
+    while !bytes.is_empty() {
+        match timeout(READ_WITHIN, writer.write(bytes)).await {
+            Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
+            Ok(_) => return Err(Departure::lost("its connection ended")),
+            Err(_) => {
+                let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
+                return Err(Departure::lost(slow));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something

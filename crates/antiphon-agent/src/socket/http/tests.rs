@@ -587,7 +587,10 @@ async fn requests_of_one_connection_are_answered_in_order_however_they_are_cut()
     assert!(lines.line().await.contains("welcome"));
     let mut other = node.connect().await;
     other.write("QUIT\r\n").await;
-    assert!(other.line().await.contains("JSON lines and HTTP/1.1"));
+    assert!(other.line().await.contains("OK"), "RESP");
+    let mut nobody = node.connect().await;
+    nobody.write("\u{0}\r\n").await;
+    assert!(nobody.line().await.contains("JSON lines, HTTP/1.1 and RESP"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,191 @@
+//! RESP, as Redis and its clients speak it: commands of Redis where they mean the same here, and `AP.…` for
+//! the rest.
+//!
+//! ```text
+//!   bytes ─► decode ─► talk: each command in turn ─┬─► redis, channels, ours ─► Session
+//!                          (table: which there are) │                              │ events
+//!   bytes ◄─ encode ◄───── said: window, groups ◄───┴── known at once              │
+//!                            ▲ shape: replies                                      │
+//!                            └─────────────────────────────────────────────────────┘
+//! ```
+//! - [`decode`], [`encode`]: bytes and values;
+//! - [`table`]: the commands, for the connection and for `COMMAND`;
+//! - [`talk`]: reads commands and has each begin; [`redis`], [`server`], [`channels`], [`ours`]: what each
+//!   does;
+//! - [`window`]: replies in the order of the commands; [`shape`]: how each looks;
+//! - [`said`]: what is told to the session, as replies and pushes.
+//!
+//! `docs/resp.md` says which commands there are, and how each differs from that of Redis.
+//!
+//! # What holds
+//! - **Replies come in the order of the commands**, whenever what comes of each is known. Commands begin in
+//!   their order, and up to [`window::MAX_COMMANDS`] are under way.
+//! - **A read has the writes before it.** A read of a key waits for the writes of its connection to that
+//!   key; it is of this node's copy then, without a message.
+//! - **What may wait for other programs is alone**: `AP.LOCK`, `AP.LEAD`, `AP.CALL`. Nothing behind it
+//!   begins before it is over, as behind Redis' BLPOP. What enters or leaves a group is alone, too.
+//! - **Pushes stand between replies**, in the order in which they were told. A token is replied before its
+//!   loss is pushed.
+//!
+//! # Bounds
+//! [`decode::MAX_ARGUMENTS`], [`decode::MAX_ARGUMENT_BYTES`], [`decode::MAX_COMMAND_BYTES`],
+//! [`decode::MAX_INLINE_BYTES`]; beyond them the connection ends with `Protocol error`, as Redis has it. No
+//! command begins while [`window::MAX_BYTES`] of replies wait. A program that does not read is sent away
+//! after [`READ_WITHIN`](super::READ_WITHIN).
+//!
+//! # What happens when…
+//! | what | then |
+//! |---|---|
+//! | the connection ends | what was read still begins; what it waits for is given [`PART_WITHIN`](super::PART_WITHIN); then the session is over |
+//! | `QUIT` | the same, and the session has left in order |
+//! | `RESET` | the session is over, and the connection has another one |
+//! | no majority | commands are replied to with `-UNAVAILABLE`, or when it is back |
+//! | a group is lost, or its node was away | members are pushed `ap.lost`, `ap.resync`; a channel is pushed `unsubscribe`, or nothing |
+
+mod channels;
+mod decode;
+mod encode;
+mod ours;
+mod redis;
+mod said;
+mod server;
+mod shape;
+mod table;
+mod talk;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use antiphon::clients::Departure;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use self::said::Said;
+use self::talk::{End, Input, Talk};
+use super::{Connection, PART_WITHIN, write_all};
+use crate::Hub;
+use crate::hub::{Events, Session};
+
+/// Bytes written at once, if there are so many.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// Whether a connection that begins so speaks RESP; none if more of its first line is needed. A line for HTTP
+/// is none: what a web page can send here is never taken for a command.
+pub(super) fn speaks(first: &[u8]) -> Option<bool> {
+    match first.first() {
+        None => None,
+        Some(b'*') => Some(true),
+        Some(b'{') => Some(false),
+        Some(byte) if !byte.is_ascii_graphic() => Some(false),
+        Some(_) => {
+            let end = first.iter().position(|byte| *byte == b'\n')?;
+            let line = first[..end].trim_ascii_end();
+            let last = line.rsplit(|byte| *byte == b' ').next();
+            Some(!last.is_some_and(|last| last.starts_with(b"HTTP/1.")))
+        }
+    }
+}
+
+/// What both directions of a connection share.
+#[derive(Debug, Default)]
+struct Shared {
+    said: Mutex<Said>,
+    /// Something is to be written.
+    written: Notify,
+    /// Something was told, or there is room.
+    changed: Notify,
+}
+
+impl Shared {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves it until one of both ends.
+pub(super) async fn serve(
+    stream: impl Connection,
+    first: &[u8],
+    hub: Hub,
+    mut session: Session,
+    mut events: Events,
+) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut input = Input::new(reader, first);
+    let mut shared = Shared::default();
+    loop {
+        let mut talk = Talk::new(&hub, &session, &shared);
+        let ended = tokio::select! {
+            biased;
+            ended = talk.run(&mut input) => ended,
+            slow = write(&mut writer, &mut events, &shared) => End::Left(slow),
+        };
+        let rest = std::mem::take(&mut shared.said().out);
+        match ended {
+            End::Left(departure) => {
+                session.ends_for(departure);
+                drop(session);
+                // Others know. A program that has said all may still read.
+                let last = async {
+                    let _ = write_all(&mut writer, &rest).await;
+                    super::part(&mut input.reader, &mut writer).await;
+                };
+                let _ = timeout(PART_WITHIN, last).await;
+                return;
+            }
+            End::Reset => {
+                session.ends_for(Departure::Left);
+                drop(session);
+                if write_all(&mut writer, &rest).await.is_err() {
+                    return;
+                }
+                let Ok(next) = hub.session() else {
+                    return;
+                };
+                (session, events) = next;
+                shared = Shared::default();
+                shared.said().ready(|to| to.simple("RESET"));
+                shared.written.notify_one();
+            }
+        }
+    }
+}
+
+/// Writes replies and pushes; returns why it cannot.
+async fn write(
+    writer: &mut (impl tokio::io::AsyncWrite + Unpin),
+    events: &mut Events,
+    shared: &Shared,
+) -> Departure {
+    let mut bytes = Vec::new();
+    loop {
+        std::mem::swap(&mut shared.said().out, &mut bytes);
+        if !bytes.is_empty() {
+            shared.changed.notify_one();
+            if let Err(departure) = write_all(writer, &bytes).await {
+                return departure;
+            }
+            bytes.clear();
+            // A long reply leaves no long memory behind.
+            bytes.shrink_to(WRITE_BYTES);
+            continue;
+        }
+        tokio::select! {
+            biased;
+            Some(event) = events.next() => {
+                let mut said = shared.said();
+                said.told(event);
+                while said.out.len() < WRITE_BYTES
+                    && let Some(event) = events.try_next()
+                {
+                    said.told(event);
+                }
+                drop(said);
+                shared.changed.notify_one();
+            }
+            () = shared.written.notified() => {}
+        }
+    }
+}

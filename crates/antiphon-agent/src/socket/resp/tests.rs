@@ -1,0 +1,433 @@
+//! A node in one process, and programs that speak to it as Redis' clients do.
+
+use std::time::Duration;
+
+use antiphon::memory::MemoryNetwork;
+use antiphon::{Cluster, Profile};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::speaks;
+use crate::Hub;
+use crate::socket::{Listener, Serving};
+
+/// For what has no failure detection in it, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+struct Node {
+    hub: Hub,
+    addr: std::net::SocketAddr,
+    _serving: Serving,
+}
+
+impl Node {
+    async fn start(network: &MemoryNetwork, number: u8) -> Self {
+        let builder = Cluster::builder("resp")
+            .name(format!("n{number}"))
+            .bind(format!("10.0.0.{number}:7400"))
+            .memory(network)
+            .profile(Profile::local());
+        let builder = match number {
+            1 => builder.found(),
+            _ => builder.seeds(["10.0.0.1:7400"]),
+        };
+        let hub = Hub::new(builder.start().await.unwrap());
+        let listener = Listener::bind(None, &["127.0.0.1:0".parse().unwrap()])
+            .await
+            .unwrap();
+        let addr = listener.addrs()[0];
+        Self {
+            _serving: listener.serve(&hub),
+            hub,
+            addr,
+        }
+    }
+
+    async fn alone() -> Self {
+        Self::start(&MemoryNetwork::new(), 1).await
+    }
+
+    async fn client(&self) -> Client {
+        Client {
+            stream: TcpStream::connect(self.addr).await.unwrap(),
+            bytes: Vec::new(),
+        }
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    async fn say(&mut self, command: &[&str]) {
+        let mut said = format!("*{}\r\n", command.len());
+        for word in command {
+            said += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.write_all(said.as_bytes()).await.unwrap();
+    }
+
+    /// The next value in short: what is in it, with brackets around arrays; none at the end.
+    #[track_caller]
+    fn next(&mut self) -> impl Future<Output = Option<String>> {
+        let from = std::panic::Location::caller();
+        async move {
+            loop {
+                if let Some((value, length)) = value(&self.bytes) {
+                    self.bytes.drain(..length);
+                    return Some(value);
+                }
+                let read = timeout(SOON, self.stream.read_buf(&mut self.bytes)).await;
+                let read = read.unwrap_or_else(|_| panic!("{from}: nothing is said"));
+                if read.unwrap_or(0) == 0 {
+                    return None;
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn ask(&mut self, line: &str) -> impl Future<Output = String> {
+        let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let from = std::panic::Location::caller();
+        async move {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            self.say(&words).await;
+            let reply = self.next().await;
+            reply.unwrap_or_else(|| panic!("{from}: the connection has ended"))
+        }
+    }
+}
+
+/// A value at the beginning of these bytes, and its length.
+fn value(bytes: &[u8]) -> Option<(String, usize)> {
+    let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[1..end]).into_owned();
+    let at = end + 2;
+    let text = match bytes[0] {
+        b'+' | b':' => head,
+        b'-' => format!("-{head}"),
+        b'_' => "nil".to_owned(),
+        b'$' | b'=' => {
+            let Ok(length) = head.parse::<usize>() else {
+                return Some(("nil".to_owned(), at));
+            };
+            let text = bytes.get(at..at + length + 2)?;
+            let text = String::from_utf8_lossy(&text[..length]).into_owned();
+            return Some((text, at + length + 2));
+        }
+        sign => {
+            let Ok(count) = head.parse::<usize>() else {
+                return Some(("nil".to_owned(), at));
+            };
+            let count = if sign == b'%' { 2 * count } else { count };
+            let (mut values, mut length) = (Vec::new(), at);
+            for _ in 0..count {
+                let (value, more) = value(&bytes[length..])?;
+                values.push(value);
+                length += more;
+            }
+            let sign = if sign == b'>' { ">" } else { "" };
+            return Some((format!("{sign}[{}]", values.join(" ")), length));
+        }
+    };
+    Some((text, at))
+}
+
+#[test]
+fn how_a_connection_speaks_is_told_by_its_first_line() {
+    for (first, expected) in [
+        (&b""[..], None),
+        (b"*", Some(true)),
+        (b"{", Some(false)),
+        (b"PIN", None),
+        (b"PING\r\n", Some(true)),
+        (b"SET a HTTP\n", Some(true)),
+        (b"GET / HTTP/1.1", None),
+        (b"GET / HTTP/1.1\r\n", Some(false)),
+        (b"POST /x HTTP/1.0\n", Some(false)),
+        (b"\x16\x03\x01", Some(false)),
+        (b"\n", Some(false)),
+    ] {
+        assert_eq!(speaks(first), expected, "{first:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_are_written_and_read_as_redis_has_it() {
+    let node = Node::alone().await;
+    let mut client = node.client().await;
+    for (line, expected) in [
+        ("PING", "PONG"),
+        ("ping hello", "hello"),
+        ("ECHO x", "x"),
+        ("GET k", "nil"),
+        ("SET k v", "OK"),
+        ("GET k", "v"),
+        ("SET k w NX", "nil"),
+        ("SET k w XX", "OK"),
+        ("SET k x GET", "w"),
+        ("SET none x XX", "nil"),
+        ("SET none x XX GET", "nil"),
+        ("SET k y NX GET", "x"),
+        ("SET fresh x NX", "OK"),
+        ("SETNX k y", "0"),
+        ("SETNX l y", "1"),
+        ("SETEX e 100 v", "OK"),
+        ("PSETEX e 0 v", "-ERR invalid expire time in 'psetex' command"),
+        ("SET e v EX x", "-ERR value is not an integer or out of range"),
+        ("SET e v EX", "-ERR syntax error"),
+        ("SET e v NX XX", "-ERR syntax error"),
+        ("EXISTS k l none k", "3"),
+        ("MGET k none l", "[x nil y]"),
+        ("GETDEL l", "y"),
+        ("GETDEL l", "nil"),
+        ("DEL k e none", "2"),
+        ("GET k", "nil"),
+        ("INCR c", "1"),
+        ("INCRBY c 41", "42"),
+        ("DECR c", "41"),
+        ("DECRBY c 1", "40"),
+        ("DECRBY c -9223372036854775808", "-ERR decrement would overflow"),
+        ("INCRBY c x", "-ERR value is not an integer or out of range"),
+        ("GET c", "nil"),
+        ("SELECT 1", "OK"),
+        ("GET fresh", "nil"),
+        ("SELECT 16", "-ERR DB index is out of range"),
+        ("SELECT 0", "OK"),
+        ("GET fresh", "x"),
+        ("WAIT 1 100", "0"),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        (
+            "FLY to the",
+            "-ERR unknown command 'FLY', with args beginning with: 'to' 'the' ",
+        ),
+        ("CLIENT FLY", "-ERR unknown subcommand 'FLY'. Try CLIENT HELP."),
+        ("CLIENT GETNAME", "nil"),
+        ("CLIENT SETNAME ann", "OK"),
+        ("CLIENT GETNAME", "ann"),
+        ("CLIENT SETINFO LIB-NAME x", "OK"),
+        ("CONFIG GET save", "[save ]"),
+        ("COMMAND INFO get none", "[[get 2 [readonly fast] 1 1 1 []] nil]"),
+        ("COMMAND DOCS", "[]"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        (
+            "AP.JOIN g",
+            "-REFUSED RESP2 has no pushes, by which this tells what happens: HELLO 3 first",
+        ),
+    ] {
+        assert_eq!(client.ask(line).await, expected, "{line}");
+    }
+    assert!(
+        client
+            .ask("HELLO 3 AUTH a b")
+            .await
+            .starts_with("-ERR AUTH <password>")
+    );
+    let hello = client.ask("HELLO 3 SETNAME bob").await;
+    assert!(
+        hello.contains("server antiphon") && hello.contains("proto 3"),
+        "{hello}"
+    );
+    assert_eq!(client.ask("CLIENT GETNAME").await, "bob");
+    assert!(
+        client
+            .ask("INFO server")
+            .await
+            .starts_with("txt:# Server\r\nredis_version:")
+    );
+    let count = super::table::TABLE.len().to_string();
+    assert_eq!(client.ask("COMMAND COUNT").await, count);
+    assert_eq!(client.ask("RESET").await, "RESET");
+    assert_eq!(client.ask("CLIENT GETNAME").await, "nil");
+    assert_eq!(client.ask("QUIT").await, "OK");
+    assert_eq!(client.next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipeline_is_replied_to_in_its_order_and_each_read_has_the_writes_before_it() {
+    let node = Node::alone().await;
+    let mut client = node.client().await;
+    let mut said = String::new();
+    for number in 0..3000 {
+        said += &format!("SET k {number}\r\nPING\r\nGET k\r\nINCR c\r\nFLY\r\n");
+    }
+    client.stream.write_all(said.as_bytes()).await.unwrap();
+    for number in 0..3000 {
+        assert_eq!(client.next().await.unwrap(), "OK");
+        assert_eq!(client.next().await.unwrap(), "PONG");
+        assert_eq!(client.next().await.unwrap(), number.to_string());
+        assert_eq!(client.next().await.unwrap(), (number + 1).to_string());
+        assert!(client.next().await.unwrap().starts_with("-ERR unknown"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channels_are_groups() {
+    let network = MemoryNetwork::new();
+    let first = Node::start(&network, 1).await;
+    let second = Node::start(&network, 2).await;
+    let (mut hears, mut says) = (first.client().await, second.client().await);
+    assert_eq!(hears.ask("SUBSCRIBE news").await, "[subscribe news 1]");
+    assert_eq!(hears.ask("PING").await, "[pong ]");
+    assert!(
+        hears
+            .ask("GET k")
+            .await
+            .starts_with("-ERR Can't execute 'get': only")
+    );
+    for number in 0..10 {
+        assert_eq!(says.ask(&format!("PUBLISH news {number}")).await, "2");
+    }
+    for number in 0..10 {
+        assert_eq!(hears.next().await.unwrap(), format!("[message news {number}]"));
+    }
+    assert_eq!(hears.ask("UNSUBSCRIBE").await, "[unsubscribe news 0]");
+    assert_eq!(hears.ask("UNSUBSCRIBE").await, "[unsubscribe nil 0]");
+    assert_eq!(hears.ask("GET k").await, "nil");
+    // It was in to publish, and is a member now.
+    assert!(says.ask("HELLO 3").await.contains("proto 3"));
+    says.say(&["AP.JOIN", "news"]).await;
+    assert_eq!(says.next().await.unwrap(), "OK");
+    let view = says.next().await.unwrap();
+    assert!(
+        view.starts_with(">[ap.view news ") && view.contains("[n2/"),
+        "{view}"
+    );
+    assert!(says.ask("HELLO 2").await.starts_with("-REFUSED"));
+    let told = [
+        says.ask("AP.SEND news hello SAFE").await,
+        says.next().await.unwrap(),
+    ];
+    assert!(told.contains(&"OK".to_owned()), "{told:?}");
+    assert!(
+        told.iter().any(|told| told.starts_with(">[ap.message news n2/")),
+        "{told:?}"
+    );
+    assert_eq!(says.ask("AP.LEAVE news").await, ">[ap.left news]");
+    assert_eq!(says.next().await.unwrap(), "OK");
+    assert!(says.ask("AP.LEAVE news").await.starts_with("-NOTHELD"));
+    // To more channels than a client is in groups.
+    for number in 0..crate::hub::MAX_JOINED + 2 {
+        assert_eq!(hears.ask(&format!("PUBLISH c{number} x")).await, "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
+    let network = MemoryNetwork::new();
+    let first = Node::start(&network, 1).await;
+    let second = Node::start(&network, 2).await;
+    let (mut ann, mut bob) = (first.client().await, second.client().await);
+    assert_eq!(
+        ann.ask("AP.HELLO ann").await,
+        format!(
+            "[client ann node n1 cluster resp build {}]",
+            env!("CARGO_PKG_VERSION")
+        )
+    );
+    assert!(bob.ask("AP.HELLO a/b").await.starts_with("-REFUSED"));
+    let token = ann.ask("AP.LOCK x").await;
+    assert!(token.parse::<u64>().is_ok(), "{token}");
+    assert!(bob.ask("AP.LOCK x 50").await.starts_with("-TIMEOUT"));
+    assert!(
+        bob.ask(&format!("AP.UNLOCK x {token}"))
+            .await
+            .starts_with("-NOTHELD")
+    );
+    // What stands behind a wait begins when that is over.
+    bob.say(&["AP.LOCK", "x"]).await;
+    bob.say(&["PING"]).await;
+    assert_eq!(ann.ask(&format!("AP.UNLOCK x {token}")).await, "OK");
+    let next = bob.next().await.unwrap();
+    assert!(next.parse::<u64>().unwrap() > token.parse().unwrap());
+    assert_eq!(bob.next().await.unwrap(), "PONG");
+    let job = ann.ask("AP.LEAD job").await;
+    assert_eq!(ann.ask(&format!("AP.RESIGN job {job}")).await, "OK");
+    // Its lock is free when it has gone.
+    ann.say(&["AP.LOCK", "x"]).await;
+    drop(bob);
+    assert!(ann.next().await.unwrap().parse::<u64>().is_ok());
+    let mut bob = second.client().await;
+    let version = ann.ask("AP.PUT m k v VERSION 0").await;
+    assert_eq!(bob.ask("AP.GET m k LATEST").await, format!("[v {version}]"));
+    assert!(bob.ask("AP.PUT m k w VERSION 0").await.starts_with("-CONFLICT"));
+    let later = bob
+        .ask(&format!("AP.PUT m k w VERSION {version} PX 100000"))
+        .await;
+    assert_eq!(ann.ask("AP.GET m k LATEST").await, format!("[w {later}]"));
+    assert_eq!(ann.ask("AP.REMOVE m k").await, format!("[w {later}]"));
+    assert_eq!(ann.ask("AP.GET m k").await, "nil");
+    assert!(
+        ann.ask("AP.PUT m k w VERSION x")
+            .await
+            .starts_with("-ERR a token")
+    );
+    let members = ann.ask("AP.MEMBERS").await;
+    assert_eq!(members, "[[n1 10.0.0.1:7400] [n2 10.0.0.2:7400]]");
+    assert!(ann.ask("AP.WHY n9").await.contains("no node called n9"));
+    assert!(bob.ask("AP.SERVE g v").await.starts_with("-REFUSED RESP2"));
+    assert!(bob.ask("HELLO 3").await.contains("proto 3"));
+    assert_eq!(bob.ask("AP.SERVE g v").await, "OK");
+    ann.say(&["AP.CALL", "g", "v", "ANY", "what?", "10000"]).await;
+    // Members have names where the node's own session tells them; here they are numbers.
+    let request = bob.next().await.unwrap();
+    assert!(
+        request.starts_with(">[ap.request 1 g v ") && request.contains(" what? "),
+        "{request}"
+    );
+    assert_eq!(bob.ask("AP.ANSWER 1 that").await, "OK");
+    let answers = ann.next().await.unwrap();
+    assert!(
+        answers.starts_with("[[") && answers.ends_with(" OK that]]"),
+        "{answers}"
+    );
+    assert!(bob.ask("AP.ANSWER 1 that").await.starts_with("-NOTHELD"));
+    assert!(ann.ask("AP.CALL g v n9 x").await.starts_with("-UNAVAILABLE"));
+    assert_eq!(ann.ask("SET k v").await, "OK");
+    assert_eq!(bob.ask("GET k").await, "v");
+    assert_eq!(ann.ask("WAIT 1 0").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_resp_is_told_so_and_others_are_served_on() {
+    let node = Node::alone().await;
+    let mut good = node.client().await;
+    let mut bad = node.client().await;
+    let lock = bad.ask("AP.LOCK x").await;
+    assert!(lock.parse::<u64>().is_ok(), "{lock}");
+    bad.stream.write_all(b"SET a b\r\n*1\r\nPING\r\n").await.unwrap();
+    assert_eq!(bad.next().await.unwrap(), "OK");
+    assert_eq!(
+        bad.next().await.unwrap(),
+        "-ERR Protocol error: expected '$', got 'P'"
+    );
+    assert_eq!(bad.next().await, None);
+    assert!(good.ask("AP.LOCK x 10000").await.parse::<u64>().is_ok());
+    // One that has said all is still answered.
+    let mut last = node.client().await;
+    last.stream.write_all(b"SET k v\r\nGET k\r\n").await.unwrap();
+    last.stream.shutdown().await.unwrap();
+    assert_eq!(last.next().await.unwrap(), "OK");
+    assert_eq!(last.next().await.unwrap(), "v");
+    assert_eq!(last.next().await, None);
+    let mut web = node.client().await;
+    web.stream
+        .write_all(b"POST / HTTP/1.1\r\n\r\nSET k web\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    web.stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(good.ask("GET k").await, "v");
+    assert_eq!(good.ask("SET \u{e4} x").await, "OK");
+    good.stream.write_all(b"SET \"\\xff\" x\r\n").await.unwrap();
+    assert!(good.next().await.unwrap().starts_with("-REFUSED keys"));
+    let much = "v".repeat(1 << 20);
+    assert!(good.ask(&format!("SET k {much}")).await.starts_with("-REFUSED"));
+    node.hub.close().await;
+    assert!(good.ask("SET k v").await.starts_with("-UNAVAILABLE"));
+}
