@@ -14,7 +14,7 @@
 //! At the TCP port each program of this host: it listens on loopback addresses and on no other.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`](crate::hub::MAX_SESSIONS) connections; [`SPEAK_WITHIN`] for the first bytes; a program
+//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for the first bytes; a program
 //! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
 
 mod http;
