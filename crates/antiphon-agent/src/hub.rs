@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   carrier ── Command ──► Session ──┬─► blocks: locks, maps, counters, requests
-//!           ◄── Event ────  desk     └─► groups: clients of this node
+//!           ◄── Event ────  desk     ├─► groups: clients of this node
+//!                                    └─► commands to peers
 //! ```
 //! A [`Session`] is one program: a line of standard input and output, or a connection. It is told [`Event`]s
 //! in one stream, and does what [`Command`]s say. A carrier translates both and adds nothing.
@@ -20,12 +21,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
 use antiphon::{Cluster, Error, Outcome};
 use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
+use antiphon_commands::Commands;
+use antiphon_commands::deliver::Serving;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
@@ -33,7 +36,7 @@ use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done}
 use crate::groups::Groups;
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
-use crate::{Names, told};
+use crate::{Names, commands, told};
 
 /// The most sessions of a node.
 pub const MAX_SESSIONS: usize = 8192;
@@ -50,6 +53,8 @@ struct Inner {
     names: Arc<Mutex<Names>>,
     blocks: Blocks,
     groups: Groups,
+    /// None until they are there, and for ever at a node without a list.
+    commands: OnceLock<Commands>,
     /// What the sessions that there are are called.
     clients: Mutex<BTreeSet<String>>,
     last: AtomicU64,
@@ -65,6 +70,7 @@ impl Hub {
         Self(Arc::new(Inner {
             blocks: Blocks::new(cluster.clone()),
             groups: Groups::new(cluster.clone()),
+            commands: OnceLock::new(),
             cluster,
             names: Arc::default(),
             clients: Mutex::default(),
@@ -100,11 +106,22 @@ impl Hub {
                 name,
                 joined: BTreeMap::new(),
                 followed: BTreeMap::new(),
+                serving: Vec::new(),
                 last: 0,
             })),
             may_name_files,
             departure: Mutex::new(Departure::lost("its connection ended")),
         })
+    }
+
+    /// Lets sessions command peers. Only the first time.
+    pub fn set_commands(&self, commands: Commands) {
+        let _ = self.0.commands.set(commands);
+    }
+
+    /// Commands to peers, if this node has a list of them.
+    pub fn commands(&self) -> Option<&Commands> {
+        self.0.commands.get()
     }
 
     /// The node.
@@ -150,6 +167,8 @@ struct Inside {
     joined: BTreeMap<String, Joined>,
     /// The tasks that tell what groups tell, or told.
     followed: BTreeMap<String, JoinHandle<()>>,
+    /// The verbs of the list that it serves.
+    serving: Vec<Serving>,
     last: u64,
 }
 
@@ -169,6 +188,7 @@ impl Drop for Session {
         for joined in std::mem::take(&mut inside.joined).into_values() {
             joined.sender.leave(departure.clone());
         }
+        inside.serving.clear();
         self.desk.close();
         self.hub.clients().remove(&inside.name);
     }
@@ -256,6 +276,9 @@ impl Session {
                     Err(error) => senseless(&error.to_string()),
                 };
             }
+            Command::Command(_) | Command::ServeCommand(_) | Command::Commands(_) => {
+                return self.to_peers(command).await;
+            }
             Command::Hello(_) | Command::Members(_) | Command::Join(_) | Command::Leave(_) => {}
             _ => return self.hub.0.blocks.take(&self.desk, command).await,
         }
@@ -293,6 +316,42 @@ impl Session {
             (Command::Send(send), operation) => self.send(send, operation).await,
             (other, _) => unreachable!("each command is either of these or of the blocks: {other:?}"),
         }
+        Ok(())
+    }
+
+    /// Commands to peers, and of them.
+    async fn to_peers(&self, command: Command) -> Result<(), Senseless> {
+        let (kind, id, within) = match &command {
+            Command::Command(ask) => (Kind::Long, &ask.id, ask.within),
+            Command::ServeCommand(serve) => (Kind::Quick, &serve.id, None),
+            Command::Commands(status) => (Kind::AtOnce, &status.id, None),
+            other => unreachable!("it is not about commands: {other:?}"),
+        };
+        let within = within.map(|within| within.0);
+        let admitted = self.desk.admit(command.word(), id.clone(), kind, within).await;
+        let Some(operation) = admitted.map_err(|reason| Senseless::of(&command, reason))? else {
+            return Ok(());
+        };
+        let Some(commands) = self.hub.commands() else {
+            let reason = "this node has no list of commands: start it with --commands FILE";
+            operation.reply(not_done(refused(reason.to_owned()))).await;
+            return Ok(());
+        };
+        let reply = match command {
+            Command::Command(ask) => {
+                commands::ask(commands, ask, operation).await;
+                return Ok(());
+            }
+            Command::ServeCommand(serve) => match commands::serve(commands, &serve.verb, &self.desk) {
+                Ok(serving) => {
+                    self.inside().serving.push(serving);
+                    Reply::default()
+                }
+                Err(failure) => not_done(failure),
+            },
+            _ => commands::status(commands),
+        };
+        operation.reply(reply).await;
         Ok(())
     }
 

@@ -13,6 +13,7 @@
 //! - [`stdio`]: a node whose events go to standard output, and that takes commands on standard input;
 //! - [`socket`]: sessions of other programs, at a Unix socket and a TCP port;
 //! - [`console`]: a socket at which a node answers what it knows, and a client for it;
+//! - `commands`: what sessions ask peers, and serve for them, by [`antiphon_commands`];
 //! - [`Names`]: what incarnations are called.
 //!
 //! A carrier translates between [`antiphon_api`] and the library, and adds nothing.
@@ -20,6 +21,7 @@
 #![cfg(unix)]
 
 mod blocks;
+mod commands;
 pub mod console;
 mod groups;
 pub mod hub;

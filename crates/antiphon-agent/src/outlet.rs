@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use antiphon_api::blocks::{Reply, Value};
-use antiphon_api::{Event, Payload};
+use antiphon_api::{Event, Payload, commands};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::stdio::Printer;
@@ -84,6 +84,13 @@ pub(crate) fn queue() -> (Queue, Events) {
     (Queue { events, room }, Events(taken))
 }
 
+fn of_argument(value: &commands::Value) -> usize {
+    match value {
+        commands::Value::Text(text) => text.len(),
+        _ => 8,
+    }
+}
+
 /// About how many bytes it keeps.
 fn weight(event: &Event) -> usize {
     let of = |payload: &Payload| match payload {
@@ -96,6 +103,10 @@ fn weight(event: &Event) -> usize {
             Event::Message(message) | Event::Told(message) => of(&message.payload),
             Event::Changed(changed) => changed.key.len() + changed.value.as_ref().map_or(0, of),
             Event::Request(request) => of(&request.payload),
+            Event::Command(asked) => {
+                let of = |(name, value): (&String, &commands::Value)| name.len() + of_argument(value) + 24;
+                asked.args.iter().map(of).sum()
+            }
             Event::View(view) => {
                 let lists = [
                     &view.members,

@@ -298,6 +298,9 @@ pub struct Reply {
     /// Of `hello`: what client and node are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub welcome: Option<Box<Welcome>>,
+    /// Of `commands`: what commands to peers did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Box<serde_json::Value>>,
     /// Of `members`: the cluster's present view; none while there is no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<Box<NodeView>>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Event, Payload, blocks};
+use crate::{Event, Payload, blocks, commands};
 
 /// The longest line of a command, in bytes, without its end.
 pub const MAX_LINE_BYTES: usize = 4 << 20;
@@ -44,6 +44,12 @@ pub enum Command {
     Answer(blocks::Answer),
     /// Call members.
     Call(blocks::Call),
+    /// Ask peers to do what their lists allow.
+    Command(commands::Ask),
+    /// Serve what peers ask.
+    ServeCommand(commands::Serve),
+    /// Tell what commands to peers did.
+    Commands(commands::AskStatus),
     /// End an operation that waits, or a watch.
     Cancel(blocks::Cancel),
     /// Tell what is known about a node.
@@ -177,7 +183,7 @@ impl Command {
             error(reason, Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel (`antiphon node --help` has their fields)"#;
+            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
                 false => Value::String(shortened(line)),
@@ -207,6 +213,9 @@ impl Command {
             Command::Serve(_) => "serve",
             Command::Answer(_) => "answer",
             Command::Call(_) => "call",
+            Command::Command(_) => "command",
+            Command::ServeCommand(_) => "serve_command",
+            Command::Commands(_) => "commands",
             Command::Cancel(_) => "cancel",
             Command::Why(_) => "why",
             Command::Members(_) => "members",
@@ -326,6 +335,10 @@ mod tests {
             r#"{"call":{"group":"g","verb":"v","to":"all","payload":"x","within":"2s","id":6}}"#,
             r#"{"call":{"group":"g","verb":"v","to":"any"}}"#,
             r#"{"call":{"group":"g","verb":"v","to":["a","b"]}}"#,
+            r#"{"command":{"verb":"cache.flush","args":{"depth":1,"key":"x","now":true},"to":"all","id":1}}"#,
+            r#"{"command":{"verb":"v","to":["b"],"by":"http_kept","reply":false,"within":"2s"}}"#,
+            r#"{"serve_command":{"verb":"cache.flush","id":2}}"#,
+            r#"{"commands":{"id":3}}"#,
             r#"{"cancel":{"of":6,"id":7}}"#,
             r#"{"hello":{"name":"web-1","id":0}}"#,
             r#"{"join":{"group":"chat","id":1}}"#,
@@ -358,6 +371,12 @@ mod tests {
             (r#"{"unlock":{"name":"x"}}"#, "token"),
             (r#"{"add":{"counter":"c","by":1.5}}"#, "i64"),
             (r#"{"call":{"group":"g","verb":"v","to":"a"}}"#, "to must be"),
+            (r#"{"command":{"verb":"v","to":"every"}}"#, "to must be"),
+            (r#"{"command":{"verb":"v","to":"all","by":"post"}}"#, "post"),
+            (
+                r#"{"command":{"verb":"v","to":"all","args":{"x":1.5}}}"#,
+                "an argument must be",
+            ),
             ("[]", "expected"),
             ("7", "expected"),
         ] {

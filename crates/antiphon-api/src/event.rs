@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Payload;
-use crate::blocks;
 use crate::console::Suspicion;
 use crate::text::now_ms;
+use crate::{Payload, blocks, commands};
 
 /// Something that a node tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +35,9 @@ pub enum Event {
         /// A Unix socket. Left out if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket: Option<String>,
+        /// Where it takes commands of peers. Left out if nowhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commands: Option<String>,
     },
     /// The node goes on as a fresh incarnation (after `expelled` or a merge).
     Incarnation {
@@ -198,6 +200,8 @@ pub enum Event {
     Changed(blocks::Changed),
     /// A member wants an answer.
     Request(blocks::Request),
+    /// A node asks what this program serves of its list.
+    Command(commands::Asked),
     /// This node was removed while it was alive.
     Expelled {
         /// Why, and who said so.
@@ -510,7 +514,8 @@ mod tests {
                     Event::Lost(_) => "watching",
                     Event::Watching(_) => "changed",
                     Event::Changed(_) => "request",
-                    Event::Request(_) => "expelled",
+                    Event::Request(_) => "command",
+                    Event::Command(_) => "expelled",
                     Event::Expelled { .. } => "refused",
                     Event::Refused { .. } => "group_left",
                     Event::GroupLeft { .. } => "suspected",

@@ -12,6 +12,7 @@
 //!   [`Display`](std::fmt::Display).
 //! - [`Command`]: what a program tells its node to do. [`Payload`]: a message's bytes, both ways.
 //! - [`blocks`]: operations on locks, maps, counters and requests, and their replies.
+//! - [`commands`]: what nodes ask each other to do, by a list;
 //! - [`console`]: questions about a running node, and its answers.
 //! - [`LineBuffer`]: cuts what was read into lines of bounded length.
 //!
@@ -26,6 +27,7 @@
 
 pub mod blocks;
 pub mod command;
+pub mod commands;
 pub mod console;
 mod event;
 mod lines;

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::blocks::{Changed, Failure, Kind, Lost, Reply, Request, Value, Watching, Welcome};
+use crate::commands::Asked;
 use crate::{Event, Message, NodeView, Part, Payload, Removed, Told, View, ViewName};
 
 impl Display for Event {
@@ -57,9 +58,18 @@ fn describe(event: &Event) -> String {
             let addrs = addrs.join(", ");
             format!("{name} listens at {addrs} (incarnation {})", short(incarnation))
         }
-        Event::Serving { addrs, socket } => {
+        Event::Serving {
+            addrs,
+            socket,
+            commands,
+        } => {
             let at: Vec<&str> = addrs.iter().chain(socket).map(String::as_str).collect();
-            format!("programs are served at {}", at.join(", "))
+            let peers = commands.as_ref().map(|at| format!("; commands of peers at {at}"));
+            format!(
+                "programs are served at {}{}",
+                at.join(", "),
+                peers.unwrap_or_default()
+            )
         }
         Event::Multicast { peer, hears: true } => format!("{peer} hears this node's multicast"),
         Event::Multicast { peer, hears: false } => {
@@ -273,6 +283,20 @@ fn describe(event: &Event) -> String {
             shown(payload),
             ago(*within_ms)
         ),
+        Event::Command(Asked {
+            request,
+            verb,
+            from,
+            args,
+            within_ms,
+        }) => {
+            let args: Vec<String> = args.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+            format!(
+                "command {request} of {from}: {verb}{} (waits {})",
+                args.concat(),
+                ago(*within_ms)
+            )
+        }
         Event::Expelled { cause } => {
             format!("EXPELLED, though alive: {cause}; joining again as a fresh incarnation")
         }
@@ -326,6 +350,7 @@ fn replied(reply: &Reply) -> String {
         replies,
         failures,
         welcome,
+        commands,
         view,
         error,
     } = reply;
@@ -349,6 +374,7 @@ fn replied(reply: &Reply) -> String {
         } = &**welcome;
         format!("this is {node}/{client} in cluster {cluster}")
     }));
+    said.extend(commands.as_ref().map(ToString::to_string));
     said.extend(
         view.as_ref()
             .map(|view| format!("members {}", view.names().join(", "))),

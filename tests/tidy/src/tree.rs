@@ -94,7 +94,15 @@ impl Tree {
     }
 
     fn read(&mut self, folder: &Path, prefix: &str) {
-        const NOT_OURS: [&str; 4] = [".git", "target", "corpus", "artifacts"];
+        const NOT_OURS: [&str; 7] = [
+            ".git",
+            "target",
+            "corpus",
+            "artifacts",
+            "node_modules",
+            "build",
+            "__pycache__",
+        ];
         let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();

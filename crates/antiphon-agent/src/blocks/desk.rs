@@ -168,6 +168,22 @@ impl Desk {
 
     /// Hands a member's request to the program, and waits for its answer.
     pub(super) async fn ask(self: Arc<Self>, group: String, request: Request) -> Result<Bytes, Bytes> {
+        let from = self.name(request.id.from);
+        let line = |number| {
+            Event::Request(blocks::Request {
+                group,
+                request: number,
+                verb: request.verb,
+                from,
+                payload: Payload::from_bytes(&request.payload),
+                within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
+            })
+        };
+        self.hand(line).await
+    }
+
+    /// Hands something to the program under a number, and waits for its answer to that.
+    pub(crate) async fn hand(self: Arc<Self>, line: impl FnOnce(u64) -> Event) -> Result<Bytes, Bytes> {
         let (answer, answered) = oneshot::channel();
         let gone = || Err(Bytes::from_static(b"the program that serves this has gone"));
         let number = {
@@ -186,15 +202,7 @@ impl Desk {
             desk: self.clone(),
             number,
         };
-        let line = Event::Request(blocks::Request {
-            group,
-            request: number,
-            verb: request.verb,
-            from: self.name(request.id.from),
-            payload: Payload::from_bytes(&request.payload),
-            within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
-        });
-        self.print(line).await;
+        self.print(line(number)).await;
         answered.await.unwrap_or_else(|_| gone())
     }
 
@@ -289,7 +297,7 @@ impl Operation {
     }
 
     /// What it does, unless it is cancelled or far too late first. `ran` is said of it then.
-    pub(super) async fn wait<T>(&mut self, ran: Ran, work: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(crate) async fn wait<T>(&mut self, ran: Ran, work: impl Future<Output = T>) -> Result<T, Failure> {
         let until = self.until.map(|until| until + LATE);
         let within = self.within;
         let late = async {

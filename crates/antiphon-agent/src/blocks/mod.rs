@@ -332,6 +332,9 @@ fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
         | Command::Members(_)
         | Command::Hello(_)
         | Command::Join(_)
+        | Command::Command(_)
+        | Command::ServeCommand(_)
+        | Command::Commands(_)
         | Command::Leave(_) => unreachable!("the session carries these out itself"),
     }
 }

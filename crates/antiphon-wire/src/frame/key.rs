@@ -46,6 +46,15 @@ impl ClusterKey {
         let id = Mode::new(Some(self)).key_id();
         id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+
+    /// A key for another purpose than frames, made of this one. It reveals nothing of this one, nor of those
+    /// for other purposes.
+    pub fn subkey(&self, purpose: &str) -> [u8; 32] {
+        let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"antiphon subkey 1").extract(&self.0);
+        let mut key = [0; 32];
+        expand(&root, &[purpose.as_bytes()], &mut key);
+        key
+    }
 }
 
 impl fmt::Debug for ClusterKey {
