@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -137,6 +138,22 @@ impl Asked {
             .headers
             .get(name)
             .map(|value| value.to_str().unwrap_or("?").trim())
+    }
+
+    /// A JSON object, whatever its media type is said to be; an empty one if there is no body.
+    pub(super) async fn object<T: DeserializeOwned + Default>(
+        &self,
+        body: Option<Incoming>,
+    ) -> Result<T, Problem> {
+        let bytes = match body {
+            Some(body) => read(body).await?,
+            None => Bytes::new(),
+        };
+        if bytes.is_empty() {
+            return Ok(T::default());
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Problem::refused(format!("the body: {error}; expected one JSON object")))
     }
 
     /// The payload in a body: its bytes, or in JSON an object with this field.

@@ -1,7 +1,8 @@
-//! Requests to members, counters, and ids: one command each.
+//! Requests to members, commands to peers, counters, and ids: one command each.
 
 use antiphon_api::Command;
 use antiphon_api::blocks::{Add, Call, TakeIds, To, Word};
+use antiphon_api::commands::{self, Way};
 use hyper::StatusCode;
 use hyper::body::Incoming;
 use serde_json::json;
@@ -39,6 +40,41 @@ fn to(text: &str) -> Result<To, Problem> {
             "to is all, any, or names of nodes with commas between them",
         )),
     }
+}
+
+/// A command to peers.
+pub(super) async fn command(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+    let to = match asked.needed("to", asked.text("to"))? {
+        "all" => commands::To::Word(commands::Word::All),
+        "one" => commands::To::Word(commands::Word::One),
+        "any" => commands::To::Word(commands::Word::Any),
+        names => commands::To::Nodes(names.split(',').map(str::to_owned).collect()),
+    };
+    let by = match asked.text("by") {
+        None => Way::default(),
+        Some(word) => Way::of(word).ok_or_else(|| {
+            let ways = Way::ALL.map(Way::word).join(", ");
+            Problem::refused(format!("by is one of: {ways}"))
+        })?,
+    };
+    let command = Command::Command(commands::Ask {
+        verb: asked.path(0).to_owned(),
+        args: asked.object(body).await?,
+        to,
+        by,
+        reply: asked.text("reply").is_none() || asked.flag("reply")?,
+        within: asked.span("within")?,
+        id: None,
+    });
+    let reply = once(hub, command).await?;
+    let all = json!({"replies": reply.replies.unwrap_or_default(), "failures": reply.failures, "ran": "yes"});
+    Ok(answer::json(StatusCode::OK, &all))
+}
+
+/// What commands to peers did.
+pub(super) async fn commands(hub: &Hub) -> Result<Answer, Problem> {
+    let reply = once(hub, Command::Commands(commands::AskStatus::default())).await?;
+    Ok(answer::json(StatusCode::OK, &reply.commands))
 }
 
 pub(super) async fn add(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {

@@ -211,6 +211,8 @@ impl Http {
             Does::Prolong => held.prolong(&asked).await,
             Does::Unlock => held.give_back(&asked).await,
             Does::Call => calls::call(hub, &asked, body).await,
+            Does::Command => calls::command(hub, &asked, body).await,
+            Does::Commands => calls::commands(hub).await,
             Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy),
         }
     }

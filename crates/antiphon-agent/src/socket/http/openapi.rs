@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::answer::{BYTES, EVENTS, JSON};
-use super::table::{Gives, Parameter, ROUTES, Route, Shape};
+use super::table::{Does, Gives, Parameter, ROUTES, Route, Shape};
 
 /// The document as it is served, and committed as `docs/openapi.json`.
 pub(super) static TEXT: LazyLock<Bytes> = LazyLock::new(|| {
@@ -63,6 +63,16 @@ fn operation(route: &Route) -> Value {
         operation["requestBody"] = json!({
             "description": "up to 1 MiB: bytes as they are, or JSON",
             "content": {BYTES: {}, "text/plain": {}, JSON: {"schema": payload}},
+        });
+    }
+    if route.does == Does::Command {
+        let arguments = json!({
+            "type": "object",
+            "additionalProperties": {"oneOf": [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]},
+        });
+        operation["requestBody"] = json!({
+            "description": "the arguments, as the list has them",
+            "content": {JSON: {"schema": arguments}},
         });
     }
     operation
@@ -197,7 +207,8 @@ mod tests {
                 "{}",
                 route.path
             );
-            assert_eq!(operation.get("requestBody").is_some(), route.payload.is_some());
+            let has_body = route.payload.is_some() || route.does == Does::Command;
+            assert_eq!(operation.get("requestBody").is_some(), has_body);
         }
         let count: usize = document["paths"]
             .as_object()

@@ -47,6 +47,8 @@ pub(super) enum Does {
     Prolong,
     Unlock,
     Call,
+    Command,
+    Commands,
     Stream,
 }
 
@@ -401,6 +403,50 @@ pub(super) const ROUTES: &[Route] = &[
             json(502, "Error", "no node answered; `failures` says why each"),
             LATE,
         ],
+    },
+    Route {
+        method: "POST",
+        path: "/v1/commands/{verb}",
+        does: Does::Command,
+        id: "command",
+        summary: "Asks nodes to do what their lists allow; the body has the arguments, a JSON object",
+        takes: &[
+            needed(
+                "to",
+                Shape::Text,
+                "all, one, any, or names of nodes with commas between them",
+            ),
+            query(
+                "by",
+                Shape::Text,
+                "how it gets to them: library (if left out), http, https, http_kept, https_kept, websocket, resp, udp",
+            ),
+            query(
+                "reply",
+                Shape::Flag,
+                "false: it is replied to when it is handed over",
+            ),
+            query(
+                "within",
+                Shape::Span,
+                "how long it may take; as long as the list says if left out",
+            ),
+        ],
+        payload: None,
+        answers: &[
+            json(200, "Replies", "what each node did"),
+            json(502, "Error", "no node did it; `failures` says why each"),
+        ],
+    },
+    Route {
+        method: "GET",
+        path: "/v1/commands",
+        does: Does::Commands,
+        id: "commands",
+        summary: "What commands to peers did: the list, queues, counts",
+        takes: PLAIN,
+        payload: None,
+        answers: &[json(200, "Object", "they are told")],
     },
     Route {
         method: "GET",

@@ -1,6 +1,7 @@
 //! `AP.…`: what Redis has no word for.
 
 use antiphon_api::blocks::{self, Serial, Span, To, Word};
+use antiphon_api::commands::{self, Way};
 use antiphon_api::{Command, Payload, command};
 use bytes::Bytes;
 
@@ -132,6 +133,11 @@ impl Talk<'_> {
                 self.begin(input, Shape::Entry, Some(written), remove).await
             }
             Verb::ApCall => self.ap_call(input, words).await,
+            Verb::ApCommand => self.ap_command(input, words).await,
+            Verb::ApCommands => {
+                let status = |id| Command::Commands(commands::AskStatus { id });
+                self.begin(input, Shape::Commands, None, status).await
+            }
             Verb::ApServe => {
                 self.need_pushes()?;
                 self.shared.said().serves = true;
@@ -235,5 +241,47 @@ impl Talk<'_> {
         };
         let call = |id| Command::Call(blocks::Call { id, ..call });
         self.alone_begin(input, Shape::Answers, call).await
+    }
+
+    async fn ap_command(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+        let to = match words[1].to_ascii_uppercase().as_slice() {
+            b"ALL" => commands::To::Word(commands::Word::All),
+            b"ONE" => commands::To::Word(commands::Word::One),
+            b"ANY" => commands::To::Word(commands::Word::Any),
+            _ => commands::To::Nodes(vec![text(&words[1])?]),
+        };
+        let Ok(args) = serde_json::from_slice(&words[2]) else {
+            return Stop::error(
+                "ERR the arguments are one JSON object of strings, whole numbers, true and false",
+            );
+        };
+        let (reply, rest) = match words[3..].split_last() {
+            Some((last, before)) if last.eq_ignore_ascii_case(b"NOREPLY") => (false, before),
+            _ => (true, &words[3..]),
+        };
+        let [by, within] = options(rest, [b"BY", b"WITHIN"])?;
+        let by = match by {
+            None => Way::default(),
+            Some(word) => match std::str::from_utf8(&word).ok().and_then(Way::of) {
+                Some(way) => way,
+                None => {
+                    return Stop::error(
+                        "ERR BY is library, http, https, http_kept, https_kept, websocket, resp or udp",
+                    );
+                }
+            },
+        };
+        let ask = commands::Ask {
+            verb: text(&words[0])?,
+            args,
+            to,
+            by,
+            reply,
+            within: within.map(|ms| millis(&ms)).transpose()?,
+            id: None,
+        };
+        let shape = if reply { Shape::Answers } else { Shape::Done };
+        let ask = |id| Command::Command(commands::Ask { id, ..ask });
+        self.alone_begin(input, shape, ask).await
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Shape {
     Joined(String),
     /// What each member that was called answered.
     Answers,
+    /// What commands to peers did, as JSON.
+    Commands,
     /// The members of the cluster.
     Members,
     /// What client and node are called.
@@ -101,6 +103,10 @@ impl Shape {
             Shape::Version => serial(reply.version.map(|version| version.0), to),
             Shape::Token => serial(reply.token.map(|token| token.0), to),
             Shape::Answers => answers(reply, to),
+            Shape::Commands => match reply.commands {
+                Some(commands) => to.bulk(commands.to_string().as_bytes()),
+                None => to.nil(),
+            },
             Shape::Members => {
                 let members = reply.view.map(|view| view.members).unwrap_or_default();
                 to.array(members.len());

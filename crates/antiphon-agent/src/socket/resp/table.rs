@@ -60,6 +60,8 @@ pub(super) enum Verb {
     ApGet,
     ApRemove,
     ApCall,
+    ApCommand,
+    ApCommands,
     ApServe,
     ApAnswer,
 }
@@ -142,6 +144,8 @@ pub(super) const TABLE: &[Row] = &[
     row("ap.get", -3, READ, (2, 2, 1), Verb::ApGet),
     row("ap.remove", -3, WRITE, (2, 2, 1), Verb::ApRemove),
     row("ap.call", -5, WAITS, NONE, Verb::ApCall),
+    row("ap.command", -4, WAITS, NONE, Verb::ApCommand),
+    row("ap.commands", 1, SAID, NONE, Verb::ApCommands),
     row("ap.serve", 3, TOLD, NONE, Verb::ApServe),
     row("ap.answer", -3, TOLD, NONE, Verb::ApAnswer),
 ];
