@@ -1,14 +1,18 @@
 //! TLS below a way. A peer's certificate is for the *name of its node*: that is what the view knows of it.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::{Boxed, Endpoint, Lost, Stream, not_sent};
+use crate::list::ListError;
 
 /// How a node shows what it is at its gate, and knows its peers at theirs.
 #[derive(Clone)]
@@ -30,6 +34,42 @@ impl Tls {
             acceptor: server.into(),
             connector: client.into(),
         }
+    }
+
+    /// Reads both from files in PEM.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub fn read(certificate: &Path, key: &Path, authorities: &Path) -> Result<Self, ListError> {
+        let of = |path: &Path, reason: &dyn fmt::Display| ListError(format!("{}: {reason}", path.display()));
+        let certificates = |path: &Path| {
+            let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect)
+                .map_err(|error| of(path, &error));
+            match all {
+                Ok(all) if all.is_empty() => Err(of(path, &"it has no certificate")),
+                all => all,
+            }
+        };
+        let chain = certificates(certificate)?;
+        let mut roots = RootCertStore::empty();
+        for root in certificates(authorities)? {
+            roots.add(root).map_err(|error| of(authorities, &error))?;
+        }
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| of(key, &error))?;
+        let provider = Arc::new(ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| of(certificate, &error))?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|error| of(certificate, &error))?;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| of(authorities, &error))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self::new(Arc::new(server), Arc::new(client)))
     }
 
     pub(crate) async fn connect(&self, stream: TcpStream, to: &Endpoint) -> Result<Boxed, Lost> {

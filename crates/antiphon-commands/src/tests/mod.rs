@@ -90,10 +90,27 @@ fn list_file(text: &str) -> PathBuf {
 
 /// The named nodes in one cluster, each of which echoes and is slow on request.
 async fn members(names: &[&str], list: &str) -> Vec<Member> {
+    members_with(names, list, |_| None).await
+}
+
+/// The certificate of a node.
+fn tls_of(node: &str) -> Tls {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/pki");
+    let file = |name: &str| PathBuf::from(format!("{folder}/{name}"));
+    Tls::read(
+        &file(&format!("{node}.pem")),
+        &file(&format!("{node}.key")),
+        &file("ca.pem"),
+    )
+    .unwrap()
+}
+
+async fn members_with(names: &[&str], list: &str, tls: impl Fn(&str) -> Option<Tls>) -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     for name in names {
         let gate = Gate::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (key, value) = gate.metadata(false);
+        let tls = tls(name);
+        let (key, value) = gate.metadata(tls.is_some());
         let builder = Cluster::builder("commands")
             .name(*name)
             .bind("127.0.0.1:0")
@@ -107,7 +124,7 @@ async fn members(names: &[&str], list: &str) -> Vec<Member> {
         let config = Config {
             list: list_file(list),
             key: Some(ClusterKey::from_bytes(KEY)),
-            tls: None,
+            tls,
         };
         let (addr, list) = (gate.addr(), config.list.clone());
         let commands = Commands::start(cluster.clone(), config, Some(gate)).unwrap();
@@ -196,6 +213,34 @@ async fn a_command_and_its_reply_go_by_every_way() {
         sleep(Duration::from_millis(10)).await;
     }
     assert!(members[0].commands.status().last_contact_ms.contains_key("b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_https_a_peer_shows_a_certificate_for_its_name_or_is_not_asked() {
+    let members = members_with(&["a", "b"], LIST, |node| Some(tls_of(node))).await;
+    for way in [Way::Https, Way::HttpsKept, Way::Http, Way::HttpKept] {
+        let done = echo(&members[0], &["b"], way).await;
+        assert_eq!(done.failures, BTreeMap::new(), "{way:?}");
+    }
+    // One that shows another node's, and one without any.
+    for (tls, expected) in [(Some("a"), "certificate"), (None, "has no certificate")] {
+        let members = members_with(&["a", "b"], LIST, |node| match node {
+            "a" => Some(tls_of("a")),
+            _ => tls.map(tls_of),
+        });
+        let members = members.await;
+        let failed = echo(&members[0], &["b"], Way::HttpsKept)
+            .await
+            .failures
+            .remove("b")
+            .unwrap();
+        assert_eq!(
+            (failed.code, failed.ran),
+            (Code::Unavailable, Ran::No),
+            "{failed:?}"
+        );
+        assert!(failed.reason.contains(expected), "{failed:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
