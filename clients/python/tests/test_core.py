@@ -206,6 +206,14 @@ class Story(unittest.TestCase):
             data = payload.encode() if isinstance(payload, str) else payload
             self.assertEqual(core.decode(json.loads(line)["send"]["payload"]), data)
 
+    def test_what_the_agent_would_not_take_is_refused_here(self):
+        with self.assertRaises(Error) as refused:
+            self.core.ask(core.put("m", "k", b"\xff" * (4 << 20), None, None))
+        self.assertEqual((refused.exception.code, refused.exception.ran), ("refused", "no"))
+        self.assertEqual(self.core._asked, {})
+        answered = json.loads(core.answer(mock.Mock(number=7), b"x" * 60_000))
+        self.assertIn("60000 bytes", answered["answer"]["error"])
+
     def test_durations_and_addresses_are_written_as_the_agent_reads_them(self):
         self.assertEqual([core.span(of) for of in (0, 0.0001, 2, timedelta(minutes=1))], ["0ms", "1ms", "2000ms", "60000ms"])
         self.assertEqual(core.address("unix:/run/a.sock"), "/run/a.sock")

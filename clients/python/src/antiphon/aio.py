@@ -34,7 +34,7 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
     opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where)
     client = Client(*await asyncio.wait_for(opening, timeout), buffer_bytes)
     try:
-        await client._hello(name)
+        await asyncio.wait_for(client._hello(name), timeout)
     except BaseException:
         client._cut()
         raise

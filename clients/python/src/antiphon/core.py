@@ -34,6 +34,8 @@ BUFFER_BYTES = 1 << 20  # of a stream, before the reading stops
 MOST_BYTES = 64 << 20  # of a stream whose reader waits for a reply
 EVENT_BYTES = 500  # about what Python takes for an event beside its line
 MAX_LINE_BYTES = 64 << 20
+AGENT_LINE_BYTES = 4 << 20
+ANSWER_BYTES = 59_744  # the agent takes no longer answer of a handler
 TEXT_BYTES = 600_000  # a text of control characters has six times as many bytes in JSON, and a line 4 MiB
 
 
@@ -58,7 +60,10 @@ def span(duration: Duration) -> str:
 
 def line(op: str, fields: dict[str, Any]) -> bytes:
     given = {key: value for key, value in fields.items() if value is not None}
-    return json.dumps({op: given}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps({op: given}, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(text) > AGENT_LINE_BYTES:  # the agent would end the connection
+        raise Error("refused", f"{op} has {len(text)} bytes, and the agent takes {AGENT_LINE_BYTES}: make it shorter")
+    return text + b"\n"
 
 
 def failure(of: dict[str, Any], **more: Any) -> Error:
@@ -239,10 +244,12 @@ class Core:
         self._last_id += 1
         asked = Asked(ask, self._last_id)
         if ask.op == "why":  # has no id: answered in their order
+            text = line(ask.op, ask.fields)
             self._whys.append(asked)
-            return asked, line(ask.op, ask.fields)
-        self._asked[asked.id] = asked
-        return asked, line(ask.op, {**ask.fields, "id": asked.id})
+        else:
+            text = line(ask.op, {**ask.fields, "id": asked.id})
+            self._asked[asked.id] = asked
+        return asked, text
 
     def abandon(self, asked: Asked[Any]) -> None:
         """Nobody waits for it any more: what was granted all the same is given back."""
@@ -497,7 +504,11 @@ def call(group: str, verb: str, to: str | list[str], payload: Payload, within: D
 
 
 def answer(request: Request, payload: Payload | None, error: str | None = None) -> bytes:
-    said = {"error": error} if error is not None else {"payload": encode(payload or b"")}
+    data = (payload or b"") if error is None else error
+    size = len(data.encode() if isinstance(data, str) else data)
+    if size > ANSWER_BYTES:
+        error = f"the answer has {size} bytes, and may have {ANSWER_BYTES}"
+    said = {"error": error} if error is not None else {"payload": encode(data)}
     return line("answer", {"request": request.number, **said})
 
 

@@ -42,7 +42,7 @@ def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
     sock.settimeout(None)
     client = Client(sock, buffer_bytes)
     try:
-        client._hello(name)
+        client._hello(name, timeout)
     except BaseException:
         client._cut()
         raise
@@ -117,8 +117,8 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _hello(self, name: str | None) -> None:
-        welcome = self._do(lambda: protocol.hello(name))
+    def _hello(self, name: str | None, timeout: float) -> None:
+        welcome = self._do(lambda: protocol.hello(name), timeout)
         self.name, self.node = welcome.client, welcome.node
         self.cluster, self.build = welcome.cluster, welcome.build
 
@@ -129,14 +129,15 @@ class Client:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
-    def _do(self, make: Callable[[], Ask[T]]) -> T:
+    def _do(self, make: Callable[[], Ask[T]], timeout: float | None = None) -> T:
         with self._lock:
             asked, line = self._core.ask(make())
         with self._in_wait():
             try:
                 self._write(line)
                 with self._lock:
-                    self._until(asked, lambda: asked.done)
+                    if not self._until(asked, lambda: asked.done, timeout):
+                        raise TimeoutError(f"the agent did not answer within {timeout} s")
             except BaseException:
                 with self._lock:
                     self._core.abandon(asked)
