@@ -27,6 +27,7 @@ mod groups;
 pub mod hub;
 mod names;
 mod outlet;
+mod pipe;
 pub mod socket;
 pub mod stdio;
 mod told;

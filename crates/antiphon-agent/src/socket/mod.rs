@@ -210,8 +210,8 @@ async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stra
         (None, Err(_)) => format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
         (None, Ok(Err(_) | Ok(false))) => return,
         (None, Ok(Ok(true))) => match first[0] {
-            b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session() {
-                Ok((session, events)) => return lines::serve(stream, &first, session, events).await,
+            b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session_in_lines() {
+                Ok((session, text)) => return lines::serve(stream, &first, session, text).await,
                 Err(crate::hub::Full) => full(),
             },
             _ => match http::begins(&first) {
@@ -271,16 +271,24 @@ async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
 /// Writes all, as long as the program takes some of it now and then.
 async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> Result<(), Departure> {
     while !bytes.is_empty() {
-        match timeout(READ_WITHIN, writer.write(bytes)).await {
-            Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
-            Ok(_) => return Err(Departure::lost("its connection ended")),
-            Err(_) => {
-                let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
-                return Err(Departure::lost(slow));
-            }
-        }
+        bytes = &bytes[write(writer, bytes).await?..];
     }
     Ok(())
+}
+
+/// Writes some of it, if the program takes something in time; how much.
+///
+/// # Cancel safety
+/// If the future is dropped, nothing was written.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<usize, Departure> {
+    match timeout(READ_WITHIN, writer.write(bytes)).await {
+        Ok(Ok(written)) if written > 0 => Ok(written),
+        Ok(_) => Err(Departure::lost("its connection ended")),
+        Err(_) => {
+            let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
+            Err(Departure::lost(slow))
+        }
+    }
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something
