@@ -142,9 +142,23 @@ pub struct Hello {
     /// has joined one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What an agent that has tokens asks for, as the first that a connection says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
     /// For the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// `{"join":{"group":"chat","id":1}}`.

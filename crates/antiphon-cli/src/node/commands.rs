@@ -1,7 +1,6 @@
 //! Commands to peers of an agent: its list, its gate, and what both need of the node.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use antiphon::Cluster;
 use antiphon_commands::gate::Gate;
@@ -9,28 +8,6 @@ use antiphon_commands::{Commands, Config, Tls};
 
 use super::super::exit::Failed;
 use super::super::settings::Settings;
-
-/// What an agent is told of commands.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Given {
-    /// The list.
-    pub(crate) list: Option<PathBuf>,
-    /// Where peers' commands come in.
-    pub(crate) listen: Option<String>,
-    /// By whose certificates peers are known.
-    pub(crate) authorities: Option<PathBuf>,
-}
-
-impl Given {
-    /// These settings, and where one is not given, that of `below`.
-    pub(crate) fn over(self, below: Self) -> Self {
-        Self {
-            list: self.list.or(below.list),
-            listen: self.listen.or(below.listen),
-            authorities: self.authorities.or(below.authorities),
-        }
-    }
-}
 
 /// What is opened before there is a node.
 pub(super) struct Opened {
@@ -40,11 +17,9 @@ pub(super) struct Opened {
 
 impl Opened {
     /// None: the agent has no list. `certificate`: the files of its certificate and its key.
-    pub(super) async fn open(
-        settings: &Settings,
-        given: &Given,
-        certificate: Option<(&PathBuf, &PathBuf)>,
-    ) -> Result<Option<Self>, Failed> {
+    pub(super) async fn open(settings: &Settings) -> Result<Option<Self>, Failed> {
+        let given = &settings.agent.commands;
+        let files = &settings.agent.files;
         let usage = |error: antiphon_commands::list::ListError| Failed::usage(error.to_string());
         let Some(list) = given.list.clone() else {
             return match &given.listen {
@@ -54,6 +29,7 @@ impl Opened {
                 None => Ok(None),
             };
         };
+        let certificate = files.certificate.as_ref().zip(files.key.as_ref());
         let tls = match (certificate, &given.authorities) {
             (Some((certificate, key)), Some(authorities)) => {
                 Some(Tls::read(certificate, key, authorities).map_err(usage)?)
@@ -80,7 +56,9 @@ impl Opened {
 
     /// What the node's metadata says, for peers to find the gate.
     pub(super) fn metadata(&self) -> Option<(String, String)> {
-        self.gate.as_ref().map(|gate| gate.metadata(self.config.tls.is_some()))
+        self.gate
+            .as_ref()
+            .map(|gate| gate.metadata(self.config.tls.is_some()))
     }
 
     /// Where the gate is.

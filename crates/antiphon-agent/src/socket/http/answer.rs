@@ -15,6 +15,7 @@ use super::sse;
 pub(super) const JSON: &str = "application/json";
 pub(super) const BYTES: &str = "application/octet-stream";
 pub(super) const EVENTS: &str = "text/event-stream";
+pub(super) const TEXT: &str = "text/plain";
 
 /// Whole, or a stream of events.
 pub(super) type Body = Either<Full<Bytes>, sse::Stream>;
@@ -35,6 +36,11 @@ pub(super) fn bytes(bytes: Bytes) -> Answer {
 /// JSON that is written already.
 pub(super) fn document(text: Bytes) -> Answer {
     whole(StatusCode::OK, JSON, text)
+}
+
+/// A text of this type.
+pub(super) fn text(content: &'static str, text: String) -> Answer {
+    whole(StatusCode::OK, content, text.into())
 }
 
 /// Nothing but its status.

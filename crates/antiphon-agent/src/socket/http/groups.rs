@@ -136,7 +136,7 @@ impl Speaker {
         let (session, mut events) = self.hub.session()?;
         let hello = command::Hello {
             name: Some(NAME.to_owned()),
-            id: None,
+            ..command::Hello::default()
         };
         // Another client may be called so: then it has the name that the node gave it.
         let _ = ask(&session, &mut events, Command::Hello(hello)).await;
@@ -333,13 +333,11 @@ impl Drop for Staying {
 pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer, Problem> {
     let (session, mut events) = hub.session()?;
     if let Some(name) = asked.text("name") {
-        let name = Some(name.to_owned());
-        ask(
-            &session,
-            &mut events,
-            Command::Hello(command::Hello { name, id: None }),
-        )
-        .await?;
+        let hello = command::Hello {
+            name: Some(name.to_owned()),
+            ..command::Hello::default()
+        };
+        ask(&session, &mut events, Command::Hello(hello)).await?;
     }
     let group = asked.path(0).to_owned();
     ask(

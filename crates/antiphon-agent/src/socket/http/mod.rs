@@ -1,10 +1,10 @@
 //! HTTP/1.1: each request is a session of its own, for as long as it is answered.
 //!
 //! ```text
-//!   connection ─► wire ─► hyper ─► guard ─► table ─► asked ─┬─► exchange, maps, calls: a command, its reply
-//!          first bytes, times       403   404, 405    400   ├─► groups: a shared client, streams of events
-//!                                                           ├─► locks: held behind the request
-//!                                                           └─► stream: a WebSocket, as JSON lines
+//!   connection ─► wire ─► hyper ─► guard ─► table, token ─► asked ─┬─► exchange, maps, calls: a command, its reply
+//!          first bytes, times       403   404, 405, 401    400      ├─► groups: a shared client, streams of events
+//!                                                                  ├─► locks: held behind the request
+//!                                                                  └─► stream: a WebSocket, as JSON lines
 //! ```
 //! - [`table`]: the routes, by which requests are dispatched, and [`openapi`] is made;
 //! - [`guard`]: which requests no program of this host would send, but a page in its browser;
@@ -54,7 +54,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::HeaderMap;
 use hyper::body::Incoming;
+use hyper::header::AUTHORIZATION;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
@@ -71,6 +73,7 @@ use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
+use crate::access::Visitor;
 use crate::hub::MAX_SESSIONS;
 
 /// The longest first line of a request.
@@ -138,7 +141,14 @@ impl Http {
     }
 
     /// Serves a connection until one of both ends it.
-    pub(super) async fn serve(self, stream: impl Connection + 'static, first: Vec<u8>, beginning: Beginning) {
+    pub(super) async fn serve(
+        self,
+        stream: impl Connection + 'static,
+        first: Vec<u8>,
+        beginning: Beginning,
+        visitor: Visitor,
+    ) {
+        let visitor = Arc::new(visitor);
         let pace = Pace::new();
         let place = self.0.connections.clone().try_acquire_owned();
         let refused = match (&place, beginning) {
@@ -148,8 +158,8 @@ impl Http {
             (Ok(_), Beginning::Request) => {
                 let wire = TokioIo::new(Wire::new(stream, first, pace.clone()));
                 let service = service_fn(move |request| {
-                    let (http, busy) = (self.clone(), pace.busy());
-                    async move { Ok::<_, Infallible>(http.answer(request, busy).await) }
+                    let (http, busy, visitor) = (self.clone(), pace.busy(), visitor.clone());
+                    async move { Ok::<_, Infallible>(http.answer(request, busy, &visitor).await) }
                 });
                 let mut builder = http1::Builder::new();
                 builder
@@ -165,12 +175,17 @@ impl Http {
         refuse(Wire::new(stream, Vec::new(), pace), refused).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Answer {
-        let answer = self.try_answer(request, busy).await;
+    async fn answer(&self, request: Request<Incoming>, busy: Busy, visitor: &Visitor) -> Answer {
+        let answer = self.try_answer(request, busy, visitor).await;
         answer.unwrap_or_else(Problem::answer)
     }
 
-    async fn try_answer(&self, mut request: Request<Incoming>, busy: Busy) -> Result<Answer, Problem> {
+    async fn try_answer(
+        &self,
+        mut request: Request<Incoming>,
+        busy: Busy,
+        visitor: &Visitor,
+    ) -> Result<Answer, Problem> {
         // Of the request alone: after it nothing can be upgraded.
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
@@ -184,9 +199,14 @@ impl Http {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Err(Problem::new(status, "too_large", reason));
         }
-        guard::admit(&head)?;
+        guard::admit(&head, |host| visitor.is_called(host))?;
         let path = head.uri.path().to_owned();
-        let (route, names) = table::find(head.method.as_str(), &path)?;
+        let found = table::find(head.method.as_str(), &path);
+        if !found.as_ref().is_ok_and(|(route, _)| route.does.is_open()) {
+            let admitted = visitor.admit(token(&head.headers)).await;
+            admitted.map_err(Problem::denied)?;
+        }
+        let (route, names) = found?;
         let asked = Asked::new(route, &names, head)?;
         // What is not taken is not waited for: behind it hyper sees that a client has gone.
         let body = Some(body).filter(|_| route.payload.is_some());
@@ -196,6 +216,10 @@ impl Http {
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
             Does::Ready => exchange::ready(hub),
+            Does::Metrics => Ok(answer::text(
+                crate::metrics::CONTENT_TYPE,
+                crate::metrics::read(hub).await,
+            )),
             Does::OpenApi => Ok(answer::document(openapi::TEXT.clone())),
             Does::Members => exchange::members(hub).await,
             Does::Why => exchange::why(hub, &asked).await,
@@ -216,6 +240,14 @@ impl Http {
             Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy),
         }
     }
+}
+
+/// The token of a request.
+fn token(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii())
 }
 
 /// Answers what is not served, and ends the connection.

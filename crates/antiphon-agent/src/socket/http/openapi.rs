@@ -29,8 +29,13 @@ fn document() -> Value {
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:7480", "description": "where an agent listens unless it is told"}],
+        // A token, where the agent asks for one.
+        "security": [{}, {"token": []}],
         "paths": paths,
-        "components": {"schemas": schemas()},
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     })
 }
 

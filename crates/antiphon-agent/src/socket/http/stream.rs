@@ -25,6 +25,7 @@ use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
 use crate::hub::{Events, Session};
+use crate::metrics::Carrier;
 use crate::socket::{PART_WITHIN, READ_WITHIN};
 
 /// What a server proves with that it has understood (RFC 6455, 1.3).
@@ -45,7 +46,9 @@ pub(super) fn begin(
 ) -> Result<Answer, Problem> {
     let key = key(headers)?;
     let (session, events) = hub.session()?;
+    let connected = hub.meters().connected(Carrier::WebSocket);
     tokio::spawn(async move {
+        let _connected = connected;
         // It fails only if the client has gone.
         if let Ok(upgraded) = upgrade.await {
             let config = WebSocketConfig::default()

@@ -1,6 +1,6 @@
 //! The routes: the one table that requests are dispatched by, and that `/v1/openapi.json` is made of.
 
-use super::answer::{BYTES, EVENTS, JSON};
+use super::answer::{BYTES, EVENTS, JSON, TEXT};
 use super::problem::Problem;
 
 /// One method of one path.
@@ -32,6 +32,7 @@ impl Route {
 pub(super) enum Does {
     Live,
     Ready,
+    Metrics,
     OpenApi,
     Members,
     Why,
@@ -50,6 +51,13 @@ pub(super) enum Does {
     Command,
     Commands,
     Stream,
+}
+
+impl Does {
+    /// Whether it is answered without a token: to what watches over the process, and tells nothing of others.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Does::Live | Does::Ready)
+    }
 }
 
 /// Something that a request may say.
@@ -186,6 +194,19 @@ pub(super) const ROUTES: &[Route] = &[
             json(200, "Ready", "it is"),
             json(503, "Error", "it is not, and why"),
         ],
+    },
+    Route {
+        method: "GET",
+        path: "/metrics",
+        does: Does::Metrics,
+        id: "metrics",
+        summary: "What the agent counts and its node measures, for Prometheus",
+        takes: PLAIN,
+        payload: None,
+        answers: &[Gives {
+            content: &[TEXT],
+            ..json(200, "", "the text format of Prometheus, version 0.0.4")
+        }],
     },
     Route {
         method: "GET",

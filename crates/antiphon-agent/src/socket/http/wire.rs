@@ -172,15 +172,20 @@ impl<S: Connection> AsyncWrite for Wire<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // TLS holds back what its client does not take.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.paced(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.end.start(PART_WITHIN);
         if !this.is_shut {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
-            this.is_shut = true;
-            this.end.start(PART_WITHIN);
+            match Pin::new(&mut this.stream).poll_shutdown(context)? {
+                Poll::Ready(()) => this.is_shut = true,
+                // TLS says goodbye, which its client may not take.
+                Poll::Pending => return this.end.poll(context).map(Ok),
+            }
         }
         // A socket that is closed with something unread takes away what was written.
         loop {

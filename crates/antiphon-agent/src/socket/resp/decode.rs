@@ -56,6 +56,12 @@ impl Decoder {
         self.bytes.len()
     }
 
+    /// How many bytes it holds in all.
+    pub(super) fn held(&self) -> usize {
+        let cut_off: usize = self.arguments.iter().map(Bytes::len).sum();
+        self.bytes.len() + cut_off
+    }
+
     /// The next whole command, never empty; none if more bytes are needed.
     ///
     /// # Errors

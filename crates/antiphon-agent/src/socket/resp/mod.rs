@@ -10,6 +10,7 @@
 //! ```
 //! - [`decode`], [`encode`]: bytes and values;
 //! - [`table`]: the commands, for the connection and for `COMMAND`;
+//! - [`auth`]: what a connection says before it has shown a token;
 //! - [`talk`]: reads commands and has each begin; [`redis`], [`server`], [`channels`], [`ours`]: what each
 //!   does;
 //! - [`window`]: replies in the order of the commands; [`shape`]: how each looks;
@@ -42,6 +43,7 @@
 //! | no majority | commands are replied to with `-UNAVAILABLE`, or when it is back |
 //! | a group is lost, or its node was away | members are pushed `ap.lost`, `ap.resync`; a channel is pushed `unsubscribe`, or nothing |
 
+mod auth;
 mod channels;
 mod decode;
 mod encode;
@@ -66,6 +68,7 @@ use self::said::Said;
 use self::talk::{End, Input, Talk};
 use super::{Connection, PART_WITHIN, write_all};
 use crate::Hub;
+use crate::access::Visitor;
 use crate::hub::{Events, Session};
 
 /// Bytes written at once, if there are so many.
@@ -111,12 +114,13 @@ pub(super) async fn serve(
     hub: Hub,
     mut session: Session,
     mut events: Events,
+    visitor: &Visitor,
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut input = Input::new(reader, first);
     let mut shared = Shared::default();
     loop {
-        let mut talk = Talk::new(&hub, &session, &shared);
+        let mut talk = Talk::new(&hub, &session, &shared, visitor);
         let ended = tokio::select! {
             biased;
             ended = talk.run(&mut input) => ended,

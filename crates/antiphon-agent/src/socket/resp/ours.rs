@@ -64,7 +64,8 @@ impl Talk<'_> {
         match verb {
             Verb::ApHello => {
                 let name = Some(text(&words[0])?);
-                let hello = |id| Command::Hello(command::Hello { name, id });
+                let token = None;
+                let hello = |id| Command::Hello(command::Hello { name, token, id });
                 self.begin(input, Shape::Welcome, None, hello).await
             }
             Verb::ApMembers => {

@@ -14,7 +14,6 @@ const DATABASES: i64 = 16;
 const AS_REDIS: &str = "6.2.0";
 /// The longest name of a client or its library.
 const MAX_NAME_BYTES: usize = 1024;
-pub(super) const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 
 impl Talk<'_> {
     pub(super) fn ping(&self, words: &[Bytes]) -> Result<(), Stop> {
@@ -50,13 +49,20 @@ impl Talk<'_> {
         }
         while let Some(word) = words.next() {
             match (word.to_ascii_uppercase().as_slice(), words.len()) {
-                (b"AUTH", 2..) => return Stop::error(NO_PASSWORD),
+                (b"AUTH", 2..) => {
+                    let shown = &words.as_slice()[..2];
+                    words = words.as_slice()[2..].iter();
+                    self.authenticate(input, shown).await?;
+                }
                 (b"SETNAME", 1..) => name = words.next(),
                 _ => {
                     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
                     return Stop::error(format!("ERR Syntax error in HELLO option '{word}'"));
                 }
             }
+        }
+        if !self.gate.is_open() {
+            return Stop::error(super::auth::NO_HELLO);
         }
         if version == Version::Two && self.shared.said().needs_pushes() {
             return Stop::error("REFUSED RESP2 has no pushes: leave groups and end what is served first");
