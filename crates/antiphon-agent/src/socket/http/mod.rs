@@ -209,7 +209,7 @@ impl Http {
         let (route, names) = found?;
         let asked = Asked::new(route, &names, head)?;
         // What is not taken is not waited for: behind it hyper sees that a client has gone.
-        let body = Some(body).filter(|_| route.payload.is_some());
+        let body = Some(body).filter(|_| route.has_body());
         let Inner {
             hub, speaker, held, ..
         } = &*self.0;

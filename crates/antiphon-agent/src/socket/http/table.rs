@@ -22,6 +22,11 @@ pub(super) struct Route {
 }
 
 impl Route {
+    /// Whether a request of it has a body.
+    pub(super) fn has_body(&self) -> bool {
+        self.payload.is_some() || self.does == Does::Command
+    }
+
     pub(super) fn query(&self) -> impl Iterator<Item = &'static Parameter> {
         self.takes.iter().filter(|parameter| !parameter.is_header)
     }
