@@ -22,9 +22,10 @@ from urllib.parse import urlencode
 
 ANSWER_WITHIN = 20.0  # seconds; then the request has failed
 HEARD_WITHIN = 5.0  # seconds, by an open page
+IDLE = 20.0  # seconds, after which a connection is not used again: nginx may be about to close it
 MOST_TRIED = 3  # servers that nginx gives a GET to
 MOST_ITEMS = 60  # then the browser logs out
-MOST_FINDINGS = 20  # that are kept word for word
+MOST_FINDINGS, MOST_LETTERS = 20, 300  # that are kept
 
 
 class Failed(Exception):
@@ -49,7 +50,7 @@ class Tally:
     def find(self, kind, text):
         setattr(self, kind, getattr(self, kind) + 1)
         if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(f"{kind}: {text}")
+            self.findings.append(f"{kind}: {text}"[:MOST_LETTERS])
 
     def latency_ms(self, quantile):
         taken = sorted(took for _, took in self.answers)
@@ -72,7 +73,7 @@ class Connection:
     """HTTP/1.1 to nginx, one request after the other."""
 
     def __init__(self, port):
-        self.port, self.writer = port, None
+        self.port, self.writer, self.used = port, None, 0.0
 
     async def request(self, method, path, cookie=None, form=None):
         """Status, headers and body."""
@@ -83,6 +84,9 @@ class Connection:
             raise Failed(f"no answer: {type(error).__name__}") from None
 
     async def _request(self, method, path, cookie, form):
+        if time.monotonic() - self.used > IDLE:
+            self.close()
+        self.used = time.monotonic()
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         await self.send(method, path, cookie, form, "application/json")

@@ -108,7 +108,8 @@ class Sessions:
             session, version = json.loads(found[0]), found[1]
             change(session)
             try:
-                put = sessions.put(key, json.dumps(session), if_version=version, ttl=self.time_to_live)
+                condition = None if arguments.plant == "blind" else version
+                put = sessions.put(key, json.dumps(session), if_version=condition, ttl=self.time_to_live)
                 return session, await put
             except antiphon.Error as error:
                 if error.code != "conflict":
@@ -321,13 +322,21 @@ async def lifespan(_):
 
 
 class Server(uvicorn.Server):
-    """On SIGTERM what open pages read ends, so that they connect again to another server; else they hold it up."""
+    """On SIGTERM it takes no connection any more, and answers what it has taken. What open pages read ends, so that they
+    connect again to another server."""
 
     def handle_exit(self, sig, frame):
         if not self.started:  # it waits for its agent
             raise SystemExit(0)
         asyncio.get_running_loop().call_soon_threadsafe(sessions.close_all)
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets=None):
+        for listener in self.servers:
+            listener.close()
+        # uvicorn cuts connections whose request it has not read yet, and a POST is not tried again then.
+        await asyncio.sleep(0.3)
+        await super().shutdown(sockets)
 
 
 if __name__ == "__main__":
@@ -336,9 +345,9 @@ if __name__ == "__main__":
     parser.add_argument("--name", default="a", help="what this server is called")
     parser.add_argument("--serve", default="127.0.0.1:8080", help="where to serve browsers")
     parser.add_argument("--time-to-live", type=float, default=1800, help="seconds, after its last request")
-    parser.add_argument("--plant", choices=["local"], help="a mistake to make, to see that the check finds it")
+    parser.add_argument("--plant", choices=["local", "blind"], help="a mistake to make, to see that the check finds it")
     arguments = parser.parse_args()
-    sessions = (Local if arguments.plant else Sessions)(arguments.agent, arguments.time_to_live)
+    sessions = (Local if arguments.plant == "local" else Sessions)(arguments.agent, arguments.time_to_live)
     routes = [Route("/", show), Route("/login", login, methods=["POST"]), Route("/basket", basket, methods=["POST"]),
               Route("/logout", logout, methods=["POST"]), Route("/events", events), Route("/readyz", ready)]
     host, _, port = arguments.serve.rpartition(":")

@@ -19,6 +19,7 @@ mod sessions;
 mod shop;
 mod told;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,11 +94,7 @@ async fn main() -> Result<()> {
     };
     let (close, closing) = watch::channel(false);
     let (closed, mut is_closed) = watch::channel(false);
-    let listener = Door {
-        listener: TcpListener::bind(arguments.serve).await?,
-        closing,
-        closed,
-    };
+    let listener = Door::open(arguments.serve, closing, closed).await?;
     println!("serving {}", listener.local_addr()?);
     let server = axum::serve(listener, shop::routes(shop))
         .with_graceful_shutdown(async move { drop(is_closed.wait_for(|closed| *closed).await) });
@@ -123,12 +120,50 @@ async fn main() -> Result<()> {
 
 const LOGGED: tracing_subscriber::filter::LevelFilter = tracing_subscriber::filter::LevelFilter::WARN;
 
-/// Takes connections until it is told to close, and then those that the system has taken already: a browser
-/// whose connection is there gets an answer.
+/// Takes connections until it is told to close, and then those that the system has taken already. A POST on a
+/// connection that is cut counts as failed; one whose connection is refused goes to another server.
 struct Door {
-    listener: TcpListener,
+    listener: Option<TcpListener>,
+    addr: SocketAddr,
     closing: watch::Receiver<bool>,
+    last: VecDeque<(TcpStream, SocketAddr)>,
     closed: watch::Sender<bool>,
+}
+
+impl Door {
+    async fn open(
+        addr: SocketAddr,
+        closing: watch::Receiver<bool>,
+        closed: watch::Sender<bool>,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(addr).await?;
+        Ok(Self {
+            addr: listener.local_addr()?,
+            listener: Some(listener),
+            closing,
+            last: VecDeque::new(),
+            closed,
+        })
+    }
+
+    /// Asks the system itself, since the runtime may not know yet of a connection that is there, and closes
+    /// at once.
+    fn close(&mut self) -> std::io::Result<()> {
+        let Some(listener) = self.listener.take() else {
+            return Ok(());
+        };
+        let listener = listener.into_std()?;
+        let mut last = Vec::new();
+        while let Ok(accepted) = listener.accept() {
+            last.push(accepted);
+        }
+        drop(listener);
+        for (stream, addr) in last {
+            stream.set_nonblocking(true)?;
+            self.last.push_back((TcpStream::from_std(stream)?, addr));
+        }
+        Ok(())
+    }
 }
 
 impl Listener for Door {
@@ -136,12 +171,16 @@ impl Listener for Door {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        let accepted = tokio::select! {
-            biased;
-            accepted = Listener::accept(&mut self.listener) => Some(accepted),
-            _ = self.closing.wait_for(|closing| *closing) => None,
-        };
-        match accepted {
+        if let Some(listener) = &mut self.listener {
+            tokio::select! {
+                accepted = Listener::accept(listener) => return accepted,
+                _ = self.closing.wait_for(|closing| *closing) => {}
+            }
+        }
+        if let Err(error) = self.close() {
+            eprintln!("some connections are cut: {error}");
+        }
+        match self.last.pop_front() {
             Some(accepted) => accepted,
             None => {
                 self.closed.send_replace(true);
@@ -151,6 +190,6 @@ impl Listener for Door {
     }
 
     fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+        Ok(self.addr)
     }
 }

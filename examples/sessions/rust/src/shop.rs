@@ -79,7 +79,7 @@ async fn show(State(shop): State<Shop>, headers: HeaderMap) -> Response {
     let Some(id) = session_id(&headers) else {
         return match wants_json(&headers) {
             true => failed(&Failure::NoSession),
-            false => Html(page(&shop, None)).into_response(),
+            false => no_store(Html(page(&shop, None)).into_response()),
         };
     };
     let visit = |session: &mut Session| {
@@ -91,7 +91,7 @@ async fn show(State(shop): State<Shop>, headers: HeaderMap) -> Response {
             true => answer(said),
             false => no_store(Html(page(&shop, Some(&session))).into_response()),
         },
-        Err(Failure::NoSession) if !wants_json(&headers) => Html(page(&shop, None)).into_response(),
+        Err(Failure::NoSession) if !wants_json(&headers) => no_store(Html(page(&shop, None)).into_response()),
         Err(failure) => failed(&failure),
     }
 }
@@ -121,7 +121,8 @@ async fn put_into_basket(
     let Some(id) = session_id(&headers) else {
         return failed(&Failure::NoSession);
     };
-    if !is_sound(&wanted.item) {
+    let item = wanted.item.trim().to_owned();
+    if !is_sound(&item) {
         return failed(&Failure::Refused(
             "an item has 1 to 64 bytes, and no control characters",
         ));
@@ -130,7 +131,7 @@ async fn put_into_basket(
         if session.basket.len() >= MOST_ITEMS {
             return Err(Failure::Refused("the basket is full: it takes 200 items"));
         }
-        session.basket.push(wanted.item.clone());
+        session.basket.push(item.clone());
         Ok(())
     };
     match shop.change(&id, put).await {
@@ -217,7 +218,7 @@ impl Shop {
 fn done(headers: &HeaderMap, said: Value) -> Response {
     match wants_json(headers) {
         true => answer(said),
-        false => (StatusCode::SEE_OTHER, [(LOCATION, "/")]).into_response(),
+        false => no_store((StatusCode::SEE_OTHER, [(LOCATION, "/")]).into_response()),
     }
 }
 
