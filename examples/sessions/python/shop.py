@@ -37,7 +37,7 @@ MOST_ITEMS = 200  # of a basket: a session stays small, since each request write
 MOST_REQUEST_BYTES = 16 << 10
 MOST_TRIES = 32  # while other servers change the same session; of those that collide one is always done
 PAGE_MESSAGES = 16  # may wait for an open page before it has to connect again
-PATIENCE = 3.0  # seconds that a POST waits for the agent
+PATIENCE = 5.0  # seconds that a POST waits for the agent
 
 
 class NoSession(Exception):
@@ -156,7 +156,7 @@ class Local(Sessions):
     """A planted mistake, to show that the check finds it: each server has its own sessions."""
 
     async def keep(self) -> None:
-        self.map, self.there = LocalMap(), asyncio.Event()
+        self.map = LocalMap()
         self.there.set()
 
 

@@ -38,6 +38,9 @@ use told::Told;
 
 /// What was taken is answered within this time, or not at all.
 const MOST_DRAIN: Duration = Duration::from_secs(10);
+/// The request on a new connection is here within this time. When the server is told to end, it cuts each
+/// connection of which it has read nothing.
+const FIRST_BYTES: Duration = Duration::from_millis(300);
 
 /// One server of the shop. The settings of its node are in the environment: ANTIPHON_CLUSTER, ANTIPHON_NAME,
 /// ANTIPHON_BIND, ANTIPHON_SEEDS and so on.
@@ -183,6 +186,7 @@ impl Listener for Door {
         match self.last.pop_front() {
             Some(accepted) => accepted,
             None => {
+                tokio::time::sleep(FIRST_BYTES).await;
                 self.closed.send_replace(true);
                 std::future::pending().await
             }
