@@ -151,7 +151,7 @@ fn a_command_is_done_once_by_every_way_and_a_killed_agent_ends_what_it_was_asked
 }
 
 fn a_list_is_read_again_and_a_node_leaves_when_it_is_told_to(engine: Engine) {
-    let mut cluster = commanding(3, engine);
+    let cluster = commanding(3, engine);
     let mut ann = Program::connect(&cluster, "n1", "ann");
     let version = |program: &mut Program| {
         let status = program.ask(r#""commands":{"#).commands.expect("it has a list");
