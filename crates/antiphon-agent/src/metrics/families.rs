@@ -63,5 +63,9 @@ families! {
     SLOW = "antiphon_agent_slow_clients_total", Counter, ["from"], "Clients that did not read and were removed: from a group, or from the node with their connection.";
     REFUSED = "antiphon_agent_connections_refused_total", Counter, ["reason"], "Connections of programs that were not served.";
     FAILED = "antiphon_agent_authentication_failures_total", Counter, ["reason"], "Connections and requests without a token, or with a wrong one, and handshakes without a good certificate.";
+    COMMANDS = "antiphon_commands_total", Counter, ["side", "result"], "Commands to peers (asked) and of peers (served), by what came of them; `GET /v1/commands` has them by verb and peer.";
+    COMMANDS_QUEUED = "antiphon_commands_queued", Gauge, [], "Commands that wait to be sent to peers.";
+    COMMANDS_OLDEST = "antiphon_commands_oldest_seconds", Gauge, [], "How long the oldest of them waits.";
+    COMMANDS_DROPPED = "antiphon_commands_dropped_total", Counter, [], "Commands that were refused because a peer's queue was full.";
     RELOADS = "antiphon_agent_reloads_total", Counter, ["outcome"], "Reloads: all was taken (done), or something is as before (kept).";
 }

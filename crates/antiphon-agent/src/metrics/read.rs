@@ -1,11 +1,13 @@
 //! Reads all that is measured, and writes the page.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use antiphon::Examined;
 use antiphon::inspection::State;
+use antiphon_commands::Commands;
 use tokio::time::timeout;
 
 use super::families::*;
@@ -130,7 +132,29 @@ fn agent(page: &mut Page, hub: &Hub) {
     each(page, &SLOW, &meters.slow);
     each(page, &REFUSED, &meters.refused);
     each(page, &FAILED, &meters.failed);
+    commands(page, hub);
     each(page, &RELOADS, &meters.reloads);
+}
+
+fn commands(page: &mut Page, hub: &Hub) {
+    let status = hub.commands().map(Commands::status);
+    let queues = || status.iter().flat_map(|status| &status.queues);
+    let mut counts = BTreeMap::new();
+    for row in status.iter().flat_map(|status| &status.counts) {
+        *counts.entry([row.side.word(), row.result.word()]).or_default() += row.count as f64;
+    }
+    page.family(&COMMANDS, counts);
+    one(
+        page,
+        &COMMANDS_QUEUED,
+        queues().map(|queue| queue.queued as u64).sum(),
+    );
+    let oldest = queues().map(|queue| queue.oldest_ms).max().unwrap_or_default();
+    page.family(
+        &COMMANDS_OLDEST,
+        [([], Duration::from_millis(oldest).as_secs_f64())],
+    );
+    one(page, &COMMANDS_DROPPED, queues().map(|queue| queue.dropped).sum());
 }
 
 fn one(page: &mut Page, family: &Family, number: u64) {
