@@ -18,8 +18,8 @@
 //! tokens, TLS or authorities are asked for: that needs a restart, since listeners depend on it.
 //!
 //! # Bounds
-//! [`MAX_STRANGERS`] connections that have shown nothing yet, each for the times of its carrier; a wrong token
-//! is answered after [`WRONG_WAITS`]; files of [`MAX_FILE_BYTES`].
+//! [`MAX_STRANGERS`] connections that have shown nothing yet, each for the times of its carrier; a wrong
+//! token is answered after [`WRONG_WAITS`]; files of [`MAX_FILE_BYTES`].
 
 mod certificates;
 mod tokens;
