@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Tell newcomers where the nodes of a cluster are: a small server that is no node itself
     #[command(after_help = exit::HELP_LOCATOR)]
     Locator(LocatorArgs),
-    /// Make a new cluster key in a file that only you can read
+    /// Make a new key, of a cluster or as a token of an agent, in a file that only you can read
     #[command(after_help = exit::HELP_KEY)]
     Key(KeyArgs),
     /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins

@@ -18,8 +18,8 @@
 //! tokens, TLS or authorities are asked for: that needs a restart, since listeners depend on it.
 //!
 //! # Bounds
-//! [`MAX_STRANGERS`] connections that have shown nothing yet, each for the times of its carrier; a wrong token
-//! is answered after [`WRONG_WAITS`]; files of [`MAX_FILE_BYTES`].
+//! [`MAX_STRANGERS`] connections that have shown nothing yet, each for the times of its carrier; a wrong
+//! token is answered after [`WRONG_WAITS`]; files of [`MAX_FILE_BYTES`].
 
 mod certificates;
 mod tokens;
@@ -39,11 +39,11 @@ use self::tokens::Tokens;
 use crate::metrics::{Failed, Meters};
 
 /// Connections that have not shown what they must yet.
-pub(crate) const MAX_STRANGERS: usize = 1024;
+pub const MAX_STRANGERS: usize = 1024;
 /// How long the answer to a wrong token waits.
-pub(crate) const WRONG_WAITS: Duration = Duration::from_secs(1);
+pub const WRONG_WAITS: Duration = Duration::from_secs(1);
 /// A larger file is a mistake.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Where what is asked for stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,9 +15,9 @@
 //! asks for. Without both it listens on loopback addresses and on no other.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token; a
-//! program that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
-//! A host that went away without a word is noticed after two minutes.
+//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. A
+//! program that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its
+//! groups. A host that went away without a word is noticed after two minutes.
 
 mod door;
 mod http;

@@ -1,5 +1,5 @@
-//! An agent's ports with TLS and tokens: what each carrier must show, what it is told if it does not, and what
-//! becomes of connections that mean harm.
+//! An agent's ports with TLS and tokens: what each carrier must show, what it is told if it does not, and
+//! what becomes of connections that mean harm.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -441,6 +441,30 @@ async fn with_tls_a_host_is_called_by_the_names_of_the_certificate_and_by_no_oth
         told(&mut plain.plain().await, request, "}\n")
             .await
             .starts_with("HTTP/1.1 403")
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_about_to_leave_is_not_ready() {
+    let port = Port::open("leaving", false, false, false).await;
+    let mut http = port.plain().await;
+    let begun = Instant::now();
+    while !told(&mut http, get("/readyz", ""), "}\n")
+        .await
+        .starts_with("HTTP/1.1 200 ")
+    {
+        assert!(begun.elapsed() < SOON);
+    }
+    port.hub.close().await;
+    let ready = told(&mut http, get("/readyz", ""), "}\n").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503 ") && ready.contains("is leaving"),
+        "{ready}"
+    );
+    assert!(
+        told(&mut http, get("/livez", ""), "}\n")
+            .await
+            .starts_with("HTTP/1.1 200 ")
     );
 }
 

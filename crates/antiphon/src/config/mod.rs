@@ -43,8 +43,8 @@
 //!
 //! # What the program has for itself
 //! `spool`, `console`, `json` and `witness` are settings of the program `antiphon`, not of a node, and so is
-//! what an agent has for itself: `listen`, `socket`, `tls-cert`, `tls-key`, `tls-client-ca`, `token-file`. They
-//! may stand in the file, and are passed over here.
+//! what an agent has for itself: `listen`, `socket`, `tls-cert`, `tls-key`, `tls-client-ca`, `token-file`.
+//! They may stand in the file, and are passed over here.
 
 mod addresses;
 mod effective;

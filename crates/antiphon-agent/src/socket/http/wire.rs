@@ -253,6 +253,44 @@ mod tests {
         assert!(waits.await.is_err());
     }
 
+    /// TLS to a client that takes nothing: it takes what is written, and cannot get rid of it.
+    struct Stuck;
+
+    impl AsyncRead for Stuck {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_tls_cannot_get_rid_of_is_not_waited_for() {
+        let pace = Pace::new();
+        let busy = pace.busy();
+        let mut wire = Wire::new(Stuck, Vec::new(), pace);
+        let begun = Instant::now();
+        wire.write_all(b"answer").await.unwrap();
+        let flushed = wire.flush().await.unwrap_err();
+        assert_eq!(
+            (flushed.kind(), begun.elapsed()),
+            (io::ErrorKind::TimedOut, READ_WITHIN)
+        );
+        assert!(busy.is_slow());
+        wire.shutdown().await.unwrap();
+        assert_eq!(begun.elapsed(), READ_WITHIN + PART_WITHIN);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn bytes_that_trickle_do_not_prolong_a_head() {
         let (mut client, stream) = duplex(64);
