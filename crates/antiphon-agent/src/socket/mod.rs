@@ -14,9 +14,14 @@
 //! At the TCP port each program of this host: it listens on loopback addresses and on no other.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for the first bytes; a program
-//! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
+//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for the first bytes; a program that has not taken what it
+//! is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
 
+#[cfg(test)]
+mod attacks;
+mod first;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod lines;
 mod resp;
@@ -24,18 +29,22 @@ mod resp;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Command, Event, command};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use self::first::{Way, way};
 use self::http::Http;
 use crate::Hub;
 use crate::console::Socket;
@@ -45,14 +54,42 @@ use crate::hub::{MAX_SESSIONS, Session};
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// How long a program may leave what it is told.
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
+/// Read at once of what tells how a connection speaks.
+const FIRST_BYTES: usize = 4096;
 /// For the last words of a connection.
 const PART_WITHIN: Duration = Duration::from_secs(1);
 /// After an error of `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What carries a session.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether the other end sends nothing any more. That is known before what it has sent is read.
+    fn has_ended(&self) -> bool;
+}
+
+impl Connection for TcpStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+impl Connection for UnixStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn has_ended(socket: impl AsFd) -> bool {
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+}
+
+/// Other systems tell it to one that reads, when all is read.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn has_ended(_: impl AsFd) -> bool {
+    false
+}
 
 /// Sockets that listen. Nobody is served before there is a node.
 #[derive(Debug)]
@@ -197,54 +234,59 @@ fn stranger(stream: &UnixStream) -> Option<String> {
 }
 
 async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stranger: Option<String>) {
-    let refused = |reason: String| Event::Refused {
+    let mut first = Vec::with_capacity(FIRST_BYTES);
+    let begun = timeout(SPEAK_WITHIN, begin(&mut stream, &mut first)).await;
+    let last = match (stranger, begun) {
+        (Some(reason), _) => refused(reason),
+        (None, Err(_)) => refused(format!(
+            "nothing whole was said for {} s",
+            SPEAK_WITHIN.as_secs()
+        )),
+        (None, Ok(None)) => return,
+        (None, Ok(Some(Way::Http(beginning)))) => return http.serve(stream, first, beginning).await,
+        (None, Ok(Some(Way::Lines))) => match hub.session() {
+            Ok((session, events)) => return lines::serve(stream, &first, session, events).await,
+            Err(crate::hub::Full) => refused(format!(
+                "{MAX_SESSIONS} programs are served, no more at a time: end one of them"
+            )),
+        },
+        (None, Ok(Some(Way::Resp))) => match hub.session() {
+            Ok((session, events)) => return resp::serve(stream, &first, hub, session, events).await,
+            Err(crate::hub::Full) => resp::FULL.to_owned(),
+        },
+        (None, Ok(Some(Way::LongCommand))) => resp::TOO_LONG.to_owned(),
+        (None, Ok(Some(Way::Unknown))) => refused(
+            "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does".to_owned(),
+        ),
+    };
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let said = async {
+        // It is told why, or is gone already.
+        let _ = writer.write_all(last.as_bytes()).await;
+        part(&mut reader, &mut writer).await;
+    };
+    let _ = timeout(PART_WITHIN, said).await;
+}
+
+/// The line for a program that is not served.
+fn refused(reason: String) -> String {
+    let refused = Event::Refused {
         group: None,
         reason,
         fatal: true,
         request: None,
     };
-    let full = || format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them");
-    let mut first = Vec::new();
-    let reason = match (stranger, timeout(SPEAK_WITHIN, begin(&mut stream, &mut first)).await) {
-        (Some(reason), _) => reason,
-        (None, Err(_)) => format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
-        (None, Ok(Err(_) | Ok(false))) => return,
-        (None, Ok(Ok(true))) => match first[0] {
-            b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session() {
-                Ok((session, events)) => return lines::serve(stream, &first, session, events).await,
-                Err(crate::hub::Full) => full(),
-            },
-            _ => match http::begins(&first) {
-                Some(beginning) => return http.serve(stream, first, beginning).await,
-                None if resp::speaks(&first) != Some(true) => "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does".to_owned(),
-                None => match hub.session() {
-                    Ok((session, events)) => return resp::serve(stream, &first, hub, session, events).await,
-                    Err(crate::hub::Full) => full(),
-                },
-            },
-        },
-    };
-    let line = refused(reason).to_json() + "\n";
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let last = async {
-        // It is told why, or is gone already.
-        let _ = writer.write_all(line.as_bytes()).await;
-        part(&mut reader, &mut writer).await;
-    };
-    let _ = timeout(PART_WITHIN, last).await;
+    refused.to_json() + "\n"
 }
 
-/// Reads what a connection says first: some bytes, or if they begin a word its whole first line, unless that
-/// is too long for a request. False: it ended before.
-async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
-    first.reserve(4096);
+/// Reads until it is known how a connection speaks; none if it ended before.
+async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> Option<Way> {
     loop {
-        if stream.read_buf(first).await? == 0 {
-            return Ok(false);
+        if !stream.read_buf(first).await.is_ok_and(|length| length > 0) {
+            return None;
         }
-        let whole = !first[0].is_ascii_alphabetic() || first.contains(&b'\n');
-        if whole || first.len() > http::MAX_REQUEST_LINE {
-            return Ok(true);
+        if let Some(way) = way(first) {
+            return Some(way);
         }
     }
 }
@@ -274,13 +316,15 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> 
         match timeout(READ_WITHIN, writer.write(bytes)).await {
             Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
             Ok(_) => return Err(Departure::lost("its connection ended")),
-            Err(_) => {
-                let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
-                return Err(Departure::lost(slow));
-            }
+            Err(_) => return Err(slow()),
         }
     }
     Ok(())
+}
+
+/// How a session ends whose program has taken nothing for [`READ_WITHIN`].
+fn slow() -> Departure {
+    Departure::lost(format!("slow: it read nothing for {} s", READ_WITHIN.as_secs()))
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something

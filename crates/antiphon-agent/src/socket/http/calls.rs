@@ -12,7 +12,7 @@ use super::exchange::once;
 use super::problem::Problem;
 use crate::Hub;
 
-pub(super) async fn call(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+pub(super) async fn call(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
     let to = to(asked.needed("to", asked.text("to"))?)?;
     let within = asked.span("within")?;
     let command = Command::Call(Call {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, ReadHalf};
 use tokio::time::{Instant, sleep_until};
 
-use super::decode::Decoder;
+use super::decode::{Decoder, READ_BYTES};
 use super::encode::Version;
 use super::said::{Role, Said};
 use super::shape::Shape;
@@ -22,8 +22,6 @@ use super::{Connection, PART_WITHIN, Shared};
 use crate::Hub;
 use crate::hub::Session;
 
-/// Bytes read at once, and read ahead of a command that waits.
-const READ_BYTES: usize = 64 << 10;
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
 
@@ -75,9 +73,7 @@ impl<C: Connection> Input<C> {
 
     /// Reads something; fails when nothing more comes.
     async fn read(&mut self) -> Result<(), ()> {
-        let buffer = self.decoder.buffer();
-        buffer.reserve(READ_BYTES);
-        match self.reader.read_buf(buffer).await {
+        match self.reader.read_buf(self.decoder.buffer()).await {
             Ok(1..) => Ok(()),
             Ok(0) | Err(_) => {
                 self.ended = Some(Instant::now());
@@ -239,7 +235,7 @@ impl<'a> Talk<'a> {
             Verb::Echo => self.ready(|to| to.bulk(&words[0])),
             Verb::Wait => self.wait(input, words).await,
             Verb::Hello => self.hello(input, words).await,
-            Verb::Auth => Stop::error(super::server::NO_PASSWORD),
+            Verb::Auth => self.auth(words),
             Verb::Select => self.select(words),
             Verb::Client => self.client(words),
             Verb::Command => self.command(words),
