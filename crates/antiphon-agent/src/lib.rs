@@ -33,6 +33,8 @@ mod names;
 mod outlet;
 pub mod socket;
 pub mod stdio;
+#[cfg(test)]
+mod testing;
 mod told;
 
 pub use blocks::GROUPS as BLOCK_GROUPS;

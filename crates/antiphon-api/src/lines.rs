@@ -1,10 +1,16 @@
 //! Lines cut out of what was read.
 
-/// Cuts bytes into lines, and holds no more than one line that is not whole.
+/// What it keeps for what comes next, when it holds nothing.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Cuts bytes into lines, and holds no more than one line that is not whole, and what was pushed last.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// Bytes at the front in which no line ends.
+    /// Bytes at the front that were popped. They go with the next push, and not with each line: what is
+    /// behind a line would be moved once for each of many short ones.
+    popped: usize,
+    /// Up to here no line ends.
     searched: usize,
     longest: usize,
 }
@@ -18,6 +24,7 @@ impl LineBuffer {
     pub fn new(longest: usize) -> Self {
         Self {
             bytes: Vec::new(),
+            popped: 0,
             searched: 0,
             longest,
         }
@@ -25,17 +32,23 @@ impl LineBuffer {
 
     /// Appends what was read.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.popped);
+        self.searched -= self.popped;
+        self.popped = 0;
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(KEPT_BYTES);
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
     /// How many bytes it holds.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.popped
     }
 
     /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// The next whole line without its end; none if more bytes are needed.
@@ -45,18 +58,56 @@ impl LineBuffer {
     pub fn pop(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
         match end.map(|end| self.searched + end) {
-            Some(end) if end > self.longest => Err(TooLong),
+            Some(end) if end - self.popped > self.longest => Err(TooLong),
             Some(end) => {
-                let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
-                line.pop();
-                self.searched = 0;
+                let line = self.bytes[self.popped..end].to_vec();
+                self.popped = end + 1;
+                self.searched = self.popped;
                 Ok(Some(line))
             }
-            None if self.bytes.len() > self.longest => Err(TooLong),
+            None if self.len() > self.longest => Err(TooLong),
             None => {
                 self.searched = self.bytes.len();
                 Ok(None)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_the_same_wherever_they_are_cut() {
+        let said = b"one\n\ntwo\nthree is not whole";
+        for first in 0..=said.len() {
+            let mut lines = LineBuffer::new(20);
+            let mut whole = Vec::new();
+            for piece in [&said[..first], &said[first..]] {
+                lines.push(piece);
+                while let Some(line) = lines.pop().unwrap() {
+                    whole.push(line);
+                }
+            }
+            assert_eq!(whole, [&b"one"[..], b"", b"two"], "{first}");
+            assert_eq!(lines.len(), 18);
+            lines.push(b"xxx");
+            assert_eq!(lines.pop(), Err(TooLong));
+        }
+    }
+
+    #[test]
+    fn many_short_lines_take_no_longer_than_a_few_long_ones() {
+        let begun = Instant::now();
+        let mut lines = LineBuffer::new(8);
+        lines.push(&vec![b'\n'; 4 << 20]);
+        for _ in 0..4 << 20 {
+            assert_eq!(lines.pop(), Ok(Some(Vec::new())));
+        }
+        // Minutes, if each of them moved what is behind it.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }

@@ -20,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::first::{Way, way};
 use super::http::Http;
-use super::{Connection, PART_WITHIN, SPEAK_WITHIN, http, lines, part, resp};
+use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, lines, part, resp};
 use crate::Hub;
 use crate::access::{Access, Certificates, Visitor};
 use crate::hub::MAX_SESSIONS;
@@ -151,18 +152,16 @@ impl Door {
 
     /// Serves a connection in what it speaks, or tells it why not.
     async fn serve(&self, mut stream: impl Connection + 'static, visitor: Visitor, no: Option<No>) {
-        let mut first = Vec::new();
-        let no = match (
-            no,
-            timeout(SPEAK_WITHIN, super::begin(&mut stream, &mut first)).await,
-        ) {
+        let mut first = Vec::with_capacity(FIRST_BYTES);
+        let begun = timeout(SPEAK_WITHIN, super::begin(&mut stream, &mut first)).await;
+        let no = match (no, begun) {
             (Some(no), _) => no,
             (None, Err(_)) => No {
                 why: Refused::Silent,
                 reason: format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
             },
-            (None, Ok(Err(_) | Ok(false))) => return,
-            (None, Ok(Ok(true))) => match self.carry(&mut stream, &mut first, &visitor).await {
+            (None, Ok(None)) => return,
+            (None, Ok(Some(way))) => match self.carry(way, &mut stream, &mut first, &visitor).await {
                 Ok(Way::Lines) => {
                     let Ok((session, events)) = self.hub.session() else {
                         return self.refuse(stream, &first, full()).await;
@@ -181,6 +180,8 @@ impl Door {
                     let _connected = self.hub.meters().connected(Carrier::Http);
                     return self.http.clone().serve(stream, first, beginning, visitor).await;
                 }
+                // `carry` gives none of these.
+                Ok(Way::LongCommand | Way::Unknown) => return end(stream).await,
                 Err(Some(no)) => no,
                 // It was told, or has gone.
                 Err(None) => return end(stream).await,
@@ -189,32 +190,29 @@ impl Door {
         self.refuse(stream, &first, no).await;
     }
 
-    /// How it speaks, or why not.
+    /// How it is served, or why not.
     async fn carry(
         &self,
+        way: Way,
         stream: &mut impl Connection,
         first: &mut Vec<u8>,
         visitor: &Visitor,
     ) -> Result<Way, Option<No>> {
-        if let b'{' | b' ' | b'\t' | b'\r' | b'\n' = first[0] {
-            if visitor.needs_token() {
-                lines::introduce(stream, first, visitor)
-                    .await
-                    .map_err(|()| None)?;
+        let reason = match way {
+            Way::Lines => {
+                if visitor.needs_token() {
+                    lines::introduce(stream, first, visitor)
+                        .await
+                        .map_err(|()| None)?;
+                }
+                return Ok(way);
             }
-            return Ok(Way::Lines);
-        }
-        if let Some(beginning) = http::begins(first) {
-            return Ok(Way::Http(beginning));
-        }
-        if resp::speaks(first) == Some(true) {
-            return Ok(Way::Resp);
-        }
-        let reason = match first[0] {
-            TLS_HANDSHAKE => {
+            Way::Http(_) | Way::Resp => return Ok(way),
+            Way::LongCommand => resp::TOO_LONG,
+            Way::Unknown if first[0] == TLS_HANDSHAKE => {
                 "this port speaks no TLS: connect without it, or give the agent --tls-cert and --tls-key"
             }
-            _ => {
+            Way::Unknown => {
                 "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does"
             }
         };
@@ -228,8 +226,8 @@ impl Door {
     async fn refuse(&self, mut stream: impl Connection, first: &[u8], no: No) {
         let No { why, reason } = no;
         self.hub.meters().refused(why);
-        let is_http = !first.is_empty() && http::begins(first).is_some();
-        let text = if is_http {
+        let speaks = way(first);
+        let text = if let Some(Way::Http(_)) = speaks {
             let status = match why {
                 Refused::User => "403 Forbidden",
                 Refused::Full => "503 Service Unavailable",
@@ -241,8 +239,12 @@ impl Door {
                 "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                 body.len()
             )
-        } else if resp::speaks(first) == Some(true) {
-            format!("-ERR {reason}\r\n")
+        } else if let Some(Way::Resp | Way::LongCommand) = speaks {
+            match why {
+                Refused::Full => resp::FULL.to_owned(),
+                Refused::Unspoken => reason,
+                _ => format!("-ERR {reason}\r\n"),
+            }
         } else {
             let refused = Event::Refused {
                 group: None,
@@ -256,13 +258,6 @@ impl Door {
         let _ = timeout(PART_WITHIN, stream.write_all(text.as_bytes())).await;
         end(stream).await;
     }
-}
-
-/// How a connection speaks.
-enum Way {
-    Lines,
-    Resp,
-    Http(http::Beginning),
 }
 
 fn full() -> No {

@@ -19,7 +19,12 @@
 //! program that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its
 //! groups. A host that went away without a word is noticed after two minutes.
 
+#[cfg(test)]
+mod attacks;
 mod door;
+mod first;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod lines;
 mod resp;
@@ -29,19 +34,23 @@ mod tests;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcp};
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnix;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Command, Event, command};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use self::door::Door;
+use self::first::{Way, way};
 use crate::Hub;
 use crate::access::Access;
 use crate::console::Socket;
@@ -53,12 +62,46 @@ use crate::hub::Session;
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// How long a program may leave what it is told.
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
+/// Read at once of what tells how a connection speaks.
+const FIRST_BYTES: usize = 4096;
 /// For the last words of a connection.
 const PART_WITHIN: Duration = Duration::from_secs(1);
 
 /// What carries a session.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether the other end sends nothing any more. That is known before what it has sent is read.
+    fn has_ended(&self) -> bool;
+}
+
+impl Connection for TcpStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+impl Connection for UnixStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+impl Connection for TlsStream<TcpStream> {
+    fn has_ended(&self) -> bool {
+        has_ended(self.get_ref().0)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn has_ended(socket: impl AsFd) -> bool {
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+}
+
+/// Other systems tell it to one that reads, when all is read.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn has_ended(_: impl AsFd) -> bool {
+    false
+}
 
 /// Sockets that listen. Nobody is served before there is a node.
 #[derive(Debug)]
@@ -184,17 +227,14 @@ pub struct Serving {
     _sockets: Vec<Socket>,
 }
 
-/// Reads what a connection says first: some bytes, or if they begin a word its whole first line, unless that
-/// is too long for a request. False: it ended before.
-async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
-    first.reserve(4096);
+/// Reads until it is known how a connection speaks; none if it ended before.
+async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> Option<Way> {
     loop {
-        if stream.read_buf(first).await? == 0 {
-            return Ok(false);
+        if !stream.read_buf(first).await.is_ok_and(|length| length > 0) {
+            return None;
         }
-        let whole = !first[0].is_ascii_alphabetic() || first.contains(&b'\n');
-        if whole || first.len() > http::MAX_REQUEST_LINE {
-            return Ok(true);
+        if let Some(way) = way(first) {
+            return Some(way);
         }
     }
 }
@@ -235,6 +275,7 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> 
     }
 }
 
+/// How a session ends whose program has taken nothing for [`READ_WITHIN`].
 fn slow() -> Departure {
     Departure::lost(format!("slow: it read nothing for {} s", READ_WITHIN.as_secs()))
 }

@@ -56,10 +56,7 @@ impl Problem {
     pub(super) fn method(allow: &str) -> Self {
         let reason = format!("this path takes {allow}");
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        // Names of methods are texts of a header.
-        if let Ok(allow) = allow.try_into() {
-            problem.headers.push((ALLOW, allow));
-        }
+        problem.headers.push((ALLOW, answer::methods(allow)));
         problem
     }
 

@@ -103,7 +103,12 @@ impl Talk<'_> {
         };
         let visitor = self.gate.visitor;
         if !visitor.knows_tokens() {
-            return Stop::error(NO_PASSWORD);
+            // As a Redis without a password.
+            return match words {
+                [user, _] if user == "default" => Ok(()),
+                [_, _] => Stop::error(WRONG),
+                _ => Stop::error(NO_PASSWORD),
+            };
         }
         if input.patient(visitor.admit(Some(token))).await?.is_ok() {
             self.gate.is_open = true;

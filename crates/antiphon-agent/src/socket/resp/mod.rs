@@ -45,7 +45,7 @@
 
 mod auth;
 mod channels;
-mod decode;
+pub(super) mod decode;
 mod encode;
 mod ours;
 mod redis;
@@ -74,22 +74,10 @@ use crate::hub::{Events, Session};
 /// Bytes written at once, if there are so many.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Whether a connection that begins so speaks RESP; none if more of its first line is needed. A line for HTTP
-/// is none: what a web page can send here is never taken for a command.
-pub(super) fn speaks(first: &[u8]) -> Option<bool> {
-    match first.first() {
-        None => None,
-        Some(b'*') => Some(true),
-        Some(b'{') => Some(false),
-        Some(byte) if !byte.is_ascii_graphic() => Some(false),
-        Some(_) => {
-            let end = first.iter().position(|byte| *byte == b'\n')?;
-            let line = first[..end].trim_ascii_end();
-            let last = line.rsplit(|byte| *byte == b' ').next();
-            Some(!last.is_some_and(|last| last.starts_with(b"HTTP/1.")))
-        }
-    }
-}
+/// For a connection whose first line is too long.
+pub(super) const TOO_LONG: &str = "-ERR Protocol error: too big inline request\r\n";
+/// For one that there is no place for.
+pub(super) const FULL: &str = "-ERR max number of clients reached\r\n";
 
 /// What both directions of a connection share.
 #[derive(Debug, Default)]
@@ -146,6 +134,7 @@ pub(super) async fn serve(
                     return;
                 }
                 let Ok(next) = hub.session() else {
+                    let _ = timeout(PART_WITHIN, write_all(&mut writer, FULL.as_bytes())).await;
                     return;
                 };
                 (session, events) = next;

@@ -141,8 +141,8 @@ impl Talk<'_> {
             }
             Verb::ApServe => {
                 self.need_pushes()?;
-                self.shared.said().serves = true;
                 let (group, verb) = (text(&words[0])?, text(&words[1])?);
+                self.shared.said().serves = true;
                 let serve = |id| Command::Serve(blocks::Serve { group, verb, id });
                 self.begin(input, Shape::Done, None, serve).await
             }

@@ -51,7 +51,7 @@ impl Talk<'_> {
             match (word.to_ascii_uppercase().as_slice(), words.len()) {
                 (b"AUTH", 2..) => {
                     let shown = &words.as_slice()[..2];
-                    words = words.as_slice()[2..].iter();
+                    words.nth(1);
                     self.authenticate(input, shown).await?;
                 }
                 (b"SETNAME", 1..) => name = words.next(),
@@ -65,7 +65,9 @@ impl Talk<'_> {
             return Stop::error(super::auth::NO_HELLO);
         }
         if version == Version::Two && self.shared.said().needs_pushes() {
-            return Stop::error("REFUSED RESP2 has no pushes: leave groups and end what is served first");
+            return Stop::error(
+                "REFUSED RESP2 has no pushes: AP.LEAVE groups first; what is served ends with RESET",
+            );
         }
         if let Some(name) = name {
             self.name = client_name(name)?;
@@ -164,7 +166,7 @@ impl Talk<'_> {
                 for name in &words[1..] {
                     match find(name) {
                         Some(row) => row.describe(to),
-                        None => to.nil_array(),
+                        None => to.nil(),
                     }
                 }
             }),
@@ -254,5 +256,7 @@ fn client_name(word: &[u8]) -> Result<String, Stop> {
 
 fn subcommand(word: &[u8], of: &str) -> Result<(), Stop> {
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-    Stop::error(format!("ERR unknown subcommand '{word}'. Try {of} HELP."))
+    Stop::error(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{word}' of {of}"
+    ))
 }

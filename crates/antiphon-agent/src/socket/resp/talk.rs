@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, ReadHalf};
 use tokio::time::{Instant, sleep_until};
 
 use super::auth::Gate;
-use super::decode::Decoder;
+use super::decode::{Decoder, READ_BYTES};
 use super::encode::Version;
 use super::said::{Role, Said};
 use super::shape::Shape;
@@ -24,8 +24,6 @@ use crate::Hub;
 use crate::access::Visitor;
 use crate::hub::Session;
 
-/// Bytes read at once, and read ahead of a command that waits.
-const READ_BYTES: usize = 64 << 10;
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
 
@@ -77,9 +75,7 @@ impl<C: Connection> Input<C> {
 
     /// Reads something; fails when nothing more comes.
     pub(super) async fn read(&mut self) -> Result<(), ()> {
-        let buffer = self.decoder.buffer();
-        buffer.reserve(READ_BYTES);
-        match self.reader.read_buf(buffer).await {
+        match self.reader.read_buf(self.decoder.buffer()).await {
             Ok(1..) => Ok(()),
             Ok(0) | Err(_) => {
                 self.ended = Some(Instant::now());
