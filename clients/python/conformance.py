@@ -80,7 +80,8 @@ class Driver:
         return self.hold("lead", name, self.client.lead(name))
 
     def resign(self, name, to=None):
-        self.held.pop(name).resign(to)
+        self.held[name].resign(to)
+        del self.held[name]
 
     def get(self, map, key, latest=False):
         return self.item(self.client.map(map).get(key, latest))

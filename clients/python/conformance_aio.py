@@ -77,7 +77,8 @@ class Driver:
         return self.hold("lead", name, await self.client.lead(name))
 
     async def resign(self, name, to=None):
-        await self.held.pop(name).resign(to)
+        await self.held[name].resign(to)
+        del self.held[name]
 
     async def get(self, map, key, latest=False):
         return self.item(await self.client.map(map).get(key, latest))

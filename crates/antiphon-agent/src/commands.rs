@@ -96,3 +96,158 @@ pub(crate) fn status(commands: &Commands) -> Reply {
         ..Reply::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon::memory::MemoryNetwork;
+    use antiphon::{Cluster, ClusterKey, Profile};
+    use antiphon_api::Command as Line;
+    use antiphon_commands::Config;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::Hub;
+    use crate::socket::{Listener, Serving as Served};
+
+    const LIST: &str = r#"
+        version = 5
+        [[verb]]
+        name = "say"
+        from = "all"
+        to = "all"
+        deliver = { program = ["/bin/echo", "said", { arg = "text" }] }
+        args.text = { type = "text", max-bytes = 20 }
+        [[verb]]
+        name = "flush"
+        from = "all"
+        to = "all"
+        deliver = "session"
+    "#;
+
+    /// A node alone, which commands itself.
+    async fn alone(name: &str) -> (Hub, u16, Served) {
+        let network = MemoryNetwork::new();
+        let builder = Cluster::builder("commands")
+            .name("n1")
+            .bind("10.0.0.1:7400")
+            .memory(&network);
+        let builder = builder
+            .profile(Profile::local())
+            .found()
+            .key(ClusterKey::from_bytes([7; 32]));
+        let cluster = builder.join().await.unwrap();
+        let list = std::env::temp_dir().join(format!("antiphon-agent-{}-{name}.toml", std::process::id()));
+        std::fs::write(&list, LIST).unwrap();
+        let config = Config {
+            list: list.clone(),
+            key: Some(ClusterKey::from_bytes([7; 32])),
+            tls: None,
+        };
+        let commands = Commands::start(cluster.clone(), config, None).unwrap();
+        std::fs::remove_file(list).unwrap();
+        let hub = Hub::new(cluster);
+        hub.set_commands(commands);
+        let listener = Listener::bind(None, &["127.0.0.1:0".parse().unwrap()])
+            .await
+            .unwrap();
+        let port = listener.addrs()[0].port();
+        let serving = listener.serve(&hub);
+        (hub, port, serving)
+    }
+
+    async fn answer(port: u16, request: &str, until: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        while !answer.contains(until) {
+            let mut bytes = [0; 4096];
+            let length = stream.read(&mut bytes).await.unwrap();
+            assert!(length > 0, "{answer}");
+            answer += std::str::from_utf8(&bytes[..length]).unwrap();
+        }
+        answer
+    }
+
+    fn post(path: &str, body: &str) -> String {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn http_and_resp_ask_what_lines_ask() {
+        let (_hub, port, _serving) = alone("carriers").await;
+        let said = answer(port, &post("/v1/commands/say?to=all", r#"{"text":"hi"}"#), "}}").await;
+        assert!(
+            said.contains(r#""replies":{"n1":"said hi\n"}"#) || said.contains("said hi"),
+            "{said}"
+        );
+        let refused = answer(port, &post("/v1/commands/say?to=all", r#"{"text":1.5}"#), "}}").await;
+        assert!(
+            refused.starts_with("HTTP/1.1 400") && refused.contains("an argument must be"),
+            "{refused}"
+        );
+        let refused = answer(port, &post("/v1/commands/say?to=all&by=post", "{}"), "}}").await;
+        assert!(refused.contains("by is one of: library, http,"), "{refused}");
+        let said = answer(
+            port,
+            "AP.COMMAND say n1 '{\"text\":\"x\"}' BY library WITHIN 5000\r\n",
+            "said x",
+        )
+        .await;
+        assert!(said.starts_with("*1\r\n*3\r\n$2\r\nn1\r\n$2\r\nOK"), "{said:?}");
+        let status = answer(port, "AP.COMMANDS\r\n", "\"verbs\"").await;
+        assert!(status.contains(r#""list":5"#), "{status}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_serves_a_verb_until_it_ends() {
+        let (hub, _port, _serving) = alone("sessions").await;
+        let say = async |session: &crate::hub::Session, line: &str| {
+            session.obey(Line::parse(line).unwrap()).await;
+        };
+        let (serves, mut asked) = hub.session().unwrap();
+        let (asks, mut replies) = hub.session().unwrap();
+        say(&serves, r#"{"serve_command":{"verb":"flush","id":1}}"#).await;
+        assert!(matches!(
+            asked.next().await,
+            Some(Event::Reply(Reply { error: None, .. }))
+        ));
+        say(&asks, r#"{"command":{"verb":"flush","to":"one","id":1}}"#).await;
+        let Some(Event::Command(command)) = asked.next().await else {
+            panic!()
+        };
+        assert_eq!((command.verb.as_str(), command.from.as_str()), ("flush", "n1"));
+        say(
+            &serves,
+            &format!(
+                r#"{{"answer":{{"request":{},"payload":"gone"}}}}"#,
+                command.request
+            ),
+        )
+        .await;
+        let Some(Event::Reply(reply)) = replies.next().await else {
+            panic!()
+        };
+        assert_eq!(reply.replies.unwrap()["n1"], Payload::Text("gone".to_owned()));
+        // It ends with one command in its hands.
+        say(&asks, r#"{"command":{"verb":"flush","to":"one","id":2}}"#).await;
+        while !matches!(asked.next().await, Some(Event::Command(_))) {}
+        drop(serves);
+        let Some(Event::Reply(reply)) = replies.next().await else {
+            panic!()
+        };
+        assert_eq!(reply.failures["n1"].code, Code::Failed);
+        // Nobody serves it now: that is certain.
+        say(&asks, r#"{"command":{"verb":"flush","to":"one","id":3}}"#).await;
+        let Some(Event::Reply(reply)) = replies.next().await else {
+            panic!()
+        };
+        assert_eq!(
+            (reply.failures["n1"].code, reply.failures["n1"].ran),
+            (Code::Unavailable, Ran::No)
+        );
+    }
+}

@@ -94,6 +94,11 @@ impl Groups {
         }
     }
 
+    /// How many this node is in, comes into or was in a moment ago.
+    pub(crate) fn len(&self) -> usize {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// A session comes into a group under this name.
     pub(crate) async fn enter(&self, group: &str, name: &str) -> Result<Seat, Failure> {
         if !(1..=MAX_NAME_BYTES).contains(&group.len()) || group.chars().any(char::is_control) {

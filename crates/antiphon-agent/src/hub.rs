@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use antiphon::clients::{ClientEvent, ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
@@ -34,6 +34,7 @@ use tokio::task::JoinHandle;
 
 use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
 use crate::groups::Groups;
+use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
 use crate::pipe::{Text, pipe};
@@ -44,6 +45,8 @@ use crate::{Names, commands, told};
 pub const MAX_SESSIONS: usize = 8192;
 /// The most groups of a session.
 pub const MAX_JOINED: usize = 64;
+/// How the causes begin of clients that did not read.
+const SLOW: &str = "slow: ";
 
 /// A node that sessions speak to. A cheap handle.
 #[derive(Debug, Clone)]
@@ -60,6 +63,8 @@ struct Inner {
     /// What the sessions that there are are called.
     clients: Mutex<BTreeSet<String>>,
     last: AtomicU64,
+    meters: Arc<Meters>,
+    closing: AtomicBool,
 }
 
 /// There are [`MAX_SESSIONS`] already.
@@ -77,6 +82,8 @@ impl Hub {
             names: Arc::default(),
             clients: Mutex::default(),
             last: AtomicU64::new(0),
+            meters: Arc::default(),
+            closing: AtomicBool::new(false),
         }))
     }
 
@@ -108,7 +115,7 @@ impl Hub {
         };
         drop(clients);
         Ok(Session {
-            desk: Arc::new(Desk::new(outlet, self.0.names.clone())),
+            desk: Arc::new(Desk::new(outlet, self.0.names.clone(), self.0.meters.clone())),
             hub: self.clone(),
             inside: Arc::new(Mutex::new(Inside {
                 name,
@@ -146,9 +153,33 @@ impl Hub {
         self.clients().len()
     }
 
+    /// How many groups of clients this node is in.
+    pub(crate) fn groups(&self) -> usize {
+        self.0.groups.len()
+    }
+
+    pub(crate) fn meters(&self) -> &Arc<Meters> {
+        &self.0.meters
+    }
+
+    /// What programs must show was read again; whether all of it is in force is counted.
+    pub fn reloaded(&self, all: bool) {
+        let how = if all { Reload::Done } else { Reload::Kept };
+        self.meters().reloaded(how);
+    }
+
+    /// Whether the node is about to leave.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed)
+    }
+
     /// Leaves groups and blocks in order, before the node leaves: what was taken happens, and each operation
     /// is replied to. It takes a few seconds at most.
     pub async fn close(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
+        if let Some(commands) = self.commands() {
+            commands.stop();
+        }
         self.0.groups.close().await;
         self.0.blocks.close().await;
     }
@@ -191,6 +222,9 @@ struct Joined {
 impl Drop for Session {
     fn drop(&mut self) {
         let departure = self.departure().clone();
+        if matches!(&departure, Departure::Lost { cause } if cause.starts_with(SLOW)) {
+            self.hub.meters().slow(Removal::Node);
+        }
         let mut inside = self.inside();
         // With this cause, and then only with what else follows from the end.
         for joined in std::mem::take(&mut inside.joined).into_values() {
@@ -247,10 +281,19 @@ impl Session {
     /// This node's copy of a map, if it has one that can be read now. What is read of it may be older than
     /// what this session has under way.
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
+        self.hub.meters().read_here();
         self.hub.0.blocks.copy(map)
     }
 
     async fn try_obey(&self, command: Command) -> Result<(), Senseless> {
+        let obeyed = self.obey_sense(command).await;
+        if obeyed.is_err() {
+            self.hub.meters().malformed();
+        }
+        obeyed
+    }
+
+    async fn obey_sense(&self, command: Command) -> Result<(), Senseless> {
         let senseless = |reason: &str| Err(Senseless::of(&command, reason));
         if !self.may_name_files && names_a_file(&command) {
             return senseless(
@@ -513,6 +556,9 @@ impl Session {
             (Ok(payload), Some(sender)) => say(&sender, payload, send.safe).await,
             (Ok(_), None) => Err(not_joined(group.as_deref().unwrap_or("any group"))),
         };
+        if sent.is_ok() {
+            self.hub.meters().said();
+        }
         match (sent, operation) {
             (Ok(fate), Some(operation)) => {
                 tokio::spawn(async move {
@@ -589,18 +635,19 @@ impl Follower {
 
     async fn tell(&mut self) {
         let (mut events, mut messages) = (Vec::new(), MessageLines::default());
+        let (group, desk) = (&self.group, &self.desk);
         while self.seat.next(&mut events).await > 0 {
-            let Outlet::Written(pipe) = self.desk.outlet() else {
+            let Outlet::Written(pipe) = desk.outlet() else {
                 for event in events.drain(..) {
-                    self.desk.print(told_of(&self.group, &event)).await;
+                    desk.print(told_of(group, desk, &event)).await;
                 }
                 continue;
             };
             let mut events = events.drain(..);
             let line = |text: &mut Vec<u8>| {
                 match events.next() {
-                    Some(ClientEvent::Message(message)) => messages.write(&self.group, &message, text),
-                    Some(event) => told_of(&self.group, &event).write_line(text),
+                    Some(ClientEvent::Message(message)) => messages.write(group, &message, text),
+                    Some(event) => told_of(group, desk, &event).write_line(text),
                     None => {}
                 }
                 events.len() > 0
@@ -610,8 +657,12 @@ impl Follower {
     }
 }
 
-fn told_of(group: &str, event: &ClientEvent) -> Event {
+/// An event of a group as its session is told it.
+fn told_of(group: &str, desk: &Desk, event: &ClientEvent) -> Event {
     told::client_event(group, event).unwrap_or_else(|cause| {
+        if cause.starts_with(SLOW) {
+            desk.meters().slow(Removal::Group);
+        }
         Event::Lost(Lost {
             what: What::Group,
             name: group.to_owned(),

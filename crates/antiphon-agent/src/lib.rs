@@ -12,6 +12,8 @@
 //! - [`hub`]: what sessions ask of a node, and are told: the one table of operations;
 //! - [`stdio`]: a node whose events go to standard output, and that takes commands on standard input;
 //! - [`socket`]: sessions of other programs, at a Unix socket and a TCP port;
+//! - [`access`]: what programs must show at the TCP port;
+//! - `metrics`: what is counted and measured of all this;
 //! - [`console`]: a socket at which a node answers what it knows, and a client for it;
 //! - `commands`: what sessions ask peers, and serve for them, by [`antiphon_commands`];
 //! - [`Names`]: what incarnations are called.
@@ -20,16 +22,20 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
+pub mod access;
 mod blocks;
 mod commands;
 pub mod console;
 mod groups;
 pub mod hub;
+mod metrics;
 mod names;
 mod outlet;
 mod pipe;
 pub mod socket;
 pub mod stdio;
+#[cfg(test)]
+mod testing;
 mod told;
 
 pub use blocks::GROUPS as BLOCK_GROUPS;

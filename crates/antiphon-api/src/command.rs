@@ -142,9 +142,23 @@ pub struct Hello {
     /// has joined one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What an agent that has tokens asks for, as the first that a connection says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
     /// For the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// `{"join":{"group":"chat","id":1}}`.
@@ -172,6 +186,8 @@ pub struct Leave {
 
 /// A request up to this length is echoed whole.
 const ECHOED_BYTES: usize = 4096;
+/// Of a longer one, the longest id and the longest word that are.
+const MAX_ECHOED_ID: usize = 64;
 
 impl Command {
     /// Reads a line of stdin. The error says what was expected.
@@ -190,7 +206,7 @@ impl Command {
             let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
-                false => Value::String(shortened(line)),
+                false => id_of(&value).unwrap_or_else(|| Value::String(shortened(line))),
             };
             // It names what it does not know, which may be as long as the line.
             let parse = shortened(&parse.to_string());
@@ -238,6 +254,14 @@ impl Command {
     pub fn to_json(&self) -> String {
         self.to_value().to_string()
     }
+}
+
+/// Of a long request its word and its id, by which its program knows what is answered.
+fn id_of(request: &Value) -> Option<Value> {
+    let (word, fields) = request.as_object()?.iter().next()?;
+    let id = fields.get("id")?;
+    let is_short = id.is_u64() || id.as_str().is_some_and(|id| id.len() <= MAX_ECHOED_ID);
+    (is_short && word.len() <= MAX_ECHOED_ID).then(|| serde_json::json!({word: {"id": id}}))
 }
 
 /// The beginning of a text that may be long, for echoing.
@@ -404,6 +428,16 @@ mod tests {
             };
             let told = serde_json::to_string(&error).unwrap();
             assert!(told.len() < 1000 && told.contains("expected"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_long_request_that_is_not_understood_is_answered_with_its_id() {
+        let long = "x".repeat(10_000);
+        let line = format!(r#"{{"put":{{"map":"m","key":"k","value":"{long}","ttl":"9000h","id":7}}}}"#);
+        match Command::parse(&line).map_err(|line| *line) {
+            Err(Event::Error { request, .. }) => assert_eq!(request, serde_json::json!({"put": {"id": 7}})),
+            other => panic!("{other:?}"),
         }
     }
 

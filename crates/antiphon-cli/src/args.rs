@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use antiphon::config::{Given, Patience, Size, pairs};
 use antiphon::{Dissemination, EngineKind, Order, Policy, Profile, TotalEngine, Transport};
+use antiphon_agent::access::Files;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
@@ -18,6 +19,7 @@ use super::console::args::{self as console, MembersArgs, RecoverArgs, ViewArgs, 
 use super::doctor::args::{self as doctor, DoctorArgs};
 use super::exit::{self, Failed};
 use super::locator::LocatorArgs;
+use super::settings::{Agent, Peers};
 use super::swarm::{self, SwarmArgs};
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
@@ -43,7 +45,7 @@ pub(crate) enum Command {
     /// Tell newcomers where the nodes of a cluster are: a small server that is no node itself
     #[command(after_help = exit::HELP_LOCATOR)]
     Locator(LocatorArgs),
-    /// Make a new cluster key in a file that only you can read
+    /// Make a new key, of a cluster or as a token of an agent, in a file that only you can read
     #[command(after_help = exit::HELP_KEY)]
     Key(KeyArgs),
     /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins
@@ -89,8 +91,9 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 
-    /// TCP address for programs of this host, of loopback alone; give it again for more [default:
-    /// 127.0.0.1:7480, unless there is a --socket]
+    /// TCP address for programs: of loopback, or with TLS and a token or certificates of clients any other;
+    /// give it again for more [default: 127.0.0.1:7480, unless there is a --socket, or a service manager has
+    /// handed one over]
     #[arg(
         long,
         env = "ANTIPHON_LISTEN",
@@ -102,6 +105,60 @@ pub(crate) struct AgentArgs {
     /// Unix socket for programs of this user and root
     #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+
+    /// File with the agent's certificate, and those up to its authority, in PEM: programs speak TLS at all
+    /// TCP addresses. SIGHUP has it, and the files of the next three, read again
+    #[arg(long, env = "ANTIPHON_TLS_CERT", value_name = "PEM")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// File with the key of that certificate, in PEM; not open to other users
+    #[arg(long, env = "ANTIPHON_TLS_KEY", value_name = "PEM")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// File with authorities, in PEM: a program that shows a certificate of theirs needs no token, and
+    /// without --token-file each must show one
+    #[arg(long, env = "ANTIPHON_TLS_CLIENT_CA", value_name = "PEM")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+
+    /// File with tokens, one a line, not open to other users: programs must show one of them at all TCP
+    /// addresses. `antiphon key FILE` makes a file with one
+    #[arg(long, env = "ANTIPHON_TOKEN_FILE", value_name = "F")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// File with the commands that nodes may ask each other, in TOML (docs/commands.md): programs of this
+    /// node may ask and serve them. SIGHUP has it read again
+    #[arg(long, env = "ANTIPHON_COMMANDS", value_name = "TOML")]
+    pub(crate) commands: Option<PathBuf>,
+
+    /// Address for commands of peers by HTTP, WebSocket, RESP and UDP: only what is signed is answered
+    #[arg(long, env = "ANTIPHON_COMMANDS_LISTEN", value_name = "ADDR:PORT")]
+    pub(crate) commands_listen: Option<String>,
+
+    /// File with authorities, in PEM, whose certificates peers show for commands by HTTPS, each for its
+    /// node's name
+    #[arg(long, env = "ANTIPHON_COMMANDS_CA", value_name = "PEM")]
+    pub(crate) commands_ca: Option<PathBuf>,
+}
+
+impl AgentArgs {
+    /// What is given of the agent itself.
+    pub(crate) fn agent(&self) -> Agent {
+        Agent {
+            listen: self.listen.clone(),
+            socket: self.socket.clone(),
+            files: Files {
+                certificate: self.tls_cert.clone(),
+                key: self.tls_key.clone(),
+                client_ca: self.tls_client_ca.clone(),
+                tokens: self.token_file.clone(),
+            },
+            commands: Peers {
+                list: self.commands.clone(),
+                listen: self.commands_listen.clone(),
+                authorities: self.commands_ca.clone(),
+            },
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -486,7 +543,7 @@ With --json, one object a line; docs/node.md says what each means.
                   expelled, incarnation, starved, link, path, multicast, left
     of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt,
                   progress, refused, group_left
-    of blocks     reply, lost, watching, changed, request
+    of blocks     reply, lost, watching, changed, request, and of an agent command
     answers       why, error, refused
 Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
 
@@ -526,6 +583,17 @@ Examples:
   Two programs in one group:
     nc 127.0.0.1 7481     and then the lines  {{\"join\":{{\"group\":\"chat\"}}}}  {{\"send\":{{\"group\":\"chat\",\"payload\":\"hello\"}}}}
     nc 127.0.0.1 7482     and the same
+  For programs of other hosts, with TLS and tokens:
+    antiphon key agent.token
+    antiphon agent --config node.toml --listen 10.0.0.1:7480 --tls-cert agent.pem --tls-key agent.key --token-file agent.token
+    curl --cacert ca.pem -H \"Authorization: Bearer $(cat agent.token)\" https://10.0.0.1:7480/v1/members
+
+  Commands to peers, by a list (docs/commands.md):
+    antiphon agent --config node.toml --key-file shop.key --commands commands.toml --commands-listen 0.0.0.0:7490
+    curl -s 'localhost:7480/v1/commands/cache.flush?to=all' -d '{{\"key\":\"/tea\"}}'
+
+SIGHUP has it read certificates, keys, authorities and tokens again; it says what of the file takes a restart.
+Under systemd it tells when it is ready, and takes sockets: docs/agent.md.
 
 {}",
         exit::HELP

@@ -63,7 +63,7 @@ fn run() -> i32 {
         Command::Locator(args) => locator::run(args),
         Command::Key(args) => key::generate(&args.file).map(|()| {
             eprintln!(
-                "wrote a new cluster key to {}; copy it to every node and keep it secret",
+                "wrote a new key to {}; keep it secret. That of a cluster is copied to every node",
                 args.file.display()
             );
             Exit::Success

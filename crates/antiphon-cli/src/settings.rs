@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use antiphon::clients::GROUPS as CLIENT_GROUPS;
 use antiphon::config::{self, Effective, Given, list};
 use antiphon_agent::BLOCK_GROUPS;
+use antiphon_agent::access::Files;
 use serde::Deserialize;
 
 use super::args::NodeArgs;
@@ -34,14 +35,84 @@ pub(crate) struct Settings {
     pub(crate) json: bool,
 }
 
-/// Where an agent serves programs.
-#[derive(Debug, Default)]
+/// Where an agent serves programs, and what it asks of them.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Agent {
     /// TCP addresses.
     pub(crate) listen: Option<Vec<String>>,
     /// A Unix socket.
     pub(crate) socket: Option<PathBuf>,
+    /// Certificates and tokens.
+    pub(crate) files: Files,
+    /// Commands to peers and of them.
+    pub(crate) commands: Peers,
 }
+
+/// What an agent is told of commands to peers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peers {
+    /// The list.
+    pub(crate) list: Option<PathBuf>,
+    /// Where peers' commands come in.
+    pub(crate) listen: Option<String>,
+    /// By whose certificates peers are known.
+    pub(crate) authorities: Option<PathBuf>,
+}
+
+impl Agent {
+    /// These settings, and where one is not given, that of `below`.
+    pub(crate) fn over(self, below: Self) -> Self {
+        Self {
+            listen: self.listen.or(below.listen),
+            socket: self.socket.or(below.socket),
+            files: Files {
+                certificate: self.files.certificate.or(below.files.certificate),
+                key: self.files.key.or(below.files.key),
+                client_ca: self.files.client_ca.or(below.files.client_ca),
+                tokens: self.files.tokens.or(below.files.tokens),
+            },
+            commands: Peers {
+                list: self.commands.list.or(below.commands.list),
+                listen: self.commands.listen.or(below.commands.listen),
+                authorities: self.commands.authorities.or(below.commands.authorities),
+            },
+        }
+    }
+}
+
+/// A configuration file that is read once more while an agent runs.
+#[derive(Debug, Default)]
+pub(crate) struct Reread {
+    table: toml::Table,
+    own: Own,
+}
+
+impl Reread {
+    /// Its keys and their types are checked; what follows from its values is at the next start.
+    pub(crate) fn of(path: &Path) -> Result<Self, Failed> {
+        let (_, table) = Given::and_more::<toml::Table>(path)?;
+        let own = toml::Value::Table(table.clone()).try_into::<Own>();
+        let own = own.map_err(|error| Failed::usage(format!("{}: {error}", path.display())))?;
+        Ok(Self { table, own })
+    }
+
+    /// What it says of the agent.
+    pub(crate) fn agent(&self) -> Agent {
+        self.own.agent()
+    }
+
+    /// The keys that differ and take a restart.
+    pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
+        let keys: std::collections::BTreeSet<_> = self.table.keys().chain(before.table.keys()).collect();
+        let changed = keys.into_iter().filter(|key| {
+            !RELOADED.contains(&key.as_str()) && self.table.get(*key) != before.table.get(*key)
+        });
+        changed.cloned().collect()
+    }
+}
+
+/// The keys whose files are read again, and that may name others then.
+const RELOADED: [&str; 4] = ["tls-cert", "tls-key", "tls-client-ca", "token-file"];
 
 /// All that describes the node is read where the library has it.
 impl Deref for Settings {
@@ -62,14 +133,42 @@ pub(crate) struct Written {
 }
 
 /// What the program has in the configuration file for itself. The library refuses what neither of both knows.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 struct Own {
     spool: Option<PathBuf>,
     witness: Option<bool>,
     console: Option<PathBuf>,
     listen: Option<Vec<String>>,
     socket: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_client_ca: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    commands: Option<PathBuf>,
+    commands_listen: Option<String>,
+    commands_ca: Option<PathBuf>,
     json: Option<bool>,
+}
+
+impl Own {
+    fn agent(&self) -> Agent {
+        Agent {
+            listen: self.listen.clone(),
+            socket: self.socket.clone(),
+            files: Files {
+                certificate: self.tls_cert.clone(),
+                key: self.tls_key.clone(),
+                client_ca: self.tls_client_ca.clone(),
+                tokens: self.token_file.clone(),
+            },
+            commands: Peers {
+                list: self.commands.clone(),
+                listen: self.commands_listen.clone(),
+                authorities: self.commands_ca.clone(),
+            },
+        }
+    }
 }
 
 impl From<config::Error> for Failed {
@@ -140,14 +239,11 @@ impl Settings {
         let settings = Self {
             node: check(given)?,
             name,
+            agent: own.agent(),
             spool: args.spool.or(own.spool),
             witness: args.witness.or(own.witness).unwrap_or(false),
             testament: args.testament,
             console_at: args.console.or(own.console),
-            agent: Agent {
-                listen: own.listen,
-                socket: own.socket,
-            },
             json: args.json.or(own.json).unwrap_or(false),
         };
         settings.check_groups()?;
@@ -163,18 +259,26 @@ impl Settings {
         own.extend(self.spool.as_deref().map(|path| ("spool".to_owned(), text(path))));
         let console = self.console_at.as_deref();
         own.extend(console.map(|path| ("console".to_owned(), text(path))));
-        own.extend(
-            self.agent
-                .socket
-                .as_deref()
-                .map(|path| ("socket".to_owned(), text(path))),
-        );
+        let files = &self.agent.files;
+        for (key, path) in [
+            ("socket", &self.agent.socket),
+            ("tls-cert", &files.certificate),
+            ("tls-key", &files.key),
+            ("tls-client-ca", &files.client_ca),
+            ("token-file", &files.tokens),
+            ("commands", &self.agent.commands.list),
+            ("commands-ca", &self.agent.commands.authorities),
+        ] {
+            own.extend(path.as_deref().map(|path| (key.to_owned(), text(path))));
+        }
         own.extend(
             self.agent
                 .listen
                 .clone()
                 .map(|listen| ("listen".to_owned(), listen.into())),
         );
+        let commands = self.agent.commands.listen.clone();
+        own.extend(commands.map(|listen| ("commands-listen".to_owned(), listen.into())));
         own.insert("witness".to_owned(), self.witness.into());
         own.insert("json".to_owned(), self.json.into());
         format!("{}{own}", self.node.to_toml())

@@ -46,7 +46,32 @@ pub enum Result {
     Replayed,
 }
 
+impl Side {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Side::Asked => "asked",
+            Side::Served => "served",
+        }
+    }
+}
+
 impl Result {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Result::Done => "done",
+            Result::Sent => "sent",
+            Result::Failed => "failed",
+            Result::Refused => "refused",
+            Result::Unavailable => "unavailable",
+            Result::Late => "late",
+            Result::Unknown => "unknown",
+            Result::Forged => "forged",
+            Result::Replayed => "replayed",
+        }
+    }
+
     /// What a failure counts as.
     pub(crate) fn of(code: Code) -> Self {
         match code {

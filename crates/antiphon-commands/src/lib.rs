@@ -104,8 +104,8 @@ mod ways;
 pub mod window;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use antiphon::Cluster;
@@ -137,7 +137,7 @@ struct Inner {
     node: Arc<Node>,
     /// Whose turn it is to be the one that is asked.
     turn: AtomicUsize,
-    _gate: JoinSet<()>,
+    gate: Mutex<JoinSet<()>>,
 }
 
 impl Drop for Inner {
@@ -241,7 +241,7 @@ impl Commands {
         Ok(Self(Arc::new(Inner {
             node,
             turn: AtomicUsize::new(0),
-            _gate: gate,
+            gate: Mutex::new(gate),
         })))
     }
 
@@ -360,6 +360,13 @@ impl Commands {
             return Err(refused(reason));
         }
         Ok(self.0.node.handlers.serve(verb, Arc::new(handler)))
+    }
+
+    /// Serves and asks nobody any more: programs that run are killed.
+    pub fn stop(&self) {
+        let mut gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.abort_all();
+        self.0.node.stop();
     }
 
     /// Reads the list again, and gives its version.

@@ -128,8 +128,8 @@ pub fn without_reason(tree: &Tree) -> Vec<String> {
             }
         }
     }
-    // These two are no members of the workspace.
-    let apart = |f: &File| f.under("fuzz/") || f.under("benches/peers/");
+    // These are no members of the workspace.
+    let apart = |f: &File| f.under("fuzz/") || f.under("benches/peers/") || f.under("examples/");
     for manifest in tree
         .files
         .iter()

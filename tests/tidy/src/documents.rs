@@ -35,7 +35,7 @@ pub fn names_of_nothing(tree: &Tree) -> Vec<String> {
     let code: String = tree
         .files
         .iter()
-        .filter(|f| f.is("rs") && !f.under("tests/tidy/") || f.path == ".ci/run" || f.is("toml"))
+        .filter(|f| f.is("rs") && !f.under("tests/tidy/") || f.path == ".ci/run" || f.is("toml") || f.is("h"))
         .map(|f| f.text.as_str())
         .collect();
     let knows_flag = |flag: &str| {

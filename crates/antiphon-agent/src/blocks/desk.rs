@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::failure::not_done;
 use super::{LATE, MAX_BYTES, MAX_LONG, MAX_QUICK, MAX_WATCHES};
 use crate::Names;
+use crate::metrics::Meters;
 use crate::outlet::Outlet;
 
 /// The longest id that is a string.
@@ -40,6 +41,7 @@ pub(crate) struct Desk {
     /// The session is over: what waits for others is cancelled, what is held is given back.
     over: watch::Sender<bool>,
     names: Arc<Mutex<Names>>,
+    meters: Arc<Meters>,
     quick: Arc<Semaphore>,
     long: Arc<Semaphore>,
     watches: Arc<Semaphore>,
@@ -57,11 +59,12 @@ struct Requests {
 }
 
 impl Desk {
-    pub(crate) fn new(outlet: Outlet, names: Arc<Mutex<Names>>) -> Self {
+    pub(crate) fn new(outlet: Outlet, names: Arc<Mutex<Names>>, meters: Arc<Meters>) -> Self {
         Self {
             outlet,
             over: watch::Sender::new(false),
             names,
+            meters,
             quick: Arc::new(Semaphore::new(MAX_QUICK)),
             long: Arc::new(Semaphore::new(MAX_LONG)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
@@ -228,6 +231,10 @@ impl Desk {
             .name(member)
     }
 
+    pub(crate) fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
     /// Where what the program is told goes.
     pub(crate) fn outlet(&self) -> &Outlet {
         &self.outlet
@@ -373,6 +380,7 @@ impl Operation {
         if let Some(id) = &self.id {
             self.desk.open().remove(id);
         }
+        self.desk.meters.replied(self.op, reply.error.as_ref());
         let line = Event::Reply(Reply {
             op: self.op.to_owned(),
             id: self.id,
@@ -384,6 +392,7 @@ impl Operation {
 
     /// Answers it, and goes on under its id until it is cancelled.
     pub(super) async fn reply_and_go_on(&self, reply: Reply) {
+        self.desk.meters.replied(self.op, reply.error.as_ref());
         let line = Event::Reply(Reply {
             op: self.op.to_owned(),
             id: self.id.clone(),

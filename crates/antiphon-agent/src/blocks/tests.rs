@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, GroupOptions, Profile};
+use antiphon::{Cluster, GroupOptions};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -13,9 +13,8 @@ use super::{MAX_NAME_BYTES, MAX_WATCHES};
 use crate::Hub;
 use crate::stdio::stdin::Input;
 use crate::stdio::{Groups, Printer, Session, Spool, stdout};
+use crate::testing::{self, SOON};
 
-/// For what has no failure detection in it, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Default)]
@@ -43,16 +42,7 @@ struct Node {
 impl Node {
     /// A node that founds a cluster, if it is the first, or joins that of the first.
     async fn start(network: &MemoryNetwork, number: u8, founds: bool) -> Self {
-        let builder = Cluster::builder("lines")
-            .name(format!("n{number}"))
-            .bind(format!("10.0.0.{number}:7400"))
-            .memory(network)
-            .profile(Profile::local());
-        let builder = match founds {
-            true => builder.found(),
-            false => builder.seeds(["10.0.0.1:7400"]),
-        };
-        let cluster = builder.start().await.unwrap();
+        let cluster = testing::cluster(network, number, founds).await;
         let paper = Paper::default();
         let (stdout, _writer) = stdout::start(paper.clone());
         let groups = Groups {

@@ -1,18 +1,90 @@
-//! JSON lines: each line of the program is a command, each line for it an event.
+//! JSON lines: each line of the program is a command, each line for it an event. Where a token is asked for,
+//! the first line is a `hello` with it.
 
 use std::ops::ControlFlow;
 
 use antiphon::clients::Departure;
-use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
-use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf};
+use antiphon_api::{Command, Event, LineBuffer, MAX_LINE_BYTES, command};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::{Connection, PART_WITHIN};
+use super::{Connection, PART_WITHIN, SPEAK_WITHIN};
+use crate::access::{Denied, Visitor};
 use crate::hub::Session;
 use crate::pipe::Text;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// The longest first line of a program that must show a token.
+const MAX_HELLO_BYTES: usize = 4096;
+
+/// Reads the first line, which must have a token, and leaves it with what was read. A program without a good
+/// one is told so.
+pub(super) async fn introduce(
+    stream: &mut impl Connection,
+    first: &mut Vec<u8>,
+    visitor: &Visitor,
+) -> Result<(), ()> {
+    let denied = match timeout(SPEAK_WITHIN, hello(stream, first)).await {
+        Ok(Ok(None)) => return Err(()),
+        Ok(Ok(Some(line))) => {
+            let token = token(&line);
+            match visitor
+                .admit(token.as_ref().map(|token| token.0.as_bytes()))
+                .await
+            {
+                Ok(()) => return Ok(()),
+                Err(Denied::Missing) => {
+                    "a token is asked for: begin with {\"hello\":{\"token\":\"…\"}}".to_owned()
+                }
+                Err(Denied::Wrong) => {
+                    "this token is none of the agent's: give one of its --token-file".to_owned()
+                }
+            }
+        }
+        Ok(Err(reason)) => {
+            // It showed none.
+            let _ = visitor.admit(None).await;
+            reason
+        }
+        Err(_) => format!("no token was shown within {} s", SPEAK_WITHIN.as_secs()),
+    };
+    let error = Event::Error {
+        reason: denied,
+        request: serde_json::Value::Null,
+    };
+    let line = error.to_json() + "\n";
+    let _ = timeout(PART_WITHIN, stream.write_all(line.as_bytes())).await;
+    Err(())
+}
+
+/// The first line that is not empty; none if the program ends before it is whole.
+async fn hello(stream: &mut impl Connection, first: &mut Vec<u8>) -> Result<Option<Vec<u8>>, String> {
+    loop {
+        let begin = first.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let end = first[begin..].iter().position(|byte| *byte == b'\n');
+        if let Some(length) = end.filter(|length| begin + length <= MAX_HELLO_BYTES) {
+            return Ok(Some(first[begin..begin + length].to_vec()));
+        }
+        if end.is_some() || first.len() > MAX_HELLO_BYTES {
+            return Err(format!(
+                "a first line with a token has at most {MAX_HELLO_BYTES} bytes"
+            ));
+        }
+        match stream.read_buf(first).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return Ok(None),
+        }
+    }
+}
+
+fn token(line: &[u8]) -> Option<command::Secret> {
+    match Command::parse(std::str::from_utf8(line).ok()?) {
+        Ok(Command::Hello(hello)) => hello.token,
+        _ => None,
+    }
+}
 
 /// Serves it until one of both ends.
 pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Session, mut text: Text) {
@@ -27,10 +99,9 @@ pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Sessio
     // Others know. A program that has said all may still read: replies to what it asked last are for it.
     let rest = async {
         while text.ready().await {
-            match super::write(&mut writer, text.left()).await {
-                Ok(written) => text.advance(written),
-                // It has gone.
-                Err(_) => return,
+            // It may have gone.
+            if write_some(&mut writer, &mut text).await.is_err() {
+                return;
             }
         }
         super::part(&mut reader, &mut writer).await;
@@ -70,13 +141,22 @@ async fn read(reader: &mut ReadHalf<impl Connection>, first: &[u8], session: &Se
 
 async fn write(writer: &mut WriteHalf<impl Connection>, text: &mut Text) -> Departure {
     while text.ready().await {
-        match super::write(writer, text.left()).await {
-            Ok(written) => text.advance(written),
-            Err(departure) => return departure,
+        if let Err(departure) = write_some(writer, text).await {
+            return departure;
         }
     }
     // It ends with the session, which outlives this.
     std::future::pending().await
+}
+
+/// Writes what waits, or a part of it. If the future is dropped, the rest of it is there.
+async fn write_some(writer: &mut WriteHalf<impl Connection>, text: &mut Text) -> Result<(), Departure> {
+    let written = super::write(writer, text.left()).await?;
+    text.advance(written);
+    match text.left().is_empty() {
+        true => super::flush(writer).await,
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -1,64 +1,115 @@
-//! Sessions of other programs: at a Unix socket, and at a TCP port of this host.
+//! Sessions of other programs: at a Unix socket, and at TCP ports.
 //!
 //! ```text
-//!   accept ─► its user ─► first bytes ─┬─► lines      {…} one object a line
-//!               │                      ├─► http       GET /v1/members HTTP/1.1
-//!               │                      ├─► resp       *… or a line with a command, as Redis' clients speak
-//!               │                      └─► others: an error that says what is spoken here
-//!               └─► another user: one error line, and the end
+//!   accept ─► its user, or TLS ─► first bytes ─┬─► lines      {…} one object a line
+//!    [door]         │                          ├─► http       GET /v1/members HTTP/1.1
+//!                   │                          ├─► resp       *… or a line with a command, as Redis' clients speak
+//!                   │                          └─► others: an error that says what is spoken here
+//!                   └─► another user, plain where TLS is spoken: an error, and the end
 //! ```
 //! What comes first tells how a connection speaks; each way is a module of its own.
 //!
 //! # Users
 //! At the Unix socket programs of this node's user and of root, as the kernel says; its file is theirs alone.
-//! At the TCP port each program of this host: it listens on loopback addresses and on no other.
+//! At the TCP port each program of this host; or, with TLS, each that shows what [`access`](crate::access)
+//! asks for. Without both it listens on loopback addresses and on no other.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for the first bytes; a program
-//! that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its groups.
+//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. A
+//! program that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its
+//! groups. A host that went away without a word is noticed after two minutes.
 
+#[cfg(test)]
+mod attacks;
+mod door;
+mod first;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod lines;
 mod resp;
+#[cfg(test)]
+mod tests;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdTcp};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener as StdUnix;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Command, Event, command};
-use rustix::process::geteuid;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
-use self::http::Http;
+use self::door::Door;
+use self::first::{Way, way};
 use crate::Hub;
+use crate::access::Access;
 use crate::console::Socket;
-use crate::hub::{MAX_SESSIONS, Session};
+#[cfg(doc)]
+use crate::hub::MAX_SESSIONS;
+use crate::hub::Session;
 
-/// Until a connection says something.
+/// Until a connection has shaken hands; until it says something; until it has shown a token.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// How long a program may leave what it is told.
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
+/// Read at once of what tells how a connection speaks.
+const FIRST_BYTES: usize = 4096;
 /// For the last words of a connection.
 const PART_WITHIN: Duration = Duration::from_secs(1);
-/// After an error of `accept`.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What carries a session.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether the other end sends nothing any more. That is known before what it has sent is read.
+    fn has_ended(&self) -> bool;
+}
+
+impl Connection for TcpStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+impl Connection for UnixStream {
+    fn has_ended(&self) -> bool {
+        has_ended(self)
+    }
+}
+
+impl Connection for TlsStream<TcpStream> {
+    fn has_ended(&self) -> bool {
+        has_ended(self.get_ref().0)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn has_ended(socket: impl AsFd) -> bool {
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+}
+
+/// Other systems tell it to one that reads, when all is read.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn has_ended(_: impl AsFd) -> bool {
+    false
+}
 
 /// Sockets that listen. Nobody is served before there is a node.
 #[derive(Debug)]
 pub struct Listener {
-    unix: Option<(UnixListener, Socket)>,
+    /// With the file that goes with it, if this process has made that.
+    unix: Vec<(UnixListener, Option<Socket>)>,
     tcp: Vec<TcpListener>,
+    access: Access,
 }
 
 impl Listener {
@@ -68,33 +119,68 @@ impl Listener {
     /// # Errors
     /// Which of them cannot be listened at, and why.
     pub async fn bind(path: Option<&Path>, addrs: &[SocketAddr]) -> io::Result<Self> {
-        let of =
-            |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
-        let unix = match path {
-            Some(path) => {
-                let (listener, socket) =
-                    crate::console::listen_at(path).map_err(of(path.display().to_string()))?;
-                Some((UnixListener::from_std(listener)?, socket))
-            }
-            None => None,
-        };
-        let mut tcp = Vec::new();
-        for addr in addrs {
-            if !addr.ip().is_loopback() {
-                let reason = format!(
-                    "{addr}: programs of other hosts cannot be told from strangers, so it listens at loopback addresses alone, such as 127.0.0.1:{} or [::1]:{0}",
-                    addr.port()
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-            }
-            tcp.push(TcpListener::bind(addr).await.map_err(of(addr.to_string()))?);
-        }
-        Ok(Self { unix, tcp })
+        Self::guarded(path, addrs, Access::default()).await
     }
 
-    /// Where it listens.
+    /// The same where programs must show something at the addresses, which may be others than of loopback
+    /// then.
+    ///
+    /// # Errors
+    /// Which of them cannot be listened at, and why.
+    pub async fn guarded(path: Option<&Path>, addrs: &[SocketAddr], access: Access) -> io::Result<Self> {
+        let of =
+            |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        let mut unix = Vec::new();
+        if let Some(path) = path {
+            let (listener, socket) =
+                crate::console::listen_at(path).map_err(of(path.display().to_string()))?;
+            unix.push((UnixListener::from_std(listener)?, Some(socket)));
+        }
+        let mut tcp = Vec::new();
+        for addr in addrs {
+            check(*addr, &access)?;
+            tcp.push(TcpListener::bind(addr).await.map_err(of(addr.to_string()))?);
+        }
+        Ok(Self { unix, tcp, access })
+    }
+
+    /// Listens also at a socket that a service manager has opened and bound: of TCP or of Unix. Its file is
+    /// the manager's.
+    ///
+    /// # Errors
+    /// It is no such socket, or is open to more than this agent may serve.
+    pub fn inherit(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let wrong = || {
+            let reason =
+                "a socket that was handed over does not listen for streams: give ListenStream= in its unit";
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        };
+        #[cfg(target_os = "linux")]
+        if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(wrong());
+        }
+        let family = getsockname(&socket).map_err(|_| wrong())?.address_family();
+        match (sockopt::socket_type(&socket)?, family) {
+            (SocketType::STREAM, AddressFamily::UNIX) => {
+                let listener = StdUnix::from(socket);
+                listener.set_nonblocking(true)?;
+                self.unix.push((UnixListener::from_std(listener)?, None));
+            }
+            (SocketType::STREAM, AddressFamily::INET | AddressFamily::INET6) => {
+                let listener = StdTcp::from(socket);
+                check(listener.local_addr()?, &self.access)?;
+                listener.set_nonblocking(true)?;
+                self.tcp.push(TcpListener::from_std(listener)?);
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// The path of the first Unix socket.
     pub fn path(&self) -> Option<PathBuf> {
-        self.unix.as_ref().map(|(_, socket)| socket.path().to_owned())
+        let (listener, _) = self.unix.first()?;
+        listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
     }
 
     /// The TCP addresses, with the ports that the system chose.
@@ -104,147 +190,51 @@ impl Listener {
 
     /// Serves programs until this is dropped.
     pub fn serve(self, hub: &Hub) -> Serving {
-        let door = Door {
-            hub: hub.clone(),
-            http: Http::new(hub.clone()),
-            places: Arc::new(Semaphore::new(MAX_SESSIONS)),
-        };
+        let door = Door::new(hub, self.access);
         let mut tasks = tokio::task::JoinSet::new();
-        let mut socket = None;
-        if let Some((listener, file)) = self.unix {
-            socket = Some(file);
-            tasks.spawn(accept_unix(listener, door.clone()));
+        tasks.spawn(hub.meters().clone().follow(hub.cluster().clone()));
+        let mut sockets = Vec::new();
+        for (listener, socket) in self.unix {
+            sockets.extend(socket);
+            tasks.spawn(door.clone().accept_unix(listener));
         }
         for tcp in self.tcp {
-            tasks.spawn(accept_tcp(tcp, door.clone()));
+            tasks.spawn(door.clone().accept_tcp(tcp));
         }
         Serving {
             _tasks: tasks,
-            _socket: socket,
+            _sockets: sockets,
         }
     }
+}
+
+/// Whether an agent may listen there.
+fn check(addr: SocketAddr, access: &Access) -> io::Result<()> {
+    if addr.ip().is_loopback() || access.is_enough_for_strangers() {
+        return Ok(());
+    }
+    let reason = format!(
+        "{addr}: beyond loopback addresses, such as 127.0.0.1:{} or [::1]:{0}, it serves with TLS alone, and programs that show a token or a certificate: give --tls-cert and --tls-key, and --token-file or --tls-client-ca",
+        addr.port()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
 /// Programs are served as long as this is there. Those that are connected are served on.
 #[derive(Debug)]
 pub struct Serving {
     _tasks: tokio::task::JoinSet<()>,
-    _socket: Option<Socket>,
+    _sockets: Vec<Socket>,
 }
 
-/// What connections come to.
-#[derive(Clone)]
-struct Door {
-    hub: Hub,
-    http: Http,
-    /// For connections of all kinds, also those that have said nothing yet.
-    places: Arc<Semaphore>,
-}
-
-impl Door {
-    /// Serves a connection if there is a place for one more; otherwise it ends.
-    fn open(&self, stream: impl Connection + 'static, stranger: Option<String>) {
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
-            let (hub, http) = (self.hub.clone(), self.http.clone());
-            tokio::spawn(async move {
-                serve(stream, hub, http, stranger).await;
-                drop(place);
-            });
-        }
-    }
-}
-
-async fn accept_unix(listener: UnixListener, door: Door) {
+/// Reads until it is known how a connection speaks; none if it ended before.
+async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> Option<Way> {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let stranger = stranger(&stream);
-                door.open(stream, stranger);
-            }
-            Err(error) => complain(&error).await,
+        if !stream.read_buf(first).await.is_ok_and(|length| length > 0) {
+            return None;
         }
-    }
-}
-
-async fn accept_tcp(listener: TcpListener, door: Door) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                // A line is written whole.
-                let _ = stream.set_nodelay(true);
-                door.open(stream, None);
-            }
-            Err(error) => complain(&error).await,
-        }
-    }
-}
-
-async fn complain(error: &io::Error) {
-    tracing::warn!(target: "antiphon::agent", %error, "cannot accept a program");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
-/// Why this program may not ask, if it may not.
-fn stranger(stream: &UnixStream) -> Option<String> {
-    let own = geteuid().as_raw();
-    match stream.peer_cred() {
-        Ok(theirs) if theirs.uid() == own || theirs.uid() == 0 => None,
-        Ok(_) => Some(format!(
-            "only user {own}, who runs this node, and root may use it"
-        )),
-        Err(error) => Some(format!("it cannot be seen who asks: {error}")),
-    }
-}
-
-async fn serve(mut stream: impl Connection + 'static, hub: Hub, http: Http, stranger: Option<String>) {
-    let refused = |reason: String| Event::Refused {
-        group: None,
-        reason,
-        fatal: true,
-        request: None,
-    };
-    let full = || format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them");
-    let mut first = Vec::new();
-    let reason = match (stranger, timeout(SPEAK_WITHIN, begin(&mut stream, &mut first)).await) {
-        (Some(reason), _) => reason,
-        (None, Err(_)) => format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
-        (None, Ok(Err(_) | Ok(false))) => return,
-        (None, Ok(Ok(true))) => match first[0] {
-            b'{' | b' ' | b'\t' | b'\r' | b'\n' => match hub.session_in_lines() {
-                Ok((session, text)) => return lines::serve(stream, &first, session, text).await,
-                Err(crate::hub::Full) => full(),
-            },
-            _ => match http::begins(&first) {
-                Some(beginning) => return http.serve(stream, first, beginning).await,
-                None if resp::speaks(&first) != Some(true) => "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does".to_owned(),
-                None => match hub.session() {
-                    Ok((session, events)) => return resp::serve(stream, &first, hub, session, events).await,
-                    Err(crate::hub::Full) => full(),
-                },
-            },
-        },
-    };
-    let line = refused(reason).to_json() + "\n";
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let last = async {
-        // It is told why, or is gone already.
-        let _ = writer.write_all(line.as_bytes()).await;
-        part(&mut reader, &mut writer).await;
-    };
-    let _ = timeout(PART_WITHIN, last).await;
-}
-
-/// Reads what a connection says first: some bytes, or if they begin a word its whole first line, unless that
-/// is too long for a request. False: it ended before.
-async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
-    first.reserve(4096);
-    loop {
-        if stream.read_buf(first).await? == 0 {
-            return Ok(false);
-        }
-        let whole = !first[0].is_ascii_alphabetic() || first.contains(&b'\n');
-        if whole || first.len() > http::MAX_REQUEST_LINE {
-            return Ok(true);
+        if let Some(way) = way(first) {
+            return Some(way);
         }
     }
 }
@@ -273,7 +263,7 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> 
     while !bytes.is_empty() {
         bytes = &bytes[write(writer, bytes).await?..];
     }
-    Ok(())
+    flush(writer).await
 }
 
 /// Writes some of it, if the program takes something in time; how much.
@@ -284,11 +274,22 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<u
     match timeout(READ_WITHIN, writer.write(bytes)).await {
         Ok(Ok(written)) if written > 0 => Ok(written),
         Ok(_) => Err(Departure::lost("its connection ended")),
-        Err(_) => {
-            let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
-            Err(Departure::lost(slow))
-        }
+        Err(_) => Err(slow()),
     }
+}
+
+/// TLS may hold back the last of what was written.
+async fn flush(writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), Departure> {
+    match timeout(READ_WITHIN, writer.flush()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Departure::lost("its connection ended")),
+        Err(_) => Err(slow()),
+    }
+}
+
+/// How a session ends whose program has taken nothing for [`READ_WITHIN`].
+fn slow() -> Departure {
+    Departure::lost(format!("slow: it read nothing for {} s", READ_WITHIN.as_secs()))
 }
 
 /// Ends a connection so that the other end gets what was written: a socket that is closed with something

@@ -6,20 +6,31 @@
 //! If nobody reads stdout any more, the node leaves in order. The first signal leaves in order, a second one,
 //! half a second later or of the other kind, ends the process at once.
 
+mod commands;
+mod reload;
+mod service;
 mod supervisor;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
 use antiphon_agent::Hub;
-use antiphon_agent::socket::Listener;
+use antiphon_agent::access::Access;
+use antiphon_agent::socket::{Listener, Serving};
 use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN};
 use antiphon_agent::stdio::{Ended, Printer, Session, Spool, stdin};
 use antiphon_api::Event;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
+use self::commands::Opened;
+use self::reload::Reloads;
+use self::service::Manager;
 use super::args::{AgentArgs, NodeArgs};
 use super::exit::{Exit, Failed};
 use super::files;
@@ -36,11 +47,28 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
 
 /// Runs an agent until it leaves.
 pub(crate) fn run_agent(args: AgentArgs) -> Result<Exit, Failed> {
-    let AgentArgs { node, listen, socket } = args;
-    run_as(node, Some(Agent { listen, socket }))
+    // Before anything is opened.
+    let sockets = service::sockets()?;
+    let given = args.agent();
+    let config = args.node.config.clone();
+    let serves = Serves {
+        given,
+        config,
+        sockets,
+    };
+    run_as(args.node, Some(serves))
 }
 
-fn run_as(args: NodeArgs, agent: Option<Agent>) -> Result<Exit, Failed> {
+/// What an agent has beside its node.
+struct Serves {
+    /// What the command line and the environment say of it.
+    given: Agent,
+    config: Option<PathBuf>,
+    /// What a service manager has handed over.
+    sockets: Vec<OwnedFd>,
+}
+
+fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
     let print_config = args.print_config;
     // A node with a witness was told of its witness's parent.
     if let Some(parent) = args.die_with {
@@ -51,13 +79,12 @@ fn run_as(args: NodeArgs, agent: Option<Agent>) -> Result<Exit, Failed> {
         });
     }
     let mut settings = Settings::resolve(args)?;
-    if let Some(agent) = &agent {
-        let given = &mut settings.agent;
-        given.listen = agent.listen.clone().or(given.listen.take());
-        given.socket = agent.socket.clone().or(given.socket.take());
-        if given.listen.is_none() && given.socket.is_none() {
-            given.listen = Some(vec![LISTEN.to_owned()]);
+    if let Some(serves) = &serves {
+        let mut agent = serves.given.clone().over(std::mem::take(&mut settings.agent));
+        if agent.listen.is_none() && agent.socket.is_none() && serves.sockets.is_empty() {
+            agent.listen = Some(vec![LISTEN.to_owned()]);
         }
+        settings.agent = agent;
         if settings.witness {
             return Err(Failed::usage("an agent has no witness yet: leave --witness out"));
         }
@@ -86,7 +113,7 @@ fn run_as(args: NodeArgs, agent: Option<Agent>) -> Result<Exit, Failed> {
     let (stdout, writer) = stdout::start_watched(io::stdout())
         .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
-    let result = runtime.block_on(live(settings, printer, agent.is_some()));
+    let result = runtime.block_on(live(settings, printer, serves));
     // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to
     // the exit.
     runtime.shutdown_background();
@@ -113,15 +140,17 @@ pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(layer));
 }
 
-async fn live(settings: Settings, printer: Printer, is_agent: bool) -> Result<Exit, Failed> {
+async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> Result<Exit, Failed> {
     let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
+    let is_agent = serves.is_some();
     // Before the node starts: a place that cannot be used starts nothing.
-    let listener = match is_agent {
-        true => Some(listen(&settings.agent).await?),
-        false => None,
+    let listener = match serves {
+        Some(serves) => Some(Listening::open(&settings, serves).await?),
+        None => None,
     };
+    let metadata = listener.as_ref().and_then(Listening::metadata);
     let (cluster, events, incarnation) = tokio::select! {
-        started = start(&settings) => started?,
+        started = start(&settings, metadata) => started?,
         // Nothing to leave yet.
         _ = signals.next() => return Ok(Exit::Success),
     };
@@ -154,14 +183,12 @@ async fn live(settings: Settings, printer: Printer, is_agent: bool) -> Result<Ex
         }
     };
     let (asked, mut leave_asked) = mpsc::channel(1);
+    let mut manager = None;
     let serving = match listener {
-        Some(listener) => {
-            let serving = Event::Serving {
-                addrs: listener.addrs().iter().map(ToString::to_string).collect(),
-                socket: listener.path().map(|path| path.display().to_string()),
-            };
-            printer.print(&serving).await;
-            Some((listener.serve(&hub), asked))
+        Some(listening) => {
+            printer.print(&listening.event()).await;
+            manager = Some(listening.manager.clone());
+            Some(listening.serve(&hub, asked)?)
         }
         None => {
             let input = stdin::start(io::BufReader::new(io::stdin()));
@@ -178,6 +205,9 @@ async fn live(settings: Settings, printer: Printer, is_agent: bool) -> Result<Ex
             Ended::Stopped => return Err(Failed::run("the node's task has stopped; this is a defect of Antiphon")),
         },
     };
+    if let Some(manager) = manager {
+        manager.stopping();
+    }
     if exit == Exit::Refused {
         cluster.abort();
         return Ok(exit);
@@ -212,8 +242,82 @@ async fn live(settings: Settings, printer: Printer, is_agent: bool) -> Result<Ex
     })
 }
 
-/// Opens the places at which programs reach an agent.
-async fn listen(agent: &Agent) -> Result<Listener, Failed> {
+/// An agent's places, before there is a node.
+struct Listening {
+    listener: Listener,
+    reloads: Reloads,
+    /// Caught from the beginning: unless it is, this signal ends the process.
+    hangup: tokio::signal::unix::Signal,
+    manager: Arc<Manager>,
+    commands: Option<Opened>,
+}
+
+/// An agent's places and tasks, as long as it serves.
+struct ServingAgent {
+    _serving: Serving,
+    _tasks: JoinSet<()>,
+    /// Nobody asks an agent to leave by its standard input.
+    _leaves: mpsc::Sender<()>,
+}
+
+impl Listening {
+    /// Opens the places at which programs reach an agent.
+    async fn open(settings: &Settings, serves: Serves) -> Result<Self, Failed> {
+        let agent = &settings.agent;
+        let hangup =
+            signal(SignalKind::hangup()).map_err(|error| Failed::cannot("handle signals", &error))?;
+        let access = Access::read(&agent.files).map_err(Failed::usage)?;
+        let mut listener = listen(agent, access.clone()).await?;
+        for socket in serves.sockets {
+            listener.inherit(socket).map_err(refused)?;
+        }
+        Ok(Self {
+            listener,
+            reloads: Reloads::new(serves.given, serves.config, access)?,
+            hangup,
+            manager: Arc::new(Manager::of_environment()?),
+            commands: Opened::open(settings).await?,
+        })
+    }
+
+    /// What the node's metadata says of the agent.
+    fn metadata(&self) -> Option<(String, String)> {
+        self.commands.as_ref().and_then(Opened::metadata)
+    }
+
+    fn event(&self) -> Event {
+        Event::Serving {
+            addrs: self.listener.addrs().iter().map(ToString::to_string).collect(),
+            socket: self.listener.path().map(|path| path.display().to_string()),
+            commands: self.commands.as_ref().and_then(Opened::addr),
+        }
+    }
+
+    fn serve(self, hub: &Hub, leaves: mpsc::Sender<()>) -> Result<ServingAgent, Failed> {
+        let mut tasks = JoinSet::new();
+        if let Some(opened) = self.commands {
+            let commands = opened.start(hub.cluster().clone())?;
+            hub.set_commands(commands.clone());
+            let leaves = leaves.clone();
+            tasks.spawn(async move {
+                commands.told_to_leave().await;
+                // It leaves already if nobody hears.
+                let _ = leaves.send(()).await;
+            });
+        }
+        let serving = self.listener.serve(hub);
+        tasks.spawn(self.reloads.watch(self.hangup, hub.clone(), self.manager.clone()));
+        let cluster = hub.cluster().clone();
+        tasks.spawn(async move { self.manager.attend(cluster).await });
+        Ok(ServingAgent {
+            _serving: serving,
+            _tasks: tasks,
+            _leaves: leaves,
+        })
+    }
+}
+
+async fn listen(agent: &Agent, access: Access) -> Result<Listener, Failed> {
     let addrs = agent.listen.iter().flatten().map(|addr| {
         addr.parse::<SocketAddr>().map_err(|_| {
             Failed::usage(format!(
@@ -222,17 +326,20 @@ async fn listen(agent: &Agent) -> Result<Listener, Failed> {
         })
     });
     let addrs = addrs.collect::<Result<Vec<_>, _>>()?;
-    let listening = Listener::bind(agent.socket.as_deref(), &addrs).await;
-    listening.map_err(|error| {
-        let what = format!("cannot listen for programs: {error}");
-        match error.kind() {
-            io::ErrorKind::InvalidInput => Failed::usage(what),
-            io::ErrorKind::AddrInUse => Failed::run(format!(
-                "{what}; perhaps another agent runs there: stop that, or give another --listen or --socket"
-            )),
-            _ => Failed::run(what),
-        }
-    })
+    let listening = Listener::guarded(agent.socket.as_deref(), &addrs, access).await;
+    listening.map_err(refused)
+}
+
+/// Why an agent does not listen.
+fn refused(error: io::Error) -> Failed {
+    let what = format!("cannot listen for programs: {error}");
+    match error.kind() {
+        io::ErrorKind::InvalidInput => Failed::usage(what),
+        io::ErrorKind::AddrInUse => Failed::run(format!(
+            "{what}; perhaps another agent runs there: stop that, or give another --listen or --socket"
+        )),
+        _ => Failed::run(what),
+    }
 }
 
 /// Removes a node's own files when it has ended, in whatever way it returns.
@@ -245,9 +352,16 @@ impl Drop for CleanUp {
 }
 
 /// Starts the node: it listens and has its first incarnation.
-async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
+async fn start(
+    settings: &Settings,
+    metadata: Option<(String, String)>,
+) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
     let console = settings.console()?;
-    let cluster = settings.builder().start().await.map_err(|error| match error {
+    let mut builder = settings.builder();
+    if let Some((key, value)) = metadata {
+        builder = builder.metadata(key, value);
+    }
+    let cluster = builder.start().await.map_err(|error| match error {
         Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
             "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"
         )),

@@ -42,8 +42,9 @@
 //! that has begun to serve, call [`Given::effective`] where it may block (`tokio::task::spawn_blocking`).
 //!
 //! # What the program has for itself
-//! `spool`, `socket`, `json` and `witness` are settings of the program `antiphon`, not of a node: they may
-//! stand in the file, and are passed over here.
+//! `spool`, `console`, `json` and `witness` are settings of the program `antiphon`, not of a node, and so is
+//! what an agent has for itself: `listen`, `socket`, `tls-cert`, `tls-key`, `tls-client-ca`, `token-file`.
+//! They may stand in the file, and are passed over here.
 
 mod addresses;
 mod effective;
@@ -175,6 +176,14 @@ macro_rules! settings {
             _socket: IgnoredAny,
             #[serde(default, rename = "listen")]
             _listen: IgnoredAny,
+            #[serde(default, rename = "tls-cert")]
+            _tls_cert: IgnoredAny,
+            #[serde(default, rename = "tls-key")]
+            _tls_key: IgnoredAny,
+            #[serde(default, rename = "tls-client-ca")]
+            _tls_client_ca: IgnoredAny,
+            #[serde(default, rename = "token-file")]
+            _token_file: IgnoredAny,
             #[serde(default, rename = "json")]
             _json: IgnoredAny,
             #[serde(default, rename = "witness")]

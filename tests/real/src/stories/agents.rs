@@ -38,7 +38,7 @@ fn agents(count: usize, engine: Engine) -> Cluster {
     cluster
 }
 
-fn agent(cluster: &Cluster, name: &str) -> Command {
+pub(super) fn agent(cluster: &Cluster, name: &str) -> Command {
     let node = cluster.command(name);
     let mut command = Command::new(node.get_program());
     command.args(
@@ -51,14 +51,14 @@ fn agent(cluster: &Cluster, name: &str) -> Command {
 }
 
 /// A program that is connected to an agent, and what it was told.
-struct Program {
+pub(super) struct Program {
     stream: UnixStream,
     told: Arc<Mutex<Vec<Event>>>,
     last: u64,
 }
 
 impl Program {
-    fn connect(cluster: &Cluster, agent: &str, name: &str) -> Self {
+    pub(super) fn connect(cluster: &Cluster, agent: &str, name: &str) -> Self {
         let mut program = Self::silent(cluster, agent);
         let (stream, told) = (
             program.stream.try_clone().expect("a descriptor"),
@@ -85,12 +85,12 @@ impl Program {
         }
     }
 
-    fn say(&mut self, line: &str) {
+    pub(super) fn say(&mut self, line: &str) {
         let said = self.stream.write_all(format!("{line}\n").as_bytes());
         said.unwrap_or_else(|error| panic!("{line}: {error}"));
     }
 
-    fn begin(&mut self, command: &str) -> u64 {
+    pub(super) fn begin(&mut self, command: &str) -> u64 {
         self.last += 1;
         self.say(&format!(r#"{{{command}"id":{}}}}}"#, self.last));
         self.last
@@ -98,13 +98,13 @@ impl Program {
 
     /// Says it with an id, and waits for the reply.
     #[track_caller]
-    fn ask(&mut self, command: &str) -> Reply {
+    pub(super) fn ask(&mut self, command: &str) -> Reply {
         let id = self.begin(command);
         self.reply(id, SOON)
     }
 
     #[track_caller]
-    fn reply(&self, id: u64, bound: Duration) -> Reply {
+    pub(super) fn reply(&self, id: u64, bound: Duration) -> Reply {
         let wanted = Some(antiphon_api::blocks::Id::Number(id));
         self.until(bound, |told| {
             told.iter().find_map(|event| match event {
@@ -115,7 +115,7 @@ impl Program {
     }
 
     #[track_caller]
-    fn until<T>(&self, bound: Duration, what: impl Fn(&[Event]) -> Option<T>) -> T {
+    pub(super) fn until<T>(&self, bound: Duration, what: impl Fn(&[Event]) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
             let told = self.told();
@@ -143,7 +143,7 @@ impl Program {
         })
     }
 
-    fn told(&self) -> Vec<Event> {
+    pub(super) fn told(&self) -> Vec<Event> {
         self.told.lock().expect("no reader panics").clone()
     }
 

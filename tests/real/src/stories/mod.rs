@@ -1,6 +1,7 @@
 //! The stories. Each test's name says what happens to the cluster and what must come of it.
 //!
 //! - [`agents`]: programs that use a cluster through agents;
+//! - [`commands`]: nodes that ask each other to do what their lists allow;
 //! - [`blocks`]: locks, maps and requests, through kills and pauses;
 //! - [`forming`]: many at once, too few, leaving and coming back;
 //! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
@@ -34,6 +35,7 @@ use crate::{Engine, Options, Story, host, once, program, story};
 
 mod agents;
 mod blocks;
+mod commands;
 mod cutting;
 mod datagrams;
 mod discovery;
@@ -57,6 +59,7 @@ mod witnesses;
 pub(crate) const ALL: &[(&str, &[Story])] = &[
     ("agents", agents::STORIES),
     ("blocks", blocks::STORIES),
+    ("commands", commands::STORIES),
     ("cutting", cutting::STORIES),
     ("datagrams", datagrams::STORIES),
     ("discovery", discovery::STORIES),

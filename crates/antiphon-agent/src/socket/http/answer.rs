@@ -5,8 +5,7 @@ use std::convert::Infallible;
 use antiphon_api::blocks::Serial;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Body as _;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
@@ -15,6 +14,7 @@ use super::sse;
 pub(super) const JSON: &str = "application/json";
 pub(super) const BYTES: &str = "application/octet-stream";
 pub(super) const EVENTS: &str = "text/event-stream";
+pub(super) const TEXT: &str = "text/plain";
 
 /// Whole, or a stream of events.
 pub(super) type Body = Either<Full<Bytes>, sse::Stream>;
@@ -37,11 +37,27 @@ pub(super) fn document(text: Bytes) -> Answer {
     whole(StatusCode::OK, JSON, text)
 }
 
+/// A text of this type.
+pub(super) fn text(content: &'static str, text: String) -> Answer {
+    whole(StatusCode::OK, content, text.into())
+}
+
 /// Nothing but its status.
 pub(super) fn empty(status: StatusCode) -> Answer {
     let mut answer = whole(status, JSON, Bytes::new());
     answer.headers_mut().remove(CONTENT_TYPE);
     answer
+}
+
+/// The methods of a path.
+pub(super) fn options(allow: &str) -> Answer {
+    let mut answer = empty(StatusCode::NO_CONTENT);
+    answer.headers_mut().insert(ALLOW, methods(allow));
+    answer
+}
+
+pub(super) fn methods(allow: &str) -> HeaderValue {
+    HeaderValue::try_from(allow).expect("names of methods are a header's text")
 }
 
 /// A stream of events.
@@ -76,11 +92,6 @@ pub(super) fn tagged(mut answer: Answer, version: Option<Serial>) -> Answer {
 /// A version as an entity tag.
 pub(super) fn tag(version: Serial) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).expect("digits and quotes are a header's text")
-}
-
-/// Nothing of it is read from a client that is known to have sent too much.
-pub(super) fn too_long(body: &hyper::body::Incoming, most: usize) -> bool {
-    body.size_hint().lower() > most as u64
 }
 
 /// What a body of events can fail by: nothing.

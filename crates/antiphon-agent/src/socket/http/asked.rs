@@ -7,15 +7,17 @@ use antiphon_api::blocks::{Serial, Span};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::StatusCode;
-use hyper::body::Incoming;
-use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH, TRANSFER_ENCODING,
+};
 use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::answer::{self, BYTES, JSON};
+use super::answer::{BYTES, JSON};
 use super::problem::Problem;
 use super::table::Route;
 use super::{BODY_WITHIN, MAX_BODY_BYTES};
@@ -28,15 +30,55 @@ pub(super) struct Asked {
     head: Parts,
 }
 
-/// On what a request depends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// Nothing.
-    None,
-    /// There is this version.
-    Is(Serial),
-    /// There is no value, or another version.
-    IsNot(Option<Serial>),
+/// The entity tags that a condition names (RFC 9110, 8.8.3 and 13.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Tags {
+    /// `*`: whatever is there.
+    Any,
+    /// Each with whether it is weak, and the version that it is, if it is one.
+    These(Vec<(bool, Option<Serial>)>),
+}
+
+impl Tags {
+    fn parse(mut text: &str) -> Option<Self> {
+        if text.trim() == "*" {
+            return Some(Tags::Any);
+        }
+        let mut tags = Vec::new();
+        loop {
+            text = text.trim_start();
+            let strong = text.strip_prefix("W/");
+            let (tag, behind) = strong.unwrap_or(text).strip_prefix('"')?.split_once('"')?;
+            // `parse` takes a sign, too. No value has the version 0.
+            let is_number = tag.bytes().all(|byte| byte.is_ascii_digit());
+            let version = is_number.then(|| tag.parse().ok()).flatten();
+            let version = version.filter(|version| *version > 0).map(Serial);
+            tags.push((strong.is_some(), version));
+            match behind.trim_start() {
+                "" => return Some(Tags::These(tags)),
+                behind => text = behind.strip_prefix(',')?,
+            }
+        }
+    }
+
+    /// Whether one of them is the version that is there, as `If-None-Match` compares them.
+    pub(super) fn has(&self, there: Option<Serial>) -> bool {
+        match self {
+            Tags::Any => there.is_some(),
+            Tags::These(tags) => there.is_some() && tags.iter().any(|(_, version)| *version == there),
+        }
+    }
+
+    /// The versions of those that are not weak, for `If-Match`: a weak one is none that can be written over.
+    pub(super) fn strong(self) -> Self {
+        match self {
+            Tags::Any => Tags::Any,
+            Tags::These(mut tags) => {
+                tags.retain(|(is_weak, version)| !is_weak && version.is_some());
+                Tags::These(tags)
+            }
+        }
+    }
 }
 
 impl Asked {
@@ -114,41 +156,39 @@ impl Asked {
         self.header(ACCEPT).is_some_and(|accept| accept.contains(JSON))
     }
 
-    /// What `If-Match` and `If-None-Match` say.
-    pub(super) fn condition(&self) -> Result<Condition, Problem> {
-        let one =
-            || Problem::refused("a condition is If-Match: \"VERSION\", or If-None-Match: * or \"VERSION\"");
-        match (self.header(IF_MATCH), self.header(IF_NONE_MATCH)) {
-            (None, None) => Ok(Condition::None),
-            (Some(tag), None) => match version(tag) {
-                // No value has it.
-                Some(Serial(0)) | None => Err(one()),
-                Some(version) => Ok(Condition::Is(version)),
-            },
-            (None, Some("*")) => Ok(Condition::IsNot(None)),
-            (None, Some(tag)) => version(tag).map(|of| Condition::IsNot(Some(of))).ok_or_else(one),
-            (Some(_), Some(_)) => Err(one()),
+    /// The versions of which one must be there.
+    pub(super) fn if_match(&self) -> Result<Option<Tags>, Problem> {
+        Ok(self.tags(IF_MATCH)?.map(Tags::strong))
+    }
+
+    /// The versions of which none may be there.
+    pub(super) fn if_none_match(&self) -> Result<Option<Tags>, Problem> {
+        self.tags(IF_NONE_MATCH)
+    }
+
+    fn tags(&self, name: HeaderName) -> Result<Option<Tags>, Problem> {
+        let Some(text) = self.header(name) else {
+            return Ok(None);
+        };
+        match Tags::parse(&text) {
+            Some(tags) => Ok(Some(tags)),
+            None => Err(Problem::refused(
+                "a condition is * or a version in quotes, as the ETag of an answer has it: If-Match: \"VERSION\"",
+            )),
         }
     }
 
-    /// One that a header says at most once.
-    fn header(&self, name: HeaderName) -> Option<&str> {
+    /// What a header says: a list, if it is there several times.
+    fn header(&self, name: HeaderName) -> Option<String> {
+        let values = self.head.headers.get_all(name).iter();
         // What is no text is no version and no type that is known.
-        self.head
-            .headers
-            .get(name)
-            .map(|value| value.to_str().unwrap_or("?").trim())
+        let texts: Vec<&str> = values.map(|value| value.to_str().unwrap_or("?").trim()).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
     }
 
     /// A JSON object, whatever its media type is said to be; an empty one if there is no body.
-    pub(super) async fn object<T: DeserializeOwned + Default>(
-        &self,
-        body: Option<Incoming>,
-    ) -> Result<T, Problem> {
-        let bytes = match body {
-            Some(body) => read(body).await?,
-            None => Bytes::new(),
-        };
+    pub(super) async fn object<T: DeserializeOwned + Default>(&self, body: Incoming) -> Result<T, Problem> {
+        let bytes = read(body).await?;
         if bytes.is_empty() {
             return Ok(T::default());
         }
@@ -157,7 +197,7 @@ impl Asked {
     }
 
     /// The payload in a body: its bytes, or in JSON an object with this field.
-    pub(super) async fn payload(&self, body: Option<Incoming>, field: &str) -> Result<Payload, Problem> {
+    pub(super) async fn payload(&self, body: Incoming, field: &str) -> Result<Payload, Problem> {
         let media = self.header(CONTENT_TYPE).unwrap_or_default();
         let media = media
             .split(';')
@@ -175,18 +215,15 @@ impl Asked {
                 return Err(unsupported(reason));
             }
         };
-        if self
-            .header(CONTENT_ENCODING)
-            .is_some_and(|coding| coding != "identity")
-        {
-            return Err(unsupported(
-                "a body is sent as it is, without Content-Encoding".to_owned(),
-            ));
-        }
-        let bytes = match body {
-            Some(body) => read(body).await?,
-            None => Bytes::new(),
+        let coded = |name, plain| {
+            self.header(name)
+                .is_some_and(|coding| !coding.eq_ignore_ascii_case(plain))
         };
+        if coded(CONTENT_ENCODING, "identity") || coded(TRANSFER_ENCODING, "chunked") {
+            let reason = "a body is sent as it is, without Content-Encoding, in chunks or not";
+            return Err(unsupported(reason.to_owned()));
+        }
+        let bytes = read(body).await?;
         match is_json {
             true => parse(&bytes, field),
             false => Ok(Payload::from_bytes(&bytes)),
@@ -200,7 +237,8 @@ async fn read(body: Incoming) -> Result<Bytes, Problem> {
         let reason = format!("a body has at most {MAX_BODY_BYTES} bytes: send it in parts");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
     };
-    if answer::too_long(&body, MAX_BODY_BYTES) {
+    // Then nothing of it is read.
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(too_large());
     }
     match timeout(BODY_WITHIN, Limited::new(body, MAX_BODY_BYTES).collect()).await {
@@ -214,7 +252,7 @@ async fn read(body: Incoming) -> Result<Bytes, Problem> {
     }
 }
 
-fn parse(bytes: &[u8], field: &str) -> Result<Payload, Problem> {
+pub(super) fn parse(bytes: &[u8], field: &str) -> Result<Payload, Problem> {
     let expected = || {
         Problem::refused(format!(
             "expected {{\"{field}\":\"…\"}} or {{\"{field}\":{{\"base64\":\"…\"}}}}: to send these bytes as they are, say Content-Type: {BYTES}"
@@ -269,14 +307,6 @@ fn decoded(text: &str) -> Result<String, Problem> {
     }
 }
 
-/// The version in an entity tag.
-fn version(tag: &str) -> Option<Serial> {
-    let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
-    // `parse` takes a sign, too.
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().ok().map(Serial)).flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use hyper::Request;
@@ -321,29 +351,52 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_versions_in_quotes() {
-        let condition = |name, value| asked("/v1/maps/m/k", &[(name, value)]).unwrap().condition();
-        assert_eq!(condition("if-match", "\"7\"").unwrap(), Condition::Is(Serial(7)));
-        assert_eq!(condition("if-none-match", "*").unwrap(), Condition::IsNot(None));
-        assert_eq!(
-            condition("if-none-match", "\"7\"").unwrap(),
-            Condition::IsNot(Some(Serial(7)))
-        );
-        assert_eq!(condition("accept", "*/*").unwrap(), Condition::None);
-        for wrong in [
-            "7",
-            "\"\"",
-            "\"0\"",
-            "*",
-            "W/\"7\"",
-            "\"7\", \"8\"",
-            "\"+7\"",
-            "\"99999999999999999999\"",
+    fn conditions_are_entity_tags_as_the_standard_has_them() {
+        let there = Some(Serial(7));
+        for (header, is_match, is_none_match) in [
+            ("\"7\"", true, true),
+            ("*", true, true),
+            ("W/\"7\"", false, true),
+            ("\"6\", \"7\"", true, true),
+            ("\"6\",W/\"7\" , \"a,b\"", false, true),
+            ("\"8\"", false, false),
+            ("\"\"", false, false),
+            ("\"0\"", false, false),
+            ("\"+7\"", false, false),
+            ("\"99999999999999999999\"", false, false),
         ] {
-            assert!(condition("if-match", wrong).is_err(), "{wrong}");
+            let headers = [("if-match", header), ("if-none-match", header)];
+            let asked = asked("/v1/maps/m/k", &headers).unwrap();
+            let (wanted, other) = (asked.if_match().unwrap(), asked.if_none_match().unwrap());
+            assert_eq!(wanted.unwrap().has(there), is_match, "{header}");
+            let other = other.unwrap();
+            assert_eq!(
+                (other.has(there), other.has(None)),
+                (is_none_match, false),
+                "{header}"
+            );
         }
-        let both = [("if-match", "\"7\""), ("if-none-match", "*")];
-        assert!(asked("/v1/maps/m/k", &both).unwrap().condition().is_err());
+        let twice = [("if-match", "\"6\""), ("if-match", "\"7\"")];
+        let twice = asked("/v1/maps/m/k", &twice).unwrap().if_match().unwrap();
+        assert!(twice.unwrap().has(there));
+        assert_eq!(asked("/v1/maps/m/k", &[]).unwrap().if_match().unwrap(), None);
+        for wrong in [
+            "",
+            "7",
+            "\"7",
+            "7\"",
+            "\"7\" \"8\"",
+            "\"7\",",
+            "w/\"7\"",
+            "*, \"7\"",
+        ] {
+            let asked = asked("/v1/maps/m/k", &[("if-match", wrong)]).unwrap();
+            assert_eq!(
+                asked.if_match().unwrap_err().status,
+                StatusCode::BAD_REQUEST,
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

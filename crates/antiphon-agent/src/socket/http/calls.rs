@@ -13,7 +13,7 @@ use super::exchange::once;
 use super::problem::Problem;
 use crate::Hub;
 
-pub(super) async fn call(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+pub(super) async fn call(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
     let to = to(asked.needed("to", asked.text("to"))?)?;
     let within = asked.span("within")?;
     let command = Command::Call(Call {
@@ -43,7 +43,7 @@ fn to(text: &str) -> Result<To, Problem> {
 }
 
 /// A command to peers.
-pub(super) async fn command(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+pub(super) async fn command(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
     let to = match asked.needed("to", asked.text("to"))? {
         "all" => commands::To::Word(commands::Word::All),
         "one" => commands::To::Word(commands::Word::One),

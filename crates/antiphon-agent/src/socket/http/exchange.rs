@@ -49,6 +49,9 @@ pub(super) async fn why(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
 
 /// Whether this node may act for the cluster.
 pub(super) fn ready(hub: &Hub) -> Result<Answer, Problem> {
+    if hub.is_closing() {
+        return Err(Problem::unavailable("this node is leaving: ask another one"));
+    }
     let view = hub.cluster().view();
     match view.map(|view| told::node_view(&view, &hub.names_now())) {
         Some(view) if view.primary => {

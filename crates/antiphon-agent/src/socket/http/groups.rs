@@ -33,7 +33,7 @@ use super::problem::Problem;
 use super::sse;
 use super::wire::Busy;
 use crate::Hub;
-use crate::hub::{Events, Session};
+use crate::hub::{Events, MAX_JOINED, Session};
 
 /// What the shared client is called, unless another one is.
 pub(super) const NAME: &str = "http";
@@ -97,7 +97,7 @@ impl Speaker {
         }
     }
 
-    pub(super) async fn say(&self, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+    pub(super) async fn say(&self, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
         let safe = asked.flag("safe")?;
         let payload = asked.payload(body, "payload").await?;
         let length = match &payload {
@@ -136,7 +136,7 @@ impl Speaker {
         let (session, mut events) = self.hub.session()?;
         let hello = command::Hello {
             name: Some(NAME.to_owned()),
-            id: None,
+            ..command::Hello::default()
         };
         // Another client may be called so: then it has the name that the node gave it.
         let _ = ask(&session, &mut events, Command::Hello(hello)).await;
@@ -156,6 +156,12 @@ impl Voice {
         loop {
             let (mut phase, staying) = {
                 let mut inside = self.inside();
+                if inside.stays.len() >= MAX_JOINED && !inside.stays.contains_key(group) {
+                    return Err(Problem::unavailable(format!(
+                        "requests speak in {MAX_JOINED} groups already: try again when one of them was quiet for {} s",
+                        LINGER.as_secs()
+                    )));
+                }
                 inside.last += 1;
                 let number = inside.last;
                 let stay = inside.stays.entry(group.to_owned()).or_insert_with(|| {
@@ -333,13 +339,11 @@ impl Drop for Staying {
 pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer, Problem> {
     let (session, mut events) = hub.session()?;
     if let Some(name) = asked.text("name") {
-        let name = Some(name.to_owned());
-        ask(
-            &session,
-            &mut events,
-            Command::Hello(command::Hello { name, id: None }),
-        )
-        .await?;
+        let hello = command::Hello {
+            name: Some(name.to_owned()),
+            ..command::Hello::default()
+        };
+        ask(&session, &mut events, Command::Hello(hello)).await?;
     }
     let group = asked.path(0).to_owned();
     ask(

@@ -1,8 +1,8 @@
 //! What may not ask: a page of a web site, in the browser of a host that runs an agent.
 //!
 //! A browser lets any page send requests to this host, and a site whose name resolves to 127.0.0.1 even lets
-//! its page read the answers (DNS rebinding). So a request's `Host` must be this host by its own names, and a
-//! page that asks (`Origin`) must be one of this host.
+//! its page read the answers (DNS rebinding). So a request's `Host` must be this host by its own names, or
+//! with TLS by a name of the agent's certificate, and a page that asks (`Origin`) must be one of this host.
 
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::http::request::Parts;
@@ -12,15 +12,19 @@ use super::problem::Problem;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether this request may be answered.
-pub(super) fn admit(head: &Parts) -> Result<(), Problem> {
+/// Whether this request may be answered, by an agent whose certificate is for these names.
+pub(super) fn admit(head: &Parts, is_called: impl Fn(&str) -> bool) -> Result<(), Problem> {
+    let is_this = |authority: &str| {
+        let host = host_of(authority);
+        host.is_some_and(|host| is_local(host) || is_called(host))
+    };
     let mut hosts = head.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) => {
-            let local = host.to_str().is_ok_and(|host| is_local(host.trim()));
-            if !local || head.uri.authority().is_some_and(|of| !is_local(of.as_str())) {
+            let local = host.to_str().is_ok_and(|host| is_this(host.trim()));
+            if !local || head.uri.authority().is_some_and(|of| !is_this(of.as_str())) {
                 return Err(forbidden(
-                    "Host names another host: ask localhost, 127.0.0.1 or [::1]; a page of a web site may not",
+                    "Host names another host: ask localhost, 127.0.0.1 or [::1], or with TLS a name of the agent's certificate; a page of a web site may not",
                 ));
             }
         }
@@ -55,39 +59,32 @@ fn is_local_origin(origin: &str) -> bool {
     let parsed = origin.parse::<Uri>();
     parsed.is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.authority().is_some_and(|of| is_local(of.as_str()))
+            && uri
+                .authority()
+                .is_some_and(|of| host_of(of.as_str()).is_some_and(is_local))
     })
 }
 
-/// Whether `host[:port]` is this host.
-fn is_local(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((host, port)) if port.is_empty() || port.starts_with(':') => {
-                return host
-                    .parse::<std::net::Ipv6Addr>()
-                    .is_ok_and(|ip| ip.is_loopback())
-                    && is_port(port);
+/// The host of `host[:port]`, of an IPv6 address without its brackets.
+fn host_of(authority: &str) -> Option<&str> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            match port.strip_prefix(':') {
+                None if !port.is_empty() => return None,
+                digits => (host, digits.unwrap_or_default()),
             }
-            _ => return false,
-        },
-        None => match authority.split_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            Some(_) => return false,
-            None => authority,
-        },
+        }
+        None => authority.split_once(':').unwrap_or((authority, "")),
     };
-    host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<std::net::Ipv4Addr>()
-            .is_ok_and(|ip| ip.is_loopback())
+    port.bytes().all(|byte| byte.is_ascii_digit()).then_some(host)
 }
 
-fn is_port(port: &str) -> bool {
-    port.strip_prefix(':')
-        .unwrap_or(port)
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
+/// Whether this is this host.
+fn is_local(host: &str) -> bool {
+    let ip = host.parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -101,7 +98,8 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        admit(&request.body(()).unwrap().into_parts().0).is_ok()
+        let called = |host: &str| host == "agent.example" || host == "fd00::7";
+        admit(&request.body(()).unwrap().into_parts().0, called).is_ok()
     }
 
     #[test]
@@ -113,6 +111,8 @@ mod tests {
             "127.9.9.9",
             "[::1]:7480",
             "[::1]",
+            "agent.example:7480",
+            "[fd00::7]",
         ] {
             assert!(admitted(&[("host", host)]), "{host}");
         }
@@ -126,6 +126,10 @@ mod tests {
             "[::1",
             "[::1]x",
             "localhost:x",
+            "agent.example.evil",
+            "agent.example:7480:1",
+            "[agent.example]",
+            "[fd00::7]7",
             "a@localhost",
             "localhost@evil.example",
             "",

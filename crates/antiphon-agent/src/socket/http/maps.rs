@@ -1,13 +1,13 @@
 //! Maps: a key is a resource, its version its entity tag.
 
-use antiphon_api::blocks::{Get, Put, Remove, Reply, Serial, Value, Watch};
+use antiphon_api::blocks::{Code, Failure, Get, Put, Remove, Reply, Serial, Value, Watch};
 use antiphon_api::{Command, Payload};
 use hyper::StatusCode;
 use hyper::body::Incoming;
 use serde_json::json;
 
 use super::answer::{self, Answer};
-use super::asked::{Asked, Condition};
+use super::asked::{Asked, Tags};
 use super::exchange::{ask, once};
 use super::problem::Problem;
 use super::sse;
@@ -15,7 +15,7 @@ use super::wire::Busy;
 use crate::Hub;
 
 pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
-    let condition = asked.condition()?;
+    let (wanted, known) = (asked.if_match()?, asked.if_none_match()?);
     let command = Command::Get(Get {
         map: asked.path(0).to_owned(),
         key: asked.path(1).to_owned(),
@@ -23,22 +23,17 @@ pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
         id: None,
     });
     let reply = once(hub, command).await?;
-    match condition {
-        Condition::IsNot(Some(version)) if reply.version == Some(version) => {
-            let unchanged = answer::empty(StatusCode::NOT_MODIFIED);
-            Ok(answer::tagged(unchanged, Some(version)))
-        }
-        Condition::Is(version) if reply.version != Some(version) => {
-            let reason = "If-Match does not hold: another version is there, or none";
-            let there =
-                antiphon_api::blocks::Failure::nothing_done(antiphon_api::blocks::Code::Conflict, reason);
-            Err(Problem::of_reply(there, &reply))
-        }
-        _ => value(asked, reply),
+    if wanted.is_some_and(|wanted| !wanted.has(reply.version)) {
+        return Err(Problem::of_reply(conflict(), &reply));
     }
+    if known.is_some_and(|known| known.has(reply.version)) {
+        let unchanged = answer::empty(StatusCode::NOT_MODIFIED);
+        return Ok(answer::tagged(unchanged, reply.version));
+    }
+    value(asked, reply)
 }
 
-pub(super) async fn put(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Result<Answer, Problem> {
+pub(super) async fn put(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
     let if_version = if_version(asked)?;
     let ttl = asked.span("ttl")?;
     let command = Command::Put(Put {
@@ -55,7 +50,7 @@ pub(super) async fn put(hub: &Hub, asked: &Asked, body: Option<Incoming>) -> Res
 }
 
 pub(super) async fn remove(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
-    if asked.condition()? == Condition::IsNot(None) {
+    if asked.if_none_match()?.is_some() {
         return Err(Problem::refused(
             "what is not there cannot be removed: leave If-None-Match out",
         ));
@@ -84,15 +79,23 @@ pub(super) async fn watch(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer
 
 /// The condition of a write.
 fn if_version(asked: &Asked) -> Result<Option<Serial>, Problem> {
-    match asked.condition()? {
-        Condition::None => Ok(None),
-        Condition::Is(version) => Ok(Some(version)),
+    match (asked.if_match()?, asked.if_none_match()?) {
+        (None, None) => Ok(None),
         // No value has this version.
-        Condition::IsNot(None) => Ok(Some(Serial(0))),
-        Condition::IsNot(Some(_)) => Err(Problem::refused(
-            "a write depends on If-Match: \"VERSION\", or on If-None-Match: *",
+        (None, Some(Tags::Any)) => Ok(Some(Serial(0))),
+        (Some(Tags::These(tags)), None) if tags.len() < 2 => match tags.first() {
+            Some((_, version)) => Ok(*version),
+            None => Err(conflict().into()),
+        },
+        _ => Err(Problem::refused(
+            "a write depends on one version, If-Match: \"VERSION\", or on there being none, If-None-Match: *",
         )),
     }
+}
+
+fn conflict() -> Failure {
+    let reason = "If-Match does not hold: another version is there, or none; get it, and decide anew";
+    Failure::nothing_done(Code::Conflict, reason)
 }
 
 /// What a key has, or had.

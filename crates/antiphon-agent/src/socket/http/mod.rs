@@ -1,10 +1,10 @@
 //! HTTP/1.1: each request is a session of its own, for as long as it is answered.
 //!
 //! ```text
-//!   connection ─► wire ─► hyper ─► guard ─► table ─► asked ─┬─► exchange, maps, calls: a command, its reply
-//!          first bytes, times       403   404, 405    400   ├─► groups: a shared client, streams of events
-//!                                                           ├─► locks: held behind the request
-//!                                                           └─► stream: a WebSocket, as JSON lines
+//!   connection ─► wire ─► hyper ─► guard ─► table, token ─► asked ─┬─► exchange, maps, calls: a command, its reply
+//!          first bytes, times       403   404, 405, 401    400      ├─► groups: a shared client, streams of events
+//!                                                                  ├─► locks: held behind the request
+//!                                                                  └─► stream: a WebSocket, as JSON lines
 //! ```
 //! - [`table`]: the routes, by which requests are dispatched, and [`openapi`] is made;
 //! - [`guard`]: which requests no program of this host would send, but a page in its browser;
@@ -16,10 +16,10 @@
 //! sessions that hold the locks of requests, and the shared client that says what requests send.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`] connections; a request line of [`MAX_REQUEST_LINE`], a head of [`MAX_HEAD_BYTES`] and
-//! [`MAX_HEADERS`], whole within [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`];
-//! idle between requests for [`IDLE_FOR`]. Requests of one connection are answered one after the other, in
-//! their order. What waits for the cluster waits as long as the client is there.
+//! A request line of [`MAX_REQUEST_LINE`], a head of [`MAX_HEAD_BYTES`] and [`MAX_HEADERS`], whole within
+//! [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`]; idle between requests for
+//! [`IDLE_FOR`]. Requests of one connection are answered one after the other, in their order. What waits for
+//! the cluster waits as long as the client is there.
 //!
 //! # What happens when…
 //! | what | then |
@@ -54,14 +54,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::HeaderMap;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::AUTHORIZATION;
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::answer::Answer;
@@ -71,10 +73,10 @@ use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
-use crate::hub::MAX_SESSIONS;
+use crate::access::Visitor;
 
 /// The longest first line of a request.
-pub(super) const MAX_REQUEST_LINE: usize = 8 << 10;
+const MAX_REQUEST_LINE: usize = super::first::MAX_FIRST_LINE;
 /// The longest head of a request: its first line and its headers.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
@@ -90,7 +92,6 @@ pub(super) struct Http(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     hub: Hub,
-    connections: Arc<Semaphore>,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
 }
@@ -102,35 +103,13 @@ pub(super) enum Beginning {
     Request,
     /// With a version that is not spoken here.
     OtherVersion,
-    /// With a line that is too long.
+    /// With a request line that is too long.
     TooLong,
-}
-
-/// Whether a connection that has begun with this speaks HTTP. Of one that begins with a word there is a whole
-/// line, or too much.
-pub(super) fn begins(first: &[u8]) -> Option<Beginning> {
-    let Some(end) = first.iter().position(|byte| *byte == b'\n') else {
-        let method = first.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
-        let is_request = method > 0 && first[method..].starts_with(b" ") && first.len() > MAX_REQUEST_LINE;
-        return is_request.then_some(Beginning::TooLong);
-    };
-    let line = first[..end].strip_suffix(b"\r").unwrap_or(&first[..end]);
-    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-    let number = version.strip_prefix(b"HTTP/")?;
-    if !number.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
-        return None;
-    }
-    Some(match version {
-        b"HTTP/1.0" | b"HTTP/1.1" if line.len() > MAX_REQUEST_LINE => Beginning::TooLong,
-        b"HTTP/1.0" | b"HTTP/1.1" => Beginning::Request,
-        _ => Beginning::OtherVersion,
-    })
 }
 
 impl Http {
     pub(super) fn new(hub: Hub) -> Self {
         Self(Arc::new(Inner {
-            connections: Arc::new(Semaphore::new(MAX_SESSIONS)),
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
             hub,
@@ -138,18 +117,23 @@ impl Http {
     }
 
     /// Serves a connection until one of both ends it.
-    pub(super) async fn serve(self, stream: impl Connection + 'static, first: Vec<u8>, beginning: Beginning) {
+    pub(super) async fn serve(
+        self,
+        stream: impl Connection + 'static,
+        first: Vec<u8>,
+        beginning: Beginning,
+        visitor: Visitor,
+    ) {
+        let visitor = Arc::new(visitor);
         let pace = Pace::new();
-        let place = self.0.connections.clone().try_acquire_owned();
-        let refused = match (&place, beginning) {
-            (Err(_), _) => "503 Service Unavailable",
-            (_, Beginning::OtherVersion) => "505 HTTP Version Not Supported",
-            (_, Beginning::TooLong) => "414 URI Too Long",
-            (Ok(_), Beginning::Request) => {
+        let refused = match beginning {
+            Beginning::OtherVersion => "505 HTTP Version Not Supported",
+            Beginning::TooLong => "414 URI Too Long",
+            Beginning::Request => {
                 let wire = TokioIo::new(Wire::new(stream, first, pace.clone()));
                 let service = service_fn(move |request| {
-                    let (http, busy) = (self.clone(), pace.busy());
-                    async move { Ok::<_, Infallible>(http.answer(request, busy).await) }
+                    let (http, busy, visitor) = (self.clone(), pace.busy(), visitor.clone());
+                    async move { Ok::<_, Infallible>(http.answer(request, busy, &visitor).await) }
                 });
                 let mut builder = http1::Builder::new();
                 builder
@@ -165,12 +149,17 @@ impl Http {
         refuse(Wire::new(stream, Vec::new(), pace), refused).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Answer {
-        let answer = self.try_answer(request, busy).await;
+    async fn answer(&self, request: Request<Incoming>, busy: Busy, visitor: &Visitor) -> Answer {
+        let answer = self.try_answer(request, busy, visitor).await;
         answer.unwrap_or_else(Problem::answer)
     }
 
-    async fn try_answer(&self, mut request: Request<Incoming>, busy: Busy) -> Result<Answer, Problem> {
+    async fn try_answer(
+        &self,
+        mut request: Request<Incoming>,
+        busy: Busy,
+        visitor: &Visitor,
+    ) -> Result<Answer, Problem> {
         // Of the request alone: after it nothing can be upgraded.
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
@@ -184,18 +173,32 @@ impl Http {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Err(Problem::new(status, "too_large", reason));
         }
-        guard::admit(&head)?;
+        guard::admit(&head, |host| visitor.is_called(host))?;
         let path = head.uri.path().to_owned();
-        let (route, names) = table::find(head.method.as_str(), &path)?;
+        let found = table::find(head.method.as_str(), &path);
+        if !found.as_ref().is_ok_and(|(route, _)| route.does.is_open()) {
+            let admitted = visitor.admit(token(&head.headers)).await;
+            admitted.map_err(Problem::denied)?;
+        }
+        if head.method == Method::OPTIONS {
+            return Ok(answer::options(&table::allow(&path)?));
+        }
+        let (route, names) = found?;
         let asked = Asked::new(route, &names, head)?;
-        // What is not taken is not waited for: behind it hyper sees that a client has gone.
-        let body = Some(body).filter(|_| route.payload.is_some());
+        if !route.has_body() && !body.is_end_stream() {
+            let reason = "this takes no body: what it takes stands in its path and its query";
+            return Err(Problem::refused(reason));
+        }
         let Inner {
             hub, speaker, held, ..
         } = &*self.0;
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
             Does::Ready => exchange::ready(hub),
+            Does::Metrics => Ok(answer::text(
+                crate::metrics::CONTENT_TYPE,
+                crate::metrics::read(hub).await,
+            )),
             Does::OpenApi => Ok(answer::document(openapi::TEXT.clone())),
             Does::Members => exchange::members(hub).await,
             Does::Why => exchange::why(hub, &asked).await,
@@ -216,6 +219,53 @@ impl Http {
             Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy),
         }
     }
+}
+
+/// The token of a request.
+fn token(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii())
+}
+
+/// Takes apart a request that nobody sent, as far as it goes without a node. It panics if that is not as
+/// promised.
+pub(super) fn translate(head: Parts, body: &[u8]) {
+    let status = match try_translate(head, body) {
+        Ok(()) => return,
+        Err(problem) => problem.answer().status(),
+    };
+    assert!(
+        status.is_client_error(),
+        "a request is at fault, if anything: {status}"
+    );
+}
+
+fn try_translate(head: Parts, body: &[u8]) -> Result<(), Problem> {
+    guard::admit(&head, |_| false)?;
+    let path = head.uri.path().to_owned();
+    let (route, names) = table::find(head.method.as_str(), &path)?;
+    let asked = Asked::new(route, &names, head)?;
+    for (at, name) in names.iter().enumerate() {
+        let again = percent_encoding::utf8_percent_encode(asked.path(at), percent_encoding::NON_ALPHANUMERIC);
+        let again = again.to_string();
+        let decoded = percent_encoding::percent_decode_str(&again).decode_utf8();
+        assert_eq!(decoded.ok().as_deref(), Some(asked.path(at)), "{name}");
+    }
+    for parameter in route.query() {
+        asked.flag(parameter.name).ok();
+        asked.span(parameter.name).ok();
+        asked.number::<u64>(parameter.name).ok();
+    }
+    asked.if_none_match()?;
+    if let Some(wanted) = asked.if_match()? {
+        assert!(!wanted.has(None), "no value has a version");
+    }
+    if let Some(field) = route.payload {
+        asked::parse(body, field)?;
+    }
+    Ok(())
 }
 
 /// Answers what is not served, and ends the connection.

@@ -29,8 +29,13 @@ fn document() -> Value {
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:7480", "description": "where an agent listens unless it is told"}],
+        // A token, where the agent asks for one.
+        "security": [{}, {"token": []}],
         "paths": paths,
-        "components": {"schemas": schemas()},
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     })
 }
 
@@ -207,8 +212,7 @@ mod tests {
                 "{}",
                 route.path
             );
-            let has_body = route.payload.is_some() || route.does == Does::Command;
-            assert_eq!(operation.get("requestBody").is_some(), has_body);
+            assert_eq!(operation.get("requestBody").is_some(), route.has_body());
         }
         let count: usize = document["paths"]
             .as_object()

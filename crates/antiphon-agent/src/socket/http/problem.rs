@@ -2,10 +2,11 @@
 
 use antiphon_api::blocks::{Code, Failure, Ran, Reply};
 use hyper::StatusCode;
-use hyper::header::{ALLOW, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{ALLOW, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer};
+use crate::access::Denied;
 
 /// Until one that was answered with 503 tries again, in seconds.
 const RETRY_AFTER_SECONDS: u16 = 1;
@@ -55,10 +56,25 @@ impl Problem {
     pub(super) fn method(allow: &str) -> Self {
         let reason = format!("this path takes {allow}");
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        // Names of methods are texts of a header.
-        if let Ok(allow) = allow.try_into() {
-            problem.headers.push((ALLOW, allow));
-        }
+        problem.headers.push((ALLOW, answer::methods(allow)));
+        problem
+    }
+
+    pub(super) fn denied(denied: Denied) -> Self {
+        let (reason, challenge) = match denied {
+            Denied::Missing => (
+                "a token is asked for: Authorization: Bearer TOKEN",
+                "Bearer realm=\"antiphon\"",
+            ),
+            Denied::Wrong => (
+                "this token is none of the agent's",
+                "Bearer realm=\"antiphon\", error=\"invalid_token\"",
+            ),
+        };
+        let mut problem = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason);
+        problem
+            .headers
+            .push((WWW_AUTHENTICATE, HeaderValue::from_static(challenge)));
         problem
     }
 

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use antiphon::clients::Departure;
 use antiphon_api::Event;
 use antiphon_api::blocks::{Kind, Lost};
 use bytes::Bytes;
@@ -17,7 +16,6 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::answer::Never;
 use super::wire::Busy;
 use crate::hub::{Events, Session};
-use crate::socket::READ_WITHIN;
 
 /// How often something is written to a client that there is nothing to tell.
 pub(super) const ALIVE_EACH: Duration = Duration::from_secs(15);
@@ -50,9 +48,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.busy.is_slow() {
-            let slow = format!("slow: it read nothing for {} s", READ_WITHIN.as_secs());
-            self.session.ends_for(Departure::lost(slow));
+        if let Some(slow) = self.busy.departure() {
+            self.session.ends_for(slow);
         }
     }
 }

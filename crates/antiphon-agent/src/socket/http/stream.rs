@@ -15,8 +15,10 @@ use hyper::header::{
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{HeaderMap, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -25,7 +27,8 @@ use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
 use crate::hub::{Events, Session};
-use crate::socket::{PART_WITHIN, READ_WITHIN};
+use crate::metrics::Carrier;
+use crate::socket::PART_WITHIN;
 
 /// What a server proves with that it has understood (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -45,7 +48,9 @@ pub(super) fn begin(
 ) -> Result<Answer, Problem> {
     let key = key(headers)?;
     let (session, events) = hub.session()?;
+    let connected = hub.meters().connected(Carrier::WebSocket);
     tokio::spawn(async move {
+        let _connected = connected;
         // It fails only if the client has gone.
         if let Ok(upgraded) = upgrade.await {
             let config = WebSocketConfig::default()
@@ -98,15 +103,13 @@ fn accepted(key: &HeaderValue) -> HeaderValue {
 
 async fn serve(socket: Socket, session: Session, mut events: Events, busy: Busy) {
     let (mut writer, mut reader) = socket.split();
+    let (pinged, mut pings) = mpsc::channel(1);
     let ended = tokio::select! {
         // A session that holds up its own reading is still written to.
-        ended = read(&mut reader, &session) => ended,
-        ended = write(&mut writer, &mut events) => match busy.is_slow() {
-            true => Departure::lost(format!("slow: it read nothing for {} s", READ_WITHIN.as_secs())),
-            false => ended,
-        },
+        ended = read(&mut reader, &session, &pinged) => ended,
+        ended = write(&mut writer, &mut events, &mut pings) => ended,
     };
-    session.ends_for(ended);
+    session.ends_for(busy.departure().unwrap_or(ended));
     drop(session);
     // Others know. A program that has said all may still read: replies to what it asked last are for it.
     let rest = async {
@@ -120,7 +123,7 @@ async fn serve(socket: Socket, session: Session, mut events: Events, busy: Busy)
     let _ = timeout(PART_WITHIN, rest).await;
 }
 
-async fn read(reader: &mut SplitStream<Socket>, session: &Session) -> Departure {
+async fn read(reader: &mut SplitStream<Socket>, session: &Session, pinged: &mpsc::Sender<()>) -> Departure {
     let tell = async |reason: String| {
         let request = serde_json::Value::Null;
         session.tell(Event::Error { reason, request }).await;
@@ -133,7 +136,10 @@ async fn read(reader: &mut SplitStream<Socket>, session: &Session) -> Departure 
                 }
             }
             Some(Ok(Message::Binary(_))) => tell("a command is a text message".to_owned()).await,
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            // Its answer waits in memory that has no bound, so it is not read on while that of another one is
+            // not written.
+            Some(Ok(Message::Ping(_))) => _ = pinged.send(()).await,
+            Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
             Some(Err(Error::Capacity(_))) => {
                 tell(format!(
                     "a message has at most {MAX_LINE_BYTES} bytes: the connection ends"
@@ -141,14 +147,26 @@ async fn read(reader: &mut SplitStream<Socket>, session: &Session) -> Departure 
                 .await;
                 return Departure::lost("it sent a message that is too long");
             }
+            Some(Err(Error::Utf8(_))) => return Departure::lost("it sent a text that is not UTF-8"),
+            Some(Err(Error::Protocol(error))) if error != ProtocolError::ResetWithoutClosingHandshake => {
+                return Departure::lost("it sent what is no WebSocket");
+            }
             Some(Ok(Message::Close(_)) | Err(_)) | None => return Departure::lost("its connection ended"),
         }
     }
 }
 
-async fn write(writer: &mut SplitSink<Socket, Message>, events: &mut Events) -> Departure {
-    while let Some(event) = events.next().await {
-        let mut next = Some(event);
+async fn write(
+    writer: &mut SplitSink<Socket, Message>,
+    events: &mut Events,
+    pings: &mut mpsc::Receiver<()>,
+) -> Departure {
+    loop {
+        let mut next = tokio::select! {
+            Some(event) = events.next() => Some(event),
+            // Its answer is written with the rest.
+            Some(()) = pings.recv() => None,
+        };
         let mut bytes = 0;
         while let Some(event) = next {
             let text = event.to_json();
@@ -162,8 +180,6 @@ async fn write(writer: &mut SplitSink<Socket, Message>, events: &mut Events) -> 
             return Departure::lost("its connection ended");
         }
     }
-    // It ends with the session, which outlives this.
-    std::future::pending().await
 }
 
 #[cfg(test)]

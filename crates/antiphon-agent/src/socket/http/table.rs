@@ -1,6 +1,6 @@
 //! The routes: the one table that requests are dispatched by, and that `/v1/openapi.json` is made of.
 
-use super::answer::{BYTES, EVENTS, JSON};
+use super::answer::{BYTES, EVENTS, JSON, TEXT};
 use super::problem::Problem;
 
 /// One method of one path.
@@ -22,6 +22,16 @@ pub(super) struct Route {
 }
 
 impl Route {
+    /// Whether a request of it has a body.
+    pub(super) fn has_body(&self) -> bool {
+        self.payload.is_some() || self.does == Does::Command
+    }
+
+    /// Whether it is answered at once, and not by events.
+    fn is_whole(&self) -> bool {
+        !matches!(self.does, Does::GroupEvents | Does::MapEvents | Does::Stream)
+    }
+
     pub(super) fn query(&self) -> impl Iterator<Item = &'static Parameter> {
         self.takes.iter().filter(|parameter| !parameter.is_header)
     }
@@ -32,6 +42,7 @@ impl Route {
 pub(super) enum Does {
     Live,
     Ready,
+    Metrics,
     OpenApi,
     Members,
     Why,
@@ -50,6 +61,13 @@ pub(super) enum Does {
     Command,
     Commands,
     Stream,
+}
+
+impl Does {
+    /// Whether it is answered without a token: to what watches over the process, and tells nothing of others.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Does::Live | Does::Ready)
+    }
 }
 
 /// Something that a request may say.
@@ -186,6 +204,19 @@ pub(super) const ROUTES: &[Route] = &[
             json(200, "Ready", "it is"),
             json(503, "Error", "it is not, and why"),
         ],
+    },
+    Route {
+        method: "GET",
+        path: "/metrics",
+        does: Does::Metrics,
+        id: "metrics",
+        summary: "What the agent counts and its node measures, for Prometheus",
+        takes: PLAIN,
+        payload: None,
+        answers: &[Gives {
+            content: &[TEXT],
+            ..json(200, "", "the text format of Prometheus, version 0.0.4")
+        }],
     },
     Route {
         method: "GET",
@@ -465,24 +496,33 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// The route of a request, and the names in its path as they are written.
 pub(super) fn find<'a>(method: &str, path: &'a str) -> Result<(&'static Route, Vec<&'a str>), Problem> {
-    let mut allow = Vec::new();
-    let mut names = Vec::new();
-    for route in ROUTES {
-        if !matches(route.path, path, &mut names) {
-            continue;
-        }
-        if route.method == method {
-            return Ok((route, names));
-        }
-        allow.push(route.method);
+    match route(method, path) {
+        Some(found) => Ok(found),
+        None => Err(Problem::method(&allow(path)?)),
     }
-    if allow.is_empty() {
+}
+
+/// The methods of a path.
+pub(super) fn allow(path: &str) -> Result<String, Problem> {
+    let all = ["GET", "HEAD", "POST", "PUT", "DELETE"].into_iter();
+    let mut taken: Vec<&str> = all.filter(|method| route(method, path).is_some()).collect();
+    if taken.is_empty() {
         let path = antiphon_api::shortened(path);
         return Err(Problem::not_found(format!(
             "there is no {path}: GET /v1/openapi.json has all there is, and a slash in a name is written %2F"
         )));
     }
-    Err(Problem::method(&allow.join(", ")))
+    taken.push("OPTIONS");
+    Ok(taken.join(", "))
+}
+
+/// HEAD is GET, and hyper leaves the body out. What goes on is not begun for that.
+fn route<'a>(method: &str, path: &'a str) -> Option<(&'static Route, Vec<&'a str>)> {
+    let of = if method == "HEAD" { "GET" } else { method };
+    let mut names = Vec::new();
+    let mut routes = ROUTES.iter().filter(|route| route.method == of);
+    let found = routes.find(|route| matches(route.path, path, &mut names))?;
+    (method == of || found.is_whole()).then_some((found, names))
 }
 
 /// Whether a path is one of a template, and the names in it.
@@ -541,14 +581,17 @@ mod tests {
         }
         for (method, path) in [
             ("POST", "/v1/members"),
-            ("HEAD", "/livez"),
+            ("HEAD", "/v1/ids"),
+            ("HEAD", "/v1/stream"),
+            ("HEAD", "/v1/maps/m/events"),
             ("BREW", "/v1/ids"),
             ("get", "/livez"),
         ] {
             assert_eq!(found(method, path), Err(405), "{path}");
         }
         let allow = find("POST", "/v1/maps/m/k").unwrap_err().answer();
-        assert_eq!(allow.headers()["allow"], "GET, PUT, DELETE");
+        assert_eq!(allow.headers()["allow"], "GET, HEAD, PUT, DELETE, OPTIONS");
+        assert_eq!(found("HEAD", "/v1/maps/m/k").unwrap().0, Does::Get);
     }
 
     #[test]

@@ -1,9 +1,6 @@
 //! Requests as texts, to a node in this process.
 
-use std::time::Duration;
-
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Profile};
 use antiphon_api::{Command, Event};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -15,16 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
-use crate::socket::{Listener, Serving};
-
-/// For what has no failure detection in it, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
-
-struct Node {
-    hub: Hub,
-    port: u16,
-    _serving: Serving,
-}
+use crate::testing::{Agent, SOON, until};
 
 /// What came back.
 #[derive(Debug)]
@@ -118,40 +106,13 @@ impl Wired {
     }
 }
 
-impl Node {
-    async fn start(network: &MemoryNetwork, number: u8, founds: bool) -> Self {
-        let builder = Cluster::builder("http")
-            .name(format!("n{number}"))
-            .bind(format!("10.0.0.{number}:7400"))
-            .memory(network)
-            .profile(Profile::local());
-        let builder = match founds {
-            true => builder.found(),
-            false => builder.seeds(["10.0.0.1:7400"]),
-        };
-        let hub = Hub::new(builder.start().await.unwrap());
-        let listener = Listener::bind(None, &["127.0.0.1:0".parse().unwrap()])
-            .await
-            .unwrap();
-        let port = listener.addrs()[0].port();
-        let _serving = listener.serve(&hub);
-        Self { hub, port, _serving }
-    }
-
-    async fn alone() -> Self {
-        let node = Self::start(&MemoryNetwork::new(), 1, true).await;
-        while node.get("/readyz").await.status != 200 {}
-        node
-    }
-
-    async fn connect(&self) -> Wired {
-        Wired(BufReader::new(
-            TcpStream::connect(("127.0.0.1", self.port)).await.unwrap(),
-        ))
+impl Agent {
+    async fn wired(&self) -> Wired {
+        Wired(BufReader::new(self.connect().await))
     }
 
     async fn ask(&self, line: &str, headers: &[&str], body: impl AsRef<[u8]>) -> Said {
-        let mut wired = self.connect().await;
+        let mut wired = self.wired().await;
         wired.write(request(line, headers, body)).await;
         wired.said().await
     }
@@ -178,46 +139,9 @@ fn request(line: &str, headers: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
     [(text + "\r\n").as_bytes(), body].concat()
 }
 
-async fn until(what: impl Fn() -> bool) {
-    for _ in 0..SOON.as_millis() / 2 {
-        if what() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("not soon");
-}
-
-#[test]
-fn http_is_told_by_its_first_line() {
-    for (first, expected) in [
-        ("GET / HTTP/1.1\r\n", Some(Beginning::Request)),
-        ("GET / HTTP/1.0\nHost", Some(Beginning::Request)),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(Beginning::OtherVersion)),
-        ("GET / HTTP/3\r\n", Some(Beginning::OtherVersion)),
-        ("PING\r\n", None),
-        ("SET k HTTP/1.1x\r\n", None),
-        ("\u{16}\u{3}\u{1}", None),
-        ("*1\r\n$4\r\nPING\r\n", None),
-        ("", None),
-    ] {
-        assert_eq!(begins(first.as_bytes()), expected, "{first}");
-    }
-    let long = "x".repeat(MAX_REQUEST_LINE);
-    assert_eq!(
-        begins(format!("GET /{long}").as_bytes()),
-        Some(Beginning::TooLong)
-    );
-    assert_eq!(
-        begins(format!("GET /{long} HTTP/1.1\r\n").as_bytes()),
-        Some(Beginning::TooLong)
-    );
-    assert_eq!(begins(long.as_bytes()), None);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_map_has_entity_tags_conditions_times_and_any_bytes() {
-    let node = Node::alone().await;
+    let node = Agent::alone().await;
     let missing = node.get("/v1/maps/m/k").await;
     assert_eq!(missing.failed(), (404, "not_found".into(), "no".into()));
     let put = node
@@ -247,6 +171,37 @@ async fn a_map_has_entity_tags_conditions_times_and_any_bytes() {
         (304, 0, Some(tag.clone()))
     );
 
+    for (condition, status) in [
+        (format!("If-None-Match: \"1\", W/{tag}"), 304),
+        ("If-None-Match: *".to_owned(), 304),
+        ("If-Match: *".to_owned(), 200),
+        (format!("If-Match: \"1\"\r\nIf-Match: {tag}"), 200),
+        (format!("If-Match: W/{tag}"), 412),
+        ("If-Match: 1".to_owned(), 400),
+    ] {
+        let got = node.ask("GET /v1/maps/m/k", &[&condition], "").await;
+        assert_eq!(got.status, status, "{condition}");
+    }
+    for (condition, status) in [
+        (format!("If-Match: W/{tag}"), 412),
+        (format!("If-Match: {tag}, \"1\""), 400),
+        ("If-Match: *".to_owned(), 400),
+        (format!("If-None-Match: {tag}"), 400),
+    ] {
+        let put = node.ask("PUT /v1/maps/m/k", &[&condition], "w").await;
+        assert_eq!(put.status, status, "{condition}");
+    }
+    let mut head = node.wired().await;
+    head.write(request("HEAD /v1/maps/m/k", &[], "")).await;
+    let (status, headers) = head.head().await;
+    assert!(status == 200 && headers.contains("content-length: 3") && headers.contains(&tag));
+    head.write(request("OPTIONS /v1/maps/m/k", &[], "")).await;
+    let options = head.said().await;
+    assert_eq!(
+        (options.status, options.header("allow").as_deref()),
+        (204, Some("GET, HEAD, PUT, DELETE, OPTIONS"))
+    );
+
     let conflict = node.ask("PUT /v1/maps/m/k", &["If-None-Match: *"], "w").await;
     assert_eq!(conflict.failed(), (412, "conflict".into(), "no".into()));
     assert_eq!(
@@ -271,7 +226,7 @@ async fn a_map_has_entity_tags_conditions_times_and_any_bytes() {
         412
     );
 
-    let mut watch = node.connect().await;
+    let mut watch = node.wired().await;
     watch
         .write(request("GET /v1/maps/m/events?prefix=user/", &[], ""))
         .await;
@@ -290,8 +245,8 @@ async fn a_map_has_entity_tags_conditions_times_and_any_bytes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_said_by_a_request_is_read_from_a_stream_and_the_speaker_lingers() {
-    let node = Node::alone().await;
-    let mut ann = node.connect().await;
+    let node = Agent::alone().await;
+    let mut ann = node.wired().await;
     ann.write(request("GET /v1/groups/chat/events?name=ann", &[], ""))
         .await;
     assert_eq!(ann.head().await.0, 200);
@@ -336,7 +291,7 @@ async fn what_is_said_by_a_request_is_read_from_a_stream_and_the_speaker_lingers
     assert_eq!(name.failed().0, 400);
 
     // A client that goes is out of the group.
-    let mut bob = node.connect().await;
+    let mut bob = node.wired().await;
     bob.write(request("GET /v1/groups/chat/events?name=bob", &[], ""))
         .await;
     bob.event("view").await;
@@ -351,7 +306,7 @@ async fn what_is_said_by_a_request_is_read_from_a_stream_and_the_speaker_lingers
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_held_behind_its_request_until_it_is_given_back_or_its_time_is_over() {
-    let node = Node::alone().await;
+    let node = Agent::alone().await;
     let idle = node.hub.sessions();
     let held = node.post("/v1/locks/x?ttl=1h", "").await;
     assert_eq!((held.status, &held.json()["ttl_ms"]), (201, &json!(3_600_000)));
@@ -359,7 +314,7 @@ async fn a_lock_is_held_behind_its_request_until_it_is_given_back_or_its_time_is
     let late = node.post("/v1/locks/x?within=0s", "").await;
     assert_eq!(late.failed(), (504, "timeout".into(), "no".into()));
     // A wait ends with its client.
-    let mut waits = node.connect().await;
+    let mut waits = node.wired().await;
     waits.write(request("POST /v1/locks/x", &[], "")).await;
     until(|| node.hub.sessions() == idle + 2).await;
     drop(waits);
@@ -407,10 +362,13 @@ async fn a_lock_is_held_behind_its_request_until_it_is_given_back_or_its_time_is
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_ids_and_calls_are_one_request_each() {
-    let node = Node::alone().await;
+    let node = Agent::alone().await;
     assert_eq!(node.post("/v1/counters/c?by=5", "").await.json()["value"], 5);
     assert_eq!(node.post("/v1/counters/c?by=-7", "").await.json()["value"], -2);
     assert_eq!(node.post("/v1/counters/c?by=1.5", "").await.failed().0, 400);
+    // As curl says it to a server of forms.
+    assert_eq!(node.post("/v1/counters/c", "by=5").await.failed().0, 400);
+    assert_eq!(node.post("/v1/counters/c?by=0", "").await.json()["value"], -2);
     let much = node.post(&format!("/v1/counters/c?by={}", i64::MIN), "").await;
     assert_eq!(much.failed(), (400, "refused".into(), "no".into()));
     let first = node.post("/v1/ids?count=100", "").await.json()["first"]
@@ -460,14 +418,14 @@ async fn counters_ids_and_calls_are_one_request_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_are_told_and_a_node_without_a_cluster_lives_but_is_not_ready() {
     let network = MemoryNetwork::new();
-    let second = Node::start(&network, 2, false).await;
+    let second = Agent::start(&network, 2, false).await;
     assert_eq!(second.get("/livez").await.json(), json!({"live": true}));
     for path in ["/readyz", "/v1/members"] {
         let none = second.get(path).await;
         assert_eq!(none.failed(), (503, "unavailable".into(), "no".into()));
         assert!(none.header("retry-after").is_some());
     }
-    let _first = Node::start(&network, 1, true).await;
+    let _first = Agent::start(&network, 1, true).await;
     let ready = async { while second.get("/readyz").await.status != 200 {} };
     timeout(SOON, ready).await.unwrap();
     let members = second.get("/v1/members").await.json();
@@ -486,8 +444,8 @@ async fn members_are_told_and_a_node_without_a_cluster_lives_but_is_not_ready() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_speaks_as_json_lines_do() {
-    let node = Node::alone().await;
-    let mut wired = node.connect().await;
+    let node = Agent::alone().await;
+    let mut wired = node.wired().await;
     let headers = [
         "Connection: Upgrade",
         "Upgrade: websocket",
@@ -556,8 +514,8 @@ async fn a_websocket_speaks_as_json_lines_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_one_connection_are_answered_in_order_however_they_are_cut() {
-    let node = Node::alone().await;
-    let mut wired = node.connect().await;
+    let node = Agent::alone().await;
+    let mut wired = node.wired().await;
     let many: Vec<u8> = (0..50)
         .flat_map(|number| match number % 2 {
             0 => request(&format!("PUT /v1/maps/m/{number}"), &[], number.to_string()),
@@ -582,20 +540,20 @@ async fn requests_of_one_connection_are_answered_in_order_however_they_are_cut()
     assert_eq!(wired.said().await.status, 200);
     assert_eq!(node.get("/v1/maps/m/k").await.body, b"abc");
     // Another way to speak, at the same port.
-    let mut lines = node.connect().await;
+    let mut lines = node.wired().await;
     lines.write("{\"hello\":{\"id\":1}}\n").await;
     assert!(lines.line().await.contains("welcome"));
-    let mut other = node.connect().await;
+    let mut other = node.wired().await;
     other.write("QUIT\r\n").await;
     assert!(other.line().await.contains("OK"), "RESP");
-    let mut nobody = node.connect().await;
+    let mut nobody = node.wired().await;
     nobody.write("\u{0}\r\n").await;
     assert!(nobody.line().await.contains("JSON lines, HTTP/1.1 and RESP"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
-    let node = Node::alone().await;
+    let node = Agent::alone().await;
     let host = "Host: localhost\r\n";
     let long = "x".repeat(MAX_REQUEST_LINE);
     let header = format!("X: {}\r\n", "x".repeat(MAX_HEAD_BYTES));
@@ -648,6 +606,10 @@ async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
         ),
         (format!("{put}Transfer-Encoding: gzip\r\n\r\n"), 400),
         (
+            format!("{put}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+            415,
+        ),
+        (
             format!("{put}Content-Type: multipart/form-data\r\nContent-Length: 1\r\n\r\nx"),
             415,
         ),
@@ -680,17 +642,21 @@ async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
         (format!("CONNECT localhost:1 HTTP/1.1\r\n{host}\r\n"), 404),
         (format!("DELETE /v1/members HTTP/1.1\r\n{host}\r\n"), 405),
     ] {
-        let mut wired = node.connect().await;
+        let mut wired = node.wired().await;
         // It may be refused before all of it is sent.
         let _ = wired.0.write_all(text.as_bytes()).await;
         let (said, _) = wired.head().await;
         assert_eq!(said, status, "{}", antiphon_api::shortened(&text));
     }
-    let mut half = node.connect().await;
+    let mut half = node.wired().await;
     half.write("GET /livez HT").await;
     half.0.shutdown().await.unwrap();
     assert_eq!(half.rest().await, "");
-    let mut cut = node.connect().await;
+    let mut last = node.wired().await;
+    last.write(request("PUT /v1/maps/m/last", &[], "x")).await;
+    last.0.shutdown().await.unwrap();
+    assert_eq!(last.said().await.status, 200);
+    let mut cut = node.wired().await;
     cut.write(format!("{put}Content-Length: 10\r\n\r\nhalf")).await;
     cut.0.shutdown().await.unwrap();
     cut.rest().await;
@@ -703,11 +669,11 @@ async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_end_when_the_node_leaves() {
-    let node = Node::alone().await;
-    let mut group = node.connect().await;
+    let node = Agent::alone().await;
+    let mut group = node.wired().await;
     group.write(request("GET /v1/groups/g/events", &[], "")).await;
     group.event("view").await;
-    let mut map = node.connect().await;
+    let mut map = node.wired().await;
     map.write(request("GET /v1/maps/m/events", &[], "")).await;
     map.event("watching").await;
     node.hub.close().await;

@@ -4,6 +4,10 @@
 //!   place by sending a byte now and then.
 //! - A client that takes nothing of what is written for [`READ_WITHIN`] is sent away, and the session that
 //!   was speaking learns why.
+//! - A client that sends nothing any more counts as gone [`END_AFTER`] later: until then it is answered,
+//!   since some shut their sending down behind their last request.
+//! - It is seen to have gone while its request is answered, whatever it sent ahead: hyper looks for its end
+//!   only if nothing waits to be read, and a lock would be waited for, and taken, for nobody.
 //! - The end waits a moment for the client's, so that it gets an answer that came before all of its body.
 
 use std::io::{self, IoSlice};
@@ -13,14 +17,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use antiphon::clients::Departure;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::socket::{Connection, PART_WITHIN, READ_WITHIN};
+use crate::socket::{Connection, PART_WITHIN, READ_WITHIN, slow};
 
 /// For a request's head, from its first byte on.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// For the answer to a client that sends nothing any more.
+const END_AFTER: Duration = Duration::from_millis(250);
+/// How often it is looked whether the client of a request under way has gone, if hyper does not.
+const LOOK_EACH: Duration = Duration::from_secs(1);
 /// Read at once of what nobody wants any more.
 const UNWANTED_BYTES: usize = 4096;
 
@@ -51,6 +60,10 @@ impl Pace {
         Busy(self.clone())
     }
 
+    fn is(&self, phase: u8) -> bool {
+        self.phase.load(Ordering::Relaxed) == phase
+    }
+
     fn step(&self, from: u8, to: u8) -> bool {
         let step = self
             .phase
@@ -64,9 +77,9 @@ impl Pace {
 pub(super) struct Busy(Arc<Pace>);
 
 impl Busy {
-    /// Whether the client was sent away because it did not read.
-    pub(super) fn is_slow(&self) -> bool {
-        self.0.phase.load(Ordering::Relaxed) == SLOW
+    /// How its session ends, if the client was sent away because it did not read.
+    pub(super) fn departure(&self) -> Option<Departure> {
+        self.0.is(SLOW).then(slow)
     }
 }
 
@@ -84,6 +97,10 @@ pub(super) struct Wire<S> {
     pace: Arc<Pace>,
     head: Timer,
     write: Timer,
+    look: Timer,
+    ended: Timer,
+    /// hyper waits for bytes, or for their end.
+    is_read: bool,
     end: Timer,
     is_shut: bool,
 }
@@ -96,9 +113,29 @@ impl<S: Connection> Wire<S> {
             pace,
             head: Timer::default(),
             write: Timer::default(),
+            look: Timer::default(),
+            ended: Timer::default(),
+            is_read: false,
             end: Timer::default(),
             is_shut: false,
         }
+    }
+
+    /// Fails if a request is being answered and its client has gone.
+    fn look(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.is_read || !self.pace.is(BUSY) {
+            self.look.stop();
+            return Ok(());
+        }
+        self.look.start(LOOK_EACH);
+        while self.look.poll(context).is_ready() {
+            if self.stream.has_ended() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.look.stop();
+            self.look.start(LOOK_EACH);
+        }
+        Ok(())
     }
 
     /// What writing gave; an error if it has given nothing for too long.
@@ -131,15 +168,22 @@ impl<S: Connection> AsyncRead for Wire<S> {
                 Poll::Ready(())
             }
         };
+        this.is_read = read.is_pending();
         match read {
-            Poll::Ready(()) => {
-                if into.filled().len() > before && this.pace.step(IDLE, HEAD) {
+            Poll::Ready(()) if into.filled().len() > before => {
+                if this.pace.step(IDLE, HEAD) {
                     this.head.stop();
                     this.head.start(HEAD_WITHIN);
                 }
                 Poll::Ready(Ok(()))
             }
-            Poll::Pending if this.pace.phase.load(Ordering::Relaxed) == HEAD => {
+            Poll::Ready(()) if this.pace.is(BUSY) => {
+                this.is_read = true;
+                this.ended.start(END_AFTER);
+                this.ended.poll(context).map(Ok)
+            }
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending if this.pace.is(HEAD) => {
                 ready!(this.head.poll(context));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
@@ -172,15 +216,22 @@ impl<S: Connection> AsyncWrite for Wire<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // hyper comes by here each time that it looks after the connection.
+        self.look(context)?;
+        // TLS holds back what its client does not take.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.paced(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.end.start(PART_WITHIN);
         if !this.is_shut {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
-            this.is_shut = true;
-            this.end.start(PART_WITHIN);
+            match Pin::new(&mut this.stream).poll_shutdown(context)? {
+                Poll::Ready(()) => this.is_shut = true,
+                // TLS says goodbye, which its client may not take.
+                Poll::Pending => return this.end.poll(context).map(Ok),
+            }
         }
         // A socket that is closed with something unread takes away what was written.
         loop {
@@ -225,9 +276,15 @@ impl Timer {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
+
+    impl Connection for DuplexStream {
+        fn has_ended(&self) -> bool {
+            false
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_head_that_has_begun_is_whole_in_time_or_the_connection_ends() {
@@ -246,6 +303,67 @@ mod tests {
         let _busy = pace.busy();
         let waits = tokio::time::timeout(10 * HEAD_WITHIN, wire.read(&mut bytes));
         assert!(waits.await.is_err());
+    }
+
+    /// TLS to a client that takes nothing: it takes what is written, and cannot get rid of it.
+    struct Stuck;
+
+    impl Connection for Stuck {
+        fn has_ended(&self) -> bool {
+            false
+        }
+    }
+
+    impl AsyncRead for Stuck {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_tls_cannot_get_rid_of_is_not_waited_for() {
+        let pace = Pace::new();
+        let busy = pace.busy();
+        let mut wire = Wire::new(Stuck, Vec::new(), pace);
+        let begun = Instant::now();
+        wire.write_all(b"answer").await.unwrap();
+        let flushed = wire.flush().await.unwrap_err();
+        assert_eq!(
+            (flushed.kind(), begun.elapsed()),
+            (io::ErrorKind::TimedOut, READ_WITHIN)
+        );
+        assert!(busy.departure().is_some());
+        wire.shutdown().await.unwrap();
+        assert_eq!(begun.elapsed(), READ_WITHIN + PART_WITHIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_nothing_any_more_has_a_moment_for_its_answer() {
+        let (client, stream) = duplex(64);
+        let pace = Pace::new();
+        let mut wire = Wire::new(stream, Vec::new(), pace.clone());
+        let busy = pace.busy();
+        drop(client);
+        let begun = Instant::now();
+        let mut bytes = [0; 64];
+        assert_eq!(wire.read(&mut bytes).await.unwrap(), 0);
+        assert_eq!(begun.elapsed(), END_AFTER);
+        // Between requests nobody waits for one.
+        drop(busy);
+        assert_eq!(wire.read(&mut bytes).await.unwrap(), 0);
+        assert_eq!(begun.elapsed(), END_AFTER);
     }
 
     #[tokio::test(start_paused = true)]
@@ -278,10 +396,10 @@ mod tests {
         });
         wire.write_all(&[0; 74]).await.unwrap();
         let _client = reading.await.unwrap();
-        assert!(!busy.is_slow());
+        assert!(busy.departure().is_none());
         let begun = Instant::now();
         let written = wire.write_all(&[0; 64]).await;
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(busy.is_slow() && begun.elapsed() == READ_WITHIN);
+        assert!(busy.departure().is_some() && begun.elapsed() == READ_WITHIN);
     }
 }

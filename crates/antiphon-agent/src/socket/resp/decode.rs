@@ -6,17 +6,22 @@
 use bytes::{Bytes, BytesMut};
 
 /// The longest argument.
-pub(super) const MAX_ARGUMENT_BYTES: usize = 1 << 20;
+pub(in crate::socket) const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 /// The most arguments of a command, its word included.
-pub(super) const MAX_ARGUMENTS: usize = 1024;
+pub(in crate::socket) const MAX_ARGUMENTS: usize = 1024;
 /// The longest command: all its arguments together.
-pub(super) const MAX_COMMAND_BYTES: usize = 4 << 20;
+pub(in crate::socket) const MAX_COMMAND_BYTES: usize = 4 << 20;
 /// The longest line of a command that is no array, and of a length.
-pub(super) const MAX_INLINE_BYTES: usize = 64 << 10;
+pub(in crate::socket) const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// Bytes read at once, and read ahead of a command that waits.
+pub(in crate::socket) const READ_BYTES: usize = 64 << 10;
+/// Bytes read at once at least, if there are so many.
+const LEAST_ROOM: usize = 8 << 10;
 
 /// Cuts bytes into commands. It holds one that is not whole, and what was read behind it.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(in crate::socket) struct Decoder {
     bytes: BytesMut,
     /// Bytes at the front in which no line ends.
     searched: usize,
@@ -39,15 +44,19 @@ enum State {
 
 /// What Redis says of it, behind `Protocol error: `. Nothing more can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken(pub(super) String);
+pub(in crate::socket) struct Broken(pub(in crate::socket) String);
 
 fn broken<T>(what: impl Into<String>) -> Result<T, Broken> {
     Err(Broken(what.into()))
 }
 
 impl Decoder {
-    /// Where to read into.
-    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+    /// Where to read into. There is room in it.
+    pub(in crate::socket) fn buffer(&mut self) -> &mut BytesMut {
+        // An argument keeps the memory that it was read into: so that is used up before there is other.
+        if self.bytes.capacity() - self.bytes.len() < LEAST_ROOM {
+            self.bytes.reserve(READ_BYTES);
+        }
         &mut self.bytes
     }
 
@@ -56,11 +65,17 @@ impl Decoder {
         self.bytes.len()
     }
 
+    /// How many bytes it holds in all.
+    pub(super) fn held(&self) -> usize {
+        let cut_off: usize = self.arguments.iter().map(Bytes::len).sum();
+        self.bytes.len() + cut_off
+    }
+
     /// The next whole command, never empty; none if more bytes are needed.
     ///
     /// # Errors
     /// This is not RESP, or beyond a bound.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Bytes>>, Broken> {
+    pub(in crate::socket) fn next(&mut self) -> Result<Option<Vec<Bytes>>, Broken> {
         loop {
             match self.state {
                 State::Command => {
@@ -150,8 +165,12 @@ impl Decoder {
     }
 }
 
-fn number(digits: &[u8]) -> Option<i64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// A number as Redis reads it: without `+`, and without zeros in front.
+pub(super) fn number(digits: &[u8]) -> Option<i64> {
+    let first = digits.strip_prefix(b"-").unwrap_or(digits).first()?;
+    let is_plain = digits == b"0" || (b'1'..=b'9').contains(first);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_plain);
+    text?.parse().ok()
 }
 
 /// The arguments of a line, as a shell would read it.
@@ -279,6 +298,10 @@ mod tests {
             (&b"*x\r\n"[..], "invalid multibulk length"),
             (b"*1025\r\n", "invalid multibulk length"),
             (b"*99999999999999999999\r\n", "invalid multibulk length"),
+            (b"*+1\r\n", "invalid multibulk length"),
+            (b"*01\r\n", "invalid multibulk length"),
+            (b"*-0\r\n", "invalid multibulk length"),
+            (b"*\r\n", "invalid multibulk length"),
             (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
             (b"*1\r\n\r\n", "expected '$', got '\\r'"),
             (b"*1\r\n$-1\r\n", "invalid bulk length"),
@@ -314,6 +337,21 @@ mod tests {
                 .0
                 .contains("at most 1024 arguments")
         );
+    }
+
+    #[test]
+    fn many_arguments_that_each_come_alone_take_no_more_memory_than_others() {
+        let mut decoder = Decoder::default();
+        decoder.buffer().extend_from_slice(b"*1000\r\n");
+        let mut places = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            decoder.buffer().extend_from_slice(b"$1\r\n");
+            let before = decoder.buffer().as_ptr() as usize;
+            decoder.buffer().extend_from_slice(b"x\r\n");
+            let _ = decoder.next().unwrap();
+            places.insert(before / READ_BYTES);
+        }
+        assert!(places.len() <= 2, "{places:?}");
     }
 
     #[test]

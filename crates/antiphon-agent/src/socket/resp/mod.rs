@@ -10,6 +10,7 @@
 //! ```
 //! - [`decode`], [`encode`]: bytes and values;
 //! - [`table`]: the commands, for the connection and for `COMMAND`;
+//! - [`auth`]: what a connection says before it has shown a token;
 //! - [`talk`]: reads commands and has each begin; [`redis`], [`server`], [`channels`], [`ours`]: what each
 //!   does;
 //! - [`window`]: replies in the order of the commands; [`shape`]: how each looks;
@@ -42,8 +43,9 @@
 //! | no majority | commands are replied to with `-UNAVAILABLE`, or when it is back |
 //! | a group is lost, or its node was away | members are pushed `ap.lost`, `ap.resync`; a channel is pushed `unsubscribe`, or nothing |
 
+mod auth;
 mod channels;
-mod decode;
+pub(super) mod decode;
 mod encode;
 mod ours;
 mod redis;
@@ -66,27 +68,16 @@ use self::said::Said;
 use self::talk::{End, Input, Talk};
 use super::{Connection, PART_WITHIN, write_all};
 use crate::Hub;
+use crate::access::Visitor;
 use crate::hub::{Events, Session};
 
 /// Bytes written at once, if there are so many.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Whether a connection that begins so speaks RESP; none if more of its first line is needed. A line for HTTP
-/// is none: what a web page can send here is never taken for a command.
-pub(super) fn speaks(first: &[u8]) -> Option<bool> {
-    match first.first() {
-        None => None,
-        Some(b'*') => Some(true),
-        Some(b'{') => Some(false),
-        Some(byte) if !byte.is_ascii_graphic() => Some(false),
-        Some(_) => {
-            let end = first.iter().position(|byte| *byte == b'\n')?;
-            let line = first[..end].trim_ascii_end();
-            let last = line.rsplit(|byte| *byte == b' ').next();
-            Some(!last.is_some_and(|last| last.starts_with(b"HTTP/1.")))
-        }
-    }
-}
+/// For a connection whose first line is too long.
+pub(super) const TOO_LONG: &str = "-ERR Protocol error: too big inline request\r\n";
+/// For one that there is no place for.
+pub(super) const FULL: &str = "-ERR max number of clients reached\r\n";
 
 /// What both directions of a connection share.
 #[derive(Debug, Default)]
@@ -111,13 +102,14 @@ pub(super) async fn serve(
     hub: Hub,
     mut session: Session,
     mut events: Events,
+    visitor: &Visitor,
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut input = Input::new(reader, first);
     let mut shared = Shared::default();
     let mut writing = Writing::default();
     loop {
-        let mut talk = Talk::new(&hub, &session, &shared);
+        let mut talk = Talk::new(&hub, &session, &shared, visitor);
         let ended = tokio::select! {
             biased;
             ended = talk.run(&mut input) => ended,
@@ -145,6 +137,7 @@ pub(super) async fn serve(
                     return;
                 }
                 let Ok(next) = hub.session() else {
+                    let _ = timeout(PART_WITHIN, write_all(&mut writer, FULL.as_bytes())).await;
                     return;
                 };
                 (session, events) = next;
@@ -185,6 +178,9 @@ async fn write(
                     Ok(written) => writing.written += written,
                     Err(departure) => return departure,
                 }
+            }
+            if let Err(departure) = super::flush(writer).await {
+                return departure;
             }
             writing.written = 0;
             writing.bytes.clear();

@@ -64,7 +64,8 @@ impl Talk<'_> {
         match verb {
             Verb::ApHello => {
                 let name = Some(text(&words[0])?);
-                let hello = |id| Command::Hello(command::Hello { name, id });
+                let token = None;
+                let hello = |id| Command::Hello(command::Hello { name, token, id });
                 self.begin(input, Shape::Welcome, None, hello).await
             }
             Verb::ApMembers => {
@@ -140,8 +141,8 @@ impl Talk<'_> {
             }
             Verb::ApServe => {
                 self.need_pushes()?;
-                self.shared.said().serves = true;
                 let (group, verb) = (text(&words[0])?, text(&words[1])?);
+                self.shared.said().serves = true;
                 let serve = |id| Command::Serve(blocks::Serve { group, verb, id });
                 self.begin(input, Shape::Done, None, serve).await
             }

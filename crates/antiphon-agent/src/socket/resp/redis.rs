@@ -5,6 +5,7 @@ use antiphon_api::{Command, Payload};
 use bytes::Bytes;
 
 use super::Connection;
+use super::decode::number;
 use super::encode::Encoder;
 use super::shape::{Shape, bytes, told};
 use super::talk::{Input, Stop, Talk, key_of};
@@ -21,13 +22,9 @@ pub(super) fn map_of(database: u8) -> String {
     format!("redis/{database}")
 }
 
-/// A number with a sign, as Redis reads it.
+/// A number with a sign.
 pub(super) fn integer(word: &[u8]) -> Result<i64, Stop> {
-    let text = std::str::from_utf8(word).ok();
-    let number = text
-        .filter(|text| !text.starts_with('+'))
-        .and_then(|text| text.parse().ok());
-    number.map_or_else(|| Stop::error(NO_INTEGER), Ok)
+    number(word).map_or_else(|| Stop::error(NO_INTEGER), Ok)
 }
 
 /// A name or a key: a text.

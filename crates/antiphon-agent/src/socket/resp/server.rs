@@ -14,7 +14,6 @@ const DATABASES: i64 = 16;
 const AS_REDIS: &str = "6.2.0";
 /// The longest name of a client or its library.
 const MAX_NAME_BYTES: usize = 1024;
-pub(super) const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 
 impl Talk<'_> {
     pub(super) fn ping(&self, words: &[Bytes]) -> Result<(), Stop> {
@@ -50,7 +49,11 @@ impl Talk<'_> {
         }
         while let Some(word) = words.next() {
             match (word.to_ascii_uppercase().as_slice(), words.len()) {
-                (b"AUTH", 2..) => return Stop::error(NO_PASSWORD),
+                (b"AUTH", 2..) => {
+                    let shown = &words.as_slice()[..2];
+                    words.nth(1);
+                    self.authenticate(input, shown).await?;
+                }
                 (b"SETNAME", 1..) => name = words.next(),
                 _ => {
                     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
@@ -58,8 +61,13 @@ impl Talk<'_> {
                 }
             }
         }
+        if !self.gate.is_open() {
+            return Stop::error(super::auth::NO_HELLO);
+        }
         if version == Version::Two && self.shared.said().needs_pushes() {
-            return Stop::error("REFUSED RESP2 has no pushes: leave groups and end what is served first");
+            return Stop::error(
+                "REFUSED RESP2 has no pushes: AP.LEAVE groups first; what is served ends with RESET",
+            );
         }
         if let Some(name) = name {
             self.name = client_name(name)?;
@@ -158,7 +166,7 @@ impl Talk<'_> {
                 for name in &words[1..] {
                     match find(name) {
                         Some(row) => row.describe(to),
-                        None => to.nil_array(),
+                        None => to.nil(),
                     }
                 }
             }),
@@ -248,5 +256,7 @@ fn client_name(word: &[u8]) -> Result<String, Stop> {
 
 fn subcommand(word: &[u8], of: &str) -> Result<(), Stop> {
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-    Stop::error(format!("ERR unknown subcommand '{word}'. Try {of} HELP."))
+    Stop::error(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{word}' of {of}"
+    ))
 }

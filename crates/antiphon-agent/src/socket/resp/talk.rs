@@ -13,17 +13,17 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, ReadHalf};
 use tokio::time::{Instant, sleep_until};
 
-use super::decode::Decoder;
+use super::auth::Gate;
+use super::decode::{Decoder, READ_BYTES};
 use super::encode::Version;
 use super::said::{Role, Said};
 use super::shape::Shape;
 use super::table::{self, Row, Verb};
 use super::{Connection, PART_WITHIN, Shared};
 use crate::Hub;
+use crate::access::Visitor;
 use crate::hub::Session;
 
-/// Bytes read at once, and read ahead of a command that waits.
-const READ_BYTES: usize = 64 << 10;
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
 
@@ -74,10 +74,8 @@ impl<C: Connection> Input<C> {
     }
 
     /// Reads something; fails when nothing more comes.
-    async fn read(&mut self) -> Result<(), ()> {
-        let buffer = self.decoder.buffer();
-        buffer.reserve(READ_BYTES);
-        match self.reader.read_buf(buffer).await {
+    pub(super) async fn read(&mut self) -> Result<(), ()> {
+        match self.reader.read_buf(self.decoder.buffer()).await {
             Ok(1..) => Ok(()),
             Ok(0) | Err(_) => {
                 self.ended = Some(Instant::now());
@@ -119,10 +117,11 @@ pub(super) struct Talk<'a> {
     pub(super) database: u8,
     /// The map of that database.
     pub(super) map: String,
+    pub(super) gate: Gate<'a>,
 }
 
 impl<'a> Talk<'a> {
-    pub(super) fn new(hub: &'a Hub, session: &'a Session, shared: &'a Shared) -> Self {
+    pub(super) fn new(hub: &'a Hub, session: &'a Session, shared: &'a Shared, visitor: &'a Visitor) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
             hub,
@@ -133,6 +132,7 @@ impl<'a> Talk<'a> {
             library: Default::default(),
             database: 0,
             map: super::redis::map_of(0),
+            gate: Gate::new(visitor),
         }
     }
 
@@ -150,7 +150,9 @@ impl<'a> Talk<'a> {
                 Ok(None) => {
                     // What was said so far is answered first.
                     self.shared.written.notify_one();
-                    let _ = input.read().await;
+                    if let Err(end) = self.read_on(input).await {
+                        return end;
+                    }
                     continue;
                 }
                 Err(broken) => {
@@ -186,7 +188,9 @@ impl<'a> Talk<'a> {
 
     /// Finds the command, or says why it cannot be said.
     fn admit(&self, words: &[Bytes]) -> Result<&'static Row, Cow<'static, str>> {
-        let Some(row) = table::find(&words[0]) else {
+        let row = table::find(&words[0]);
+        self.gate.lets(row.map(|row| row.verb))?;
+        let Some(row) = row else {
             return Err(unknown(words).into());
         };
         if !row.takes(words.len()) {
@@ -239,7 +243,7 @@ impl<'a> Talk<'a> {
             Verb::Echo => self.ready(|to| to.bulk(&words[0])),
             Verb::Wait => self.wait(input, words).await,
             Verb::Hello => self.hello(input, words).await,
-            Verb::Auth => Stop::error(super::server::NO_PASSWORD),
+            Verb::Auth => self.auth(input, words).await,
             Verb::Select => self.select(words),
             Verb::Client => self.client(words),
             Verb::Command => self.command(words),

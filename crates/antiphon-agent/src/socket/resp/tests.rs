@@ -1,60 +1,11 @@
 //! A node in one process, and programs that speak to it as Redis' clients do.
 
-use std::time::Duration;
-
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Profile};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::speaks;
-use crate::Hub;
-use crate::socket::{Listener, Serving};
-
-/// For what has no failure detection in it, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
-
-struct Node {
-    hub: Hub,
-    addr: std::net::SocketAddr,
-    _serving: Serving,
-}
-
-impl Node {
-    async fn start(network: &MemoryNetwork, number: u8) -> Self {
-        let builder = Cluster::builder("resp")
-            .name(format!("n{number}"))
-            .bind(format!("10.0.0.{number}:7400"))
-            .memory(network)
-            .profile(Profile::local());
-        let builder = match number {
-            1 => builder.found(),
-            _ => builder.seeds(["10.0.0.1:7400"]),
-        };
-        let hub = Hub::new(builder.start().await.unwrap());
-        let listener = Listener::bind(None, &["127.0.0.1:0".parse().unwrap()])
-            .await
-            .unwrap();
-        let addr = listener.addrs()[0];
-        Self {
-            _serving: listener.serve(&hub),
-            hub,
-            addr,
-        }
-    }
-
-    async fn alone() -> Self {
-        Self::start(&MemoryNetwork::new(), 1).await
-    }
-
-    async fn client(&self) -> Client {
-        Client {
-            stream: TcpStream::connect(self.addr).await.unwrap(),
-            bytes: Vec::new(),
-        }
-    }
-}
+use crate::testing::{Agent, SOON};
 
 struct Client {
     stream: TcpStream,
@@ -62,6 +13,13 @@ struct Client {
 }
 
 impl Client {
+    async fn of(agent: &Agent) -> Self {
+        Self {
+            stream: agent.connect().await,
+            bytes: Vec::new(),
+        }
+    }
+
     async fn say(&mut self, command: &[&str]) {
         let mut said = format!("*{}\r\n", command.len());
         for word in command {
@@ -137,29 +95,10 @@ fn value(bytes: &[u8]) -> Option<(String, usize)> {
     Some((text, at))
 }
 
-#[test]
-fn how_a_connection_speaks_is_told_by_its_first_line() {
-    for (first, expected) in [
-        (&b""[..], None),
-        (b"*", Some(true)),
-        (b"{", Some(false)),
-        (b"PIN", None),
-        (b"PING\r\n", Some(true)),
-        (b"SET a HTTP\n", Some(true)),
-        (b"GET / HTTP/1.1", None),
-        (b"GET / HTTP/1.1\r\n", Some(false)),
-        (b"POST /x HTTP/1.0\n", Some(false)),
-        (b"\x16\x03\x01", Some(false)),
-        (b"\n", Some(false)),
-    ] {
-        assert_eq!(speaks(first), expected, "{first:?}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_are_written_and_read_as_redis_has_it() {
-    let node = Node::alone().await;
-    let mut client = node.client().await;
+    let node = Agent::alone().await;
+    let mut client = Client::of(&node).await;
     for (line, expected) in [
         ("PING", "PONG"),
         ("ping hello", "hello"),
@@ -205,7 +144,18 @@ async fn values_are_written_and_read_as_redis_has_it() {
             "FLY to the",
             "-ERR unknown command 'FLY', with args beginning with: 'to' 'the' ",
         ),
-        ("CLIENT FLY", "-ERR unknown subcommand 'FLY'. Try CLIENT HELP."),
+        (
+            "CLIENT SETNAME",
+            "-ERR unknown subcommand or wrong number of arguments for 'SETNAME' of CLIENT",
+        ),
+        ("AUTH default x", "OK"),
+        (
+            "AUTH ann x",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        ("AUTH a b c", "-ERR syntax error"),
+        ("INCRBY c +1", "-ERR value is not an integer or out of range"),
+        ("INCRBY c 01", "-ERR value is not an integer or out of range"),
         ("CLIENT GETNAME", "nil"),
         ("CLIENT SETNAME ann", "OK"),
         ("CLIENT GETNAME", "ann"),
@@ -221,13 +171,8 @@ async fn values_are_written_and_read_as_redis_has_it() {
     ] {
         assert_eq!(client.ask(line).await, expected, "{line}");
     }
-    assert!(
-        client
-            .ask("HELLO 3 AUTH a b")
-            .await
-            .starts_with("-ERR AUTH <password>")
-    );
-    let hello = client.ask("HELLO 3 SETNAME bob").await;
+    assert!(client.ask("HELLO 3 AUTH a b").await.starts_with("-WRONGPASS"));
+    let hello = client.ask("HELLO 3 AUTH default x SETNAME bob").await;
     assert!(
         hello.contains("server antiphon") && hello.contains("proto 3"),
         "{hello}"
@@ -249,8 +194,8 @@ async fn values_are_written_and_read_as_redis_has_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipeline_is_replied_to_in_its_order_and_each_read_has_the_writes_before_it() {
-    let node = Node::alone().await;
-    let mut client = node.client().await;
+    let node = Agent::alone().await;
+    let mut client = Client::of(&node).await;
     let mut said = String::new();
     for number in 0..3000 {
         said += &format!("SET k {number}\r\nPING\r\nGET k\r\nINCR c\r\nFLY\r\n");
@@ -268,9 +213,9 @@ async fn a_pipeline_is_replied_to_in_its_order_and_each_read_has_the_writes_befo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_are_groups() {
     let network = MemoryNetwork::new();
-    let first = Node::start(&network, 1).await;
-    let second = Node::start(&network, 2).await;
-    let (mut hears, mut says) = (first.client().await, second.client().await);
+    let first = Agent::start(&network, 1, true).await;
+    let second = Agent::start(&network, 2, false).await;
+    let (mut hears, mut says) = (Client::of(&first).await, Client::of(&second).await);
     assert_eq!(hears.ask("SUBSCRIBE news").await, "[subscribe news 1]");
     assert_eq!(hears.ask("PING").await, "[pong ]");
     assert!(
@@ -319,13 +264,13 @@ async fn channels_are_groups() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
     let network = MemoryNetwork::new();
-    let first = Node::start(&network, 1).await;
-    let second = Node::start(&network, 2).await;
-    let (mut ann, mut bob) = (first.client().await, second.client().await);
+    let first = Agent::start(&network, 1, true).await;
+    let second = Agent::start(&network, 2, false).await;
+    let (mut ann, mut bob) = (Client::of(&first).await, Client::of(&second).await);
     assert_eq!(
         ann.ask("AP.HELLO ann").await,
         format!(
-            "[client ann node n1 cluster resp build {}]",
+            "[client ann node n1 cluster test build {}]",
             env!("CARGO_PKG_VERSION")
         )
     );
@@ -351,7 +296,7 @@ async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
     ann.say(&["AP.LOCK", "x"]).await;
     drop(bob);
     assert!(ann.next().await.unwrap().parse::<u64>().is_ok());
-    let mut bob = second.client().await;
+    let mut bob = Client::of(&second).await;
     let version = ann.ask("AP.PUT m k v VERSION 0").await;
     assert_eq!(bob.ask("AP.GET m k LATEST").await, format!("[v {version}]"));
     assert!(bob.ask("AP.PUT m k w VERSION 0").await.starts_with("-CONFLICT"));
@@ -394,9 +339,9 @@ async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_resp_is_told_so_and_others_are_served_on() {
-    let node = Node::alone().await;
-    let mut good = node.client().await;
-    let mut bad = node.client().await;
+    let node = Agent::alone().await;
+    let mut good = Client::of(&node).await;
+    let mut bad = Client::of(&node).await;
     let lock = bad.ask("AP.LOCK x").await;
     assert!(lock.parse::<u64>().is_ok(), "{lock}");
     bad.stream.write_all(b"SET a b\r\n*1\r\nPING\r\n").await.unwrap();
@@ -408,13 +353,13 @@ async fn what_is_no_resp_is_told_so_and_others_are_served_on() {
     assert_eq!(bad.next().await, None);
     assert!(good.ask("AP.LOCK x 10000").await.parse::<u64>().is_ok());
     // One that has said all is still answered.
-    let mut last = node.client().await;
+    let mut last = Client::of(&node).await;
     last.stream.write_all(b"SET k v\r\nGET k\r\n").await.unwrap();
     last.stream.shutdown().await.unwrap();
     assert_eq!(last.next().await.unwrap(), "OK");
     assert_eq!(last.next().await.unwrap(), "v");
     assert_eq!(last.next().await, None);
-    let mut web = node.client().await;
+    let mut web = Client::of(&node).await;
     web.stream
         .write_all(b"POST / HTTP/1.1\r\n\r\nSET k web\r\n")
         .await

@@ -1,0 +1,440 @@
+#include "client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define QUEUE_BYTES ((size_t)64 << 20)
+#define WRITE_MS 30000	  /* for the agent to take something */
+#define MAX_PENDING 16384 /* the agent has 1024 and 2048 under way; then its lines wait */
+#define MAX_DISPATCHED 4096
+
+static const char *const code_names[] = { "ok",	     "conflict",    "timeout",	 "cancelled", "not_held",
+					  "lost",    "unavailable", "refused",	 "unknown",   "failed",
+					  "connection", "invalid",  "no_memory", "other" };
+
+const char *antiphon_code_name(antiphon_code code)
+{
+	return (size_t)code < sizeof code_names / sizeof *code_names ? code_names[code] : "other";
+}
+
+const char *antiphon_ran_name(antiphon_ran ran)
+{
+	return ran == ANTIPHON_RAN_NO ? "no" : ran == ANTIPHON_RAN_YES ? "yes" : "maybe";
+}
+
+int fail(antiphon_error *error, antiphon_code code, antiphon_ran ran, const char *reason)
+{
+	if (error) {
+		*error = (antiphon_error){ .code = code, .ran = ran };
+		copy_reason(error->reason, sizeof error->reason, reason);
+	}
+	return -1;
+}
+
+/* ---- what is under way ---- */
+
+struct pending *find_pending(antiphon *client, uint64_t id)
+{
+	for (size_t i = 0; i < client->pending_count; i++)
+		if (client->pending[i].id == id)
+			return &client->pending[i];
+	return NULL;
+}
+
+struct pending *oldest_pending(antiphon *client, antiphon_op op)
+{
+	for (size_t i = 0; i < client->pending_count; i++)
+		if (client->pending[i].op == op)
+			return &client->pending[i];
+	return NULL;
+}
+
+bool add_pending(antiphon *client, uint64_t id, antiphon_op op, const char *name)
+{
+	bool is_held = op == ANTIPHON_LOCK || op == ANTIPHON_LEAD;
+	if (client->pending_count == client->pending_capacity) {
+		size_t capacity = client->pending_capacity ? client->pending_capacity * 2 : 16;
+		struct pending *pending = realloc(client->pending, capacity * sizeof *pending);
+		if (!pending)
+			return false;
+		client->pending = pending;
+		client->pending_capacity = capacity;
+	}
+	char *copy = is_held ? strdup(name) : NULL;
+	if (is_held && !copy)
+		return false;
+	client->pending[client->pending_count++] = (struct pending){ .id = id, .op = op, .name = copy };
+	return true;
+}
+
+void end_pending(antiphon *client, struct pending *pending)
+{
+	size_t behind = (size_t)(client->pending + client->pending_count - pending) - 1;
+	free(pending->name);
+	memmove(pending, pending + 1, behind * sizeof *pending);
+	client->pending_count--;
+}
+
+/* ---- events ---- */
+
+static void enqueue(antiphon *client, struct owned_event *owned)
+{
+	*client->last = owned;
+	client->last = &owned->next;
+	client->queued++;
+	client->queued_bytes += owned->size;
+}
+
+static struct owned_event *unlink_at(antiphon *client, struct owned_event **at)
+{
+	struct owned_event *owned = *at;
+	*at = owned->next;
+	if (client->last == &owned->next)
+		client->last = at;
+	owned->next = NULL;
+	client->queued--;
+	client->queued_bytes -= owned->size;
+	return owned;
+}
+
+/* The connection is over: all that wait are told so, and then the program. */
+static void lose(antiphon *client, const char *cause)
+{
+	if (client->over)
+		return;
+	client->over = true;
+	copy_reason(client->cause, sizeof client->cause, *client->last_words ? client->last_words : cause);
+	for (size_t i = 0; i < client->pending_count; i++) {
+		struct pending *pending = &client->pending[i];
+		struct owned_event *owned = pending->forgotten ? NULL : event_new(ANTIPHON_REPLY, 0);
+		free(pending->name);
+		if (!owned)
+			continue;
+		owned->event.id = pending->id;
+		owned->event.op = pending->op;
+		fail(&owned->event.error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause);
+		enqueue(client, owned);
+	}
+	client->pending_count = 0;
+	struct owned_event *last = event_new(ANTIPHON_CLOSED, 0);
+	if (last) {
+		last->event.cause = client->cause;
+		enqueue(client, last);
+	}
+	link_close(&client->link);
+}
+
+static void lose_errno(antiphon *client, int error)
+{
+	char cause[CAUSE_BYTES];
+	if (!error)
+		return lose(client, "the agent closed the connection");
+	snprintf(cause, sizeof cause, "the connection broke: %s", strerror(error));
+	lose(client, cause);
+}
+
+/* The next event of what was read already. */
+static struct owned_event *read_event(antiphon *client)
+{
+	size_t length;
+	char *line;
+	while (!client->over && (line = link_line(&client->link, &length))) {
+		const char *wrong;
+		struct owned_event *owned = event_of_line(client, line, length, &wrong);
+		if (owned)
+			return owned;
+		if (wrong) {
+			char cause[CAUSE_BYTES];
+			snprintf(cause, sizeof cause, "the agent sent what this library cannot read: %s", wrong);
+			lose(client, cause);
+		}
+	}
+	return NULL;
+}
+
+/* Reads and writes what can be now, waiting until the deadline for one of both. */
+static void move_bytes(antiphon *client, int64_t deadline_ms)
+{
+	struct pollfd fd = { .fd = client->link.fd, .events = POLLIN };
+	if (client->over)
+		return;
+	if (link_unwritten(&client->link))
+		fd.events |= POLLOUT;
+	if (poll(&fd, 1, left_ms(deadline_ms)) <= 0)
+		return;
+	/* After a failed write what the agent said before is there to read, and then the end. */
+	if (fd.revents & ~POLLIN)
+		link_flush(&client->link);
+	if ((fd.revents & ~POLLOUT) && link_fill(&client->link) < 0)
+		lose_errno(client, errno);
+}
+
+void write_all(antiphon *client)
+{
+	int64_t deadline_ms = now_ms() + WRITE_MS;
+	if (!client->over && !link_flush(&client->link) && errno != EPIPE && errno != ECONNRESET)
+		lose_errno(client, errno);
+	while (!client->over && link_unwritten(&client->link)) {
+		size_t before = link_unwritten(&client->link);
+		struct owned_event *owned;
+		while (client->queued_bytes < client->most_bytes && (owned = read_event(client)))
+			enqueue(client, owned);
+		if (client->queued_bytes >= client->most_bytes)
+			return;
+		move_bytes(client, deadline_ms);
+		if (!client->over && link_unwritten(&client->link) < before)
+			deadline_ms = now_ms() + WRITE_MS;
+		else if (!client->over && !left_ms(deadline_ms))
+			lose(client, "the agent has taken nothing for 30 s");
+	}
+}
+
+int may_write(antiphon *client, antiphon_error *error)
+{
+	if (link_unwritten(&client->link))
+		write_all(client);
+	if (client->over)
+		return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
+	if (link_unwritten(&client->link))
+		return fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_NO,
+			    "the agent takes nothing while so many events are unread: take them");
+	return 0;
+}
+
+int antiphon_next(antiphon *client, int timeout_ms, antiphon_event **event, antiphon_error *error)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+	for (bool last = false;; last = !left_ms(deadline_ms)) {
+		struct owned_event *owned = client->first ? unlink_at(client, &client->first) : read_event(client);
+		if (owned) {
+			*event = &owned->event;
+			return 1;
+		}
+		if (client->first)
+			continue;
+		if (client->over)
+			return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
+		if (last)
+			return 0;
+		move_bytes(client, deadline_ms);
+	}
+}
+
+void antiphon_event_free(antiphon_event *event)
+{
+	free(event);
+}
+
+int antiphon_dispatch(antiphon *client, antiphon_handler handler, void *user, antiphon_error *error)
+{
+	int count = 0, next = 0;
+	antiphon_event *event;
+	while (count < MAX_DISPATCHED && (next = antiphon_next(client, 0, &event, error)) == 1) {
+		handler(client, event, user);
+		antiphon_event_free(event);
+		count++;
+	}
+	return count ? count : next;
+}
+
+size_t antiphon_pending(const antiphon *client)
+{
+	const struct text *in = &client->link.in;
+	bool line = in->length > client->link.taken &&
+		    memchr(in->bytes + client->link.taken, '\n', in->length - client->link.taken);
+	return client->queued + line;
+}
+
+/* ---- operations ---- */
+
+uint64_t antiphon_start(antiphon *client, const antiphon_request *request, antiphon_error *error)
+{
+	if (may_write(client, error))
+		return 0;
+	if (client->pending_count >= MAX_PENDING) {
+		fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_NO, "too many operations wait for their replies");
+		return 0;
+	}
+	uint64_t id = client->last_id + 1;
+	if (put_request(client, request, id, error))
+		return 0;
+	client->last_id = id;
+	if (!add_pending(client, id, request->op, request->name)) {
+		/* The line stays: its reply is for nobody. */
+		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_MAYBE, "no memory for the reply");
+		return 0;
+	}
+	write_all(client);
+	return id;
+}
+
+static struct owned_event *take_reply(antiphon *client, uint64_t id)
+{
+	for (struct owned_event **at = &client->first; *at; at = &(*at)->next)
+		if ((*at)->event.kind == ANTIPHON_REPLY && (*at)->event.id == id)
+			return unlink_at(client, at);
+	return NULL;
+}
+
+int antiphon_wait(antiphon *client, uint64_t id, int timeout_ms, antiphon_event **reply, antiphon_error *error)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+	struct owned_event *owned = take_reply(client, id);
+	for (bool last = false; !owned; last = !left_ms(deadline_ms)) {
+		if (!client->over && !find_pending(client, id))
+			return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "nothing with this id is under way");
+		while ((owned = read_event(client)) &&
+		       (owned->event.kind != ANTIPHON_REPLY || owned->event.id != id))
+			enqueue(client, owned);
+		if (owned || (owned = take_reply(client, id)))
+			break;
+		if (client->over)
+			return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
+		if (client->queued_bytes >= client->most_bytes)
+			return fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_MAYBE,
+				    "too many events are unread: take them, the reply is behind them");
+		if (last)
+			return fail(error, ANTIPHON_TIMEOUT, ANTIPHON_RAN_MAYBE,
+				    "the agent gave no reply within the time");
+		move_bytes(client, deadline_ms);
+	}
+	*reply = &owned->event;
+	return 0;
+}
+
+void antiphon_forget(antiphon *client, uint64_t id)
+{
+	struct pending *pending = find_pending(client, id);
+	struct owned_event *owned = pending ? NULL : take_reply(client, id);
+	if (owned) {
+		give_back(client, &owned->event);
+		free(owned);
+		write_all(client);
+	}
+	if (!pending)
+		return;
+	pending->forgotten = true;
+	if (pending->op == ANTIPHON_LOCK || pending->op == ANTIPHON_LEAD || pending->op == ANTIPHON_WATCH) {
+		uint64_t cancel = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_CANCEL, .of = id }, NULL);
+		if ((pending = find_pending(client, cancel)))
+			pending->forgotten = true;
+	}
+}
+
+/* ---- a connection ---- */
+
+antiphon *antiphon_connect(const char *address, const char *name, int timeout_ms, antiphon_error *error)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+	char reason[ANTIPHON_REASON_BYTES];
+	antiphon *client = calloc(1, sizeof *client);
+	if (!client) {
+		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a connection");
+		return NULL;
+	}
+	client->last = &client->first;
+	client->most_bytes = QUEUE_BYTES;
+	if (!link_open(&client->link, address, timeout_ms, reason, sizeof reason)) {
+		fail(error, errno == EINVAL ? ANTIPHON_INVALID : ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, reason);
+		antiphon_drop(client);
+		return NULL;
+	}
+	antiphon_event *reply = NULL;
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = OP_HELLO, .name = name }, error);
+	if (!id || antiphon_wait(client, id, left_ms(deadline_ms), &reply, error)) {
+		antiphon_drop(client);
+		return NULL;
+	}
+	bool is_member = client->node && client->name && client->cluster && client->build &&
+			 asprintf(&client->member, "%s/%s", client->node, client->name) >= 0;
+	if (reply->error.code || !is_member) {
+		if (error && reply->error.code)
+			*error = reply->error;
+		else
+			fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "what answered is no agent");
+		antiphon_event_free(reply);
+		antiphon_drop(client);
+		return NULL;
+	}
+	antiphon_event_free(reply);
+	return client;
+}
+
+static void drop_queue(antiphon *client)
+{
+	while (client->first)
+		free(unlink_at(client, &client->first));
+}
+
+int antiphon_close(antiphon *client, int timeout_ms)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+	if (!client->over)
+		put_request(client, &(antiphon_request){ .op = ANTIPHON_LEAVE }, 0, NULL);
+	/* Its last line is the end of the connection; what comes before it is for nobody. */
+	bool in_time = true;
+	while (!client->over && in_time) {
+		client->link.in.length = client->link.taken = client->link.searched = 0;
+		move_bytes(client, deadline_ms);
+		in_time = client->over || left_ms(deadline_ms) != 0;
+	}
+	antiphon_drop(client);
+	return in_time ? 0 : -1;
+}
+
+void antiphon_drop(antiphon *client)
+{
+	if (!client)
+		return;
+	drop_queue(client);
+	for (size_t i = 0; i < client->pending_count; i++)
+		free(client->pending[i].name);
+	link_close(&client->link);
+	json_free(&client->document);
+	free(client->pending);
+	free(client->name);
+	free(client->node);
+	free(client->cluster);
+	free(client->build);
+	free(client->member);
+	free(client);
+}
+
+const char *antiphon_member(const antiphon *client)
+{
+	return client->member;
+}
+
+const char *antiphon_name(const antiphon *client)
+{
+	return client->name;
+}
+
+const char *antiphon_node(const antiphon *client)
+{
+	return client->node;
+}
+
+const char *antiphon_cluster(const antiphon *client)
+{
+	return client->cluster;
+}
+
+const char *antiphon_build(const antiphon *client)
+{
+	return client->build;
+}
+
+int antiphon_fd(const antiphon *client)
+{
+	return client->link.fd;
+}
+
+void antiphon_set_queue_bytes(antiphon *client, size_t bytes)
+{
+	client->most_bytes = bytes;
+}

@@ -1,0 +1,405 @@
+/* The library: with a peer that says what a script has, and with a real agent if ANTIPHON_BIN is set. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "antiphon.h"
+
+static int failed;
+
+#define CHECK(what)                                                                     \
+	do {                                                                            \
+		if (!(what)) {                                                          \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #what); \
+			failed = 1;                                                     \
+		}                                                                       \
+	} while (0)
+
+/* ---- a peer with a script ---- */
+
+/* Takes one connection, answers its hello, says the rest after so many further lines, and ends when it
+ * is to. */
+struct peer {
+	int listener;
+	int lines;
+	const char *says;
+	size_t repeat;
+	bool stays;
+	char heard[8192]; /* of what it was told first */
+	char path[108];
+	pthread_t thread;
+};
+
+static void say(int fd, const char *text)
+{
+	size_t length = strlen(text);
+	while (length) {
+		ssize_t put = send(fd, text, length, MSG_NOSIGNAL);
+		if (put <= 0)
+			return;
+		text += put;
+		length -= (size_t)put;
+	}
+}
+
+static void *run_peer(void *of)
+{
+	struct peer *peer = of;
+	int fd = accept(peer->listener, NULL, NULL), lines = 0;
+	size_t heard = 0;
+	char c;
+	while (lines <= peer->lines && read(fd, &c, 1) == 1) {
+		if (heard + 1 < sizeof peer->heard)
+			peer->heard[heard++] = c;
+		if (c != '\n')
+			continue;
+		if (!lines++)
+			say(fd, "{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"t\",\"node\":\"n\","
+				"\"cluster\":\"c\",\"build\":\"b\"}}\n");
+	}
+	for (size_t i = 0; i < peer->repeat; i++)
+		say(fd, peer->says);
+	while (peer->stays && read(fd, &c, 1) == 1)
+		if (heard + 1 < sizeof peer->heard)
+			peer->heard[heard++] = c;
+	close(fd);
+	close(peer->listener);
+	return NULL;
+}
+
+static antiphon *connected(struct peer *peer)
+{
+	static int number;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	snprintf(peer->path, sizeof peer->path, "/tmp/antiphon-test-%d-%d", (int)getpid(), number++);
+	strcpy(address.sun_path, peer->path);
+	peer->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (bind(peer->listener, (struct sockaddr *)&address, sizeof address) || listen(peer->listener, 1)) {
+		perror(peer->path);
+		exit(1);
+	}
+	pthread_create(&peer->thread, NULL, run_peer, peer);
+	antiphon_error error;
+	antiphon *client = antiphon_connect(peer->path, "t", 5000, &error);
+	if (!client) {
+		fprintf(stderr, "connect: %s\n", error.reason);
+		exit(1);
+	}
+	return client;
+}
+
+static void end_peer(struct peer *peer, antiphon *client)
+{
+	antiphon_drop(client);
+	pthread_join(peer->thread, NULL);
+	unlink(peer->path);
+}
+
+static void what_waits_is_told_that_the_connection_is_over(void)
+{
+	struct peer peer = { .lines = 2, .says = "{\"event\":\"refused\",\"group\":null,\"reason\":\"go away\",\"fatal\":true}\n",
+			     .repeat = 1 };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	uint64_t lock = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_LOCK, .name = "x", .within_ms = -1 }, &error);
+	uint64_t get = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_GET, .name = "m", .key = "k" }, &error);
+	CHECK(lock && get);
+	CHECK(antiphon_wait(client, get, 5000, &event, &error) == 0 && event->error.code == ANTIPHON_CONNECTION);
+	CHECK(event->error.ran == ANTIPHON_RAN_MAYBE && !strcmp(event->error.reason, "go away"));
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_REPLY && event->id == lock);
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	CHECK(!strcmp(event->cause, "go away"));
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, -1, &event, &error) == -1 && error.code == ANTIPHON_CONNECTION);
+	CHECK(!antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_MEMBERS }, &error));
+	CHECK(error.code == ANTIPHON_CONNECTION && error.ran == ANTIPHON_RAN_NO);
+	CHECK(antiphon_send(client, "g", "x", 1, 0, &error) == -1 && error.code == ANTIPHON_CONNECTION);
+	end_peer(&peer, client);
+}
+
+static void a_call_that_waits_keeps_events_up_to_the_bound(void)
+{
+	struct peer peer = { .lines = 1, .repeat = 20000, .stays = true,
+			     .says = "{\"event\":\"message\",\"group\":\"g\",\"view\":\"1.1.0\",\"sender\":\"n/t\",\"seq\":1,\"payload\":\"hello\"}\n" };
+	antiphon *client = connected(&peer);
+	antiphon_set_queue_bytes(client, 1 << 20);
+	antiphon_error error;
+	antiphon_value value;
+	CHECK(antiphon_get(client, "m", "k", true, 5000, &value, &error) == -1);
+	CHECK(error.code == ANTIPHON_UNAVAILABLE && error.ran == ANTIPHON_RAN_MAYBE);
+	/* One event has about 500 bytes here, and some 256 KiB are read at once. */
+	CHECK(antiphon_pending(client) > 1000 && antiphon_pending(client) < 5000);
+	antiphon_event *event;
+	size_t count = 0;
+	while (count < 20000 && antiphon_next(client, 5000, &event, &error) == 1) {
+		CHECK(event->kind == ANTIPHON_MESSAGE && event->data.length == 5 && !strcmp(event->sender, "n/t"));
+		antiphon_event_free(event);
+		count++;
+	}
+	CHECK(count == 20000);
+	end_peer(&peer, client);
+}
+
+static void what_is_no_line_ends_the_connection(void)
+{
+	struct peer peer = { .lines = 0, .repeat = 1, .stays = true,
+			     .says = "{\"event\":\"of a newer agent\",\"x\":[1]}\nHTTP/1.1 400 Bad Request\n" };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	CHECK(strstr(event->cause, "cannot read") != NULL);
+	antiphon_event_free(event);
+	end_peer(&peer, client);
+}
+
+static void a_lock_that_is_granted_too_late_is_given_back(void)
+{
+	struct peer peer = { .lines = 2, .repeat = 1, .stays = true,
+			     .says = "{\"event\":\"reply\",\"op\":\"lock\",\"id\":2,\"token\":77}\n"
+				     "{\"event\":\"suspended\",\"group\":\"g\"}\n" };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_LOCK, .name = "till", .within_ms = -1 }, &error);
+	CHECK(id == 2);
+	CHECK(antiphon_wait(client, id, 50, &event, &error) == -1 && error.code == ANTIPHON_TIMEOUT);
+	antiphon_forget(client, id); /* its cancel is the second line: now the lock is granted */
+	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_SUSPENDED);
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, 0, &event, &error) == 0);
+	end_peer(&peer, client);
+	CHECK(strstr(peer.heard, "{\"unlock\":{\"name\":\"till\",\"token\":77}}\n") != NULL);
+}
+
+static void bad_addresses_say_what_is_wrong(void)
+{
+	static const char *const addresses[] = { "", "host", "host:", ":1", "host:x", "unix:" };
+	antiphon_error error;
+	for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+		CHECK(!antiphon_connect(addresses[i], NULL, 1000, &error));
+		CHECK(error.code == ANTIPHON_INVALID && *error.reason);
+	}
+	CHECK(!antiphon_connect("/tmp/there-is-no-such-socket", NULL, 1000, &error) && error.code == ANTIPHON_CONNECTION);
+	CHECK(strstr(error.reason, "/tmp/there-is-no-such-socket") != NULL);
+}
+
+/* ---- a real agent ---- */
+
+static pid_t agent;
+static char agent_address[128];
+
+static void end_agent(void)
+{
+	if (agent > 0) {
+		kill(agent, SIGKILL);
+		waitpid(agent, NULL, 0);
+	}
+	agent = 0;
+}
+
+static void start_agent(const char *binary)
+{
+	int out[2];
+	if (pipe(out))
+		exit(1);
+	agent = fork();
+	if (!agent) {
+		dup2(out[1], 1);
+		close(out[0]);
+		execl(binary, binary, "agent", "--json", "--console", "none", "--cluster", "test-c", "--name", "a", "--bind",
+		      "127.0.0.1:0", "--found", "--listen", "127.0.0.1:0", (char *)NULL);
+		perror(binary);
+		_exit(127);
+	}
+	atexit(end_agent);
+	close(out[1]);
+	FILE *lines = fdopen(out[0], "r");
+	char line[65536];
+	while (!*agent_address && fgets(line, sizeof line, lines)) {
+		const char *serving = strstr(line, "\"serving\",\"addrs\":[\"");
+		if (serving)
+			sscanf(serving + strlen("\"serving\",\"addrs\":[\""), "%127[^\"]", agent_address);
+	}
+	if (!*agent_address) {
+		fprintf(stderr, "%s has not said where it serves programs\n", binary);
+		exit(1);
+	}
+	/* It goes on writing there. */
+}
+
+static void blocks_do_what_they_say(antiphon *client, antiphon *other)
+{
+	antiphon_error error;
+	antiphon_value value;
+	uint64_t v1, v2, zero = 0, token, second, first;
+	int64_t sum;
+	CHECK(!antiphon_get(client, "m", "k", true, 10000, &value, &error) && !value.exists);
+	CHECK(!antiphon_put(client, "m", "k", "a\0b", 3, &zero, 0, 10000, &v1, &error));
+	CHECK(antiphon_put(other, "m", "k", "x", 1, &zero, 0, 10000, NULL, &error) == -1);
+	CHECK(error.code == ANTIPHON_CONFLICT && error.ran == ANTIPHON_RAN_NO && error.has_version && error.version == v1);
+	CHECK(!antiphon_get(other, "m", "k", true, 10000, &value, &error) && value.exists && value.version == v1);
+	CHECK(value.length == 3 && !memcmp(value.bytes, "a\0b", 4));
+	antiphon_value_free(&value);
+	CHECK(!antiphon_put(other, "m", "k", "c", 1, &v1, 300, 10000, &v2, &error) && v2 > v1);
+	uint64_t watch;
+	antiphon_event *event;
+	CHECK(!antiphon_watch(client, "m", "k", NULL, 10000, &watch, &error));
+	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_WATCHING && event->number == 1);
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED && event->id == watch);
+	CHECK(event->version == v2 && event->data.length == 1 && !event->gone);
+	antiphon_event_free(event);
+	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED);
+	CHECK(event->gone && !strcmp(event->gone, "expired"));
+	antiphon_event_free(event);
+	CHECK(!antiphon_unwatch(client, watch, 10000, &error));
+	CHECK(!antiphon_lock(client, "x", -1, &token, &error));
+	CHECK(antiphon_lock(other, "x", 0, &second, &error) == -1 && error.code == ANTIPHON_TIMEOUT);
+	/* One that waits no more holds nothing up. */
+	uint64_t id = antiphon_start(other, &(antiphon_request){ .op = ANTIPHON_LOCK, .name = "x", .within_ms = -1 }, &error);
+	antiphon_forget(other, id);
+	CHECK(!antiphon_unlock(client, "x", token, 10000, &error));
+	CHECK(antiphon_unlock(client, "x", token, 10000, &error) == -1 && error.code == ANTIPHON_NOT_HELD);
+	CHECK(!antiphon_lock(client, "x", 5000, &second, &error) && second > token);
+	CHECK(!antiphon_lead(client, "job", 10000, &token, &error));
+	CHECK(!antiphon_resign(client, "job", token, NULL, 10000, &error));
+	CHECK(!antiphon_add(client, "c", 5, 10000, &sum, &error) && !antiphon_add(other, "c", -7, 10000, &sum, &error) && sum == -2);
+	CHECK(!antiphon_take_ids(client, 10, 10000, &first, &error) && !antiphon_take_ids(other, 1, 10000, &v1, &error));
+	CHECK(v1 >= first + 10);
+	antiphon_event *reply;
+	CHECK(!antiphon_members(client, 10000, &reply, &error) && reply->node_count == 1 && !strcmp(reply->nodes->name, "a"));
+	antiphon_event_free(reply);
+	CHECK(!antiphon_why(client, "a", 10000, &reply, &error) && reply->facts.count >= 1);
+	antiphon_event_free(reply);
+	CHECK(antiphon_call(client, "desk", "nobody serves this", "a", "", 0, 3000, &reply, &error) == -1);
+	antiphon_event_free(reply);
+}
+
+static void one_thread_serves_and_calls(antiphon *client, antiphon *other)
+{
+	antiphon_error error;
+	antiphon_event *event;
+	CHECK(!antiphon_serve(other, "desk", "echo", 10000, &error));
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_CALL, .name = "desk", .key = "echo", .to = "a",
+								  .data = { "\xff\x01", 2 }, .within_ms = 5000 }, &error);
+	CHECK(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_REQUEST && event->data.length == 2);
+	CHECK(!antiphon_answer(other, event->id, event->data.bytes, event->data.length, &error));
+	antiphon_event_free(event);
+	CHECK(!antiphon_wait(client, id, 5000, &event, &error) && event->answer_count == 1);
+	CHECK(!event->answers->error.code && event->answers->data.length == 2 && !memcmp(event->answers->data.bytes, "\xff\x01", 2));
+	antiphon_event_free(event);
+}
+
+static void count_event(antiphon *client, const antiphon_event *event, void *user)
+{
+	(void)client;
+	size_t *counts = user;
+	counts[event->kind]++;
+}
+
+struct counted {
+	antiphon *client;
+	size_t counts[32];
+};
+
+static void *take_4000(void *of)
+{
+	struct counted *counted = of;
+	antiphon_event *event;
+	while (counted->counts[ANTIPHON_MESSAGE] < 4000 && antiphon_next(counted->client, 20000, &event, NULL) == 1) {
+		count_event(counted->client, event, counted->counts);
+		antiphon_event_free(event);
+	}
+	return NULL;
+}
+
+static void a_client_that_sends_much_reads_meanwhile(antiphon *client, antiphon *other)
+{
+	antiphon_error error;
+	struct counted own = { .client = client }, others = { .client = other };
+	pthread_t thread;
+	char *bytes = calloc(1, 1048571);
+	CHECK(!antiphon_join(client, "flood", 10000, &error) && !antiphon_join(other, "flood", 10000, &error));
+	CHECK(antiphon_join(client, "flood", 10000, &error) == -1 && error.code == ANTIPHON_REFUSED);
+	CHECK(antiphon_send_wait(client, "flood", bytes, 1048571, 0, 10000, &error) == -1 && error.code == ANTIPHON_REFUSED);
+	pthread_create(&thread, NULL, take_4000, &others);
+	/* 40 MB to a group with a window of 1 MiB: this thread takes events only when the handle is full
+	 * of them. */
+	memset(bytes, 'x', 10000);
+	antiphon_set_queue_bytes(client, 4 << 20);
+	int refused = 0;
+	for (int i = 0; i < 4000 && !failed;) {
+		antiphon_event *event;
+		if (!antiphon_send(client, "flood", bytes, 10000, 0, &error)) {
+			i++;
+			continue;
+		}
+		CHECK(error.code == ANTIPHON_UNAVAILABLE && error.ran == ANTIPHON_RAN_NO);
+		CHECK(antiphon_pending(client) > 100 && antiphon_next(client, 0, &event, &error) == 1);
+		count_event(client, event, own.counts);
+		antiphon_event_free(event);
+		refused++;
+	}
+	CHECK(refused > 100);
+	take_4000(&own);
+	pthread_join(thread, NULL);
+	CHECK(own.counts[ANTIPHON_MESSAGE] == 4000 && others.counts[ANTIPHON_MESSAGE] == 4000);
+	CHECK(own.counts[ANTIPHON_VIEW] >= 1 && !own.counts[ANTIPHON_NOT_SENT] && !own.counts[ANTIPHON_LOST_GROUP]);
+	free(bytes);
+}
+
+static void with_a_real_agent(const char *binary)
+{
+	start_agent(binary);
+	antiphon_error error;
+	antiphon *client = antiphon_connect(agent_address, "one", 10000, &error);
+	antiphon *other = antiphon_connect(agent_address, "two", 10000, &error);
+	CHECK(client && other && !strcmp(antiphon_member(client), "a/one"));
+	CHECK(!antiphon_connect(agent_address, "one", 10000, &error) && error.code == ANTIPHON_REFUSED);
+	if (!client || !other)
+		return;
+	blocks_do_what_they_say(client, other);
+	one_thread_serves_and_calls(client, other);
+	a_client_that_sends_much_reads_meanwhile(client, other);
+	CHECK(!antiphon_close(client, 5000));
+	antiphon_event *event;
+	int next;
+	while ((next = antiphon_next(other, 5000, &event, &error)) == 1 && !(event->kind == ANTIPHON_VIEW && event->left.count))
+		antiphon_event_free(event);
+	CHECK(next == 1);
+	if (next != 1)
+		return;
+	CHECK( event->kind == ANTIPHON_VIEW && event->left.count == 1 && !strcmp(event->left.names[0], "a/one"));
+	antiphon_event_free(event);
+	end_agent();
+	CHECK(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	antiphon_event_free(event);
+	antiphon_drop(other);
+}
+
+int main(void)
+{
+	signal(SIGPIPE, SIG_IGN); /* of the script's peer; the library needs it not */
+	what_waits_is_told_that_the_connection_is_over();
+	a_call_that_waits_keeps_events_up_to_the_bound();
+	what_is_no_line_ends_the_connection();
+	a_lock_that_is_granted_too_late_is_given_back();
+	bad_addresses_say_what_is_wrong();
+	const char *binary = getenv("ANTIPHON_BIN");
+	if (binary)
+		with_a_real_agent(binary);
+	printf("client: %s%s\n", failed ? "FAILED" : "passed", binary ? "" : " (without an agent: ANTIPHON_BIN is not set)");
+	return failed;
+}

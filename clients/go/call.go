@@ -1,0 +1,98 @@
+package antiphon
+
+import (
+	"context"
+	"errors"
+)
+
+// A Target says which nodes a call is for.
+type Target struct{ to any }
+
+// Any is one node that serves the verb; All are those that have served or called in the group.
+var (
+	Any = Target{"any"}
+	All = Target{"all"}
+)
+
+// Nodes are those of these names.
+func Nodes(names ...string) Target { return Target{append([]string{}, names...)} }
+
+// Answers is what nodes answered to a call, and why the others did not, by their names.
+type Answers struct {
+	Replies  map[string]Payload
+	Failures map[string]*Error
+}
+
+// Call has nodes do something. If none of them answers, the error has their Failures.
+func (c *Client) Call(
+	ctx context.Context, group, verb string, to Target, payload []byte, options ...WaitOption,
+) (*Answers, error) {
+	of := fields{"group": group, "verb": verb, "to": to.to, "payload": Payload(payload).plain()}
+	for _, option := range options {
+		option(of)
+	}
+	r, err := c.do(ctx, operation{op: "call", fields: of})
+	if err != nil {
+		return nil, err
+	}
+	return &Answers{r.Replies, r.Failures}, nil
+}
+
+// A Handler answers a request; its error is told to the caller. The context is over when the caller does not
+// wait any more, or the connection is over.
+type Handler func(ctx context.Context, request *Request) ([]byte, error)
+
+type verb struct{ group, name string }
+
+// Serve answers requests of this verb from now on, as long as the client is there: one after the other, in a
+// goroutine of their own.
+func (c *Client) Serve(ctx context.Context, group, name string, handler Handler) error {
+	s := &stream{c: c, overrun: c.turnAway}
+	_, err := c.do(ctx, operation{
+		op: "serve", fields: fields{"group": group, "verb": name},
+		begin: func(id uint64) error {
+			if c.served[verb{group, name}] != nil {
+				return refused("this client serves %s in %s already", name, group)
+			}
+			s.taken = id
+			c.served[verb{group, name}] = s
+			go c.answer(s, handler)
+			return nil
+		},
+		settled: func(r *reply, _ bool) {
+			if r.Error != nil {
+				delete(c.served, verb{group, name})
+				s.discard()
+			}
+		},
+	})
+	return err
+}
+
+func (c *Client) answer(s *stream, handler Handler) {
+	for {
+		request, err := as[*asking](s.next(c.ctx))
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithDeadline(c.ctx, request.until)
+		payload, err := handler(ctx, &request.Request)
+		cancel()
+		of := fields{"request": request.Number, "payload": Payload(payload).plain()}
+		if err != nil {
+			of = fields{"request": request.Number, "error": err.Error()}
+		}
+		var no *Error
+		if _, err = c.do(c.ctx, operation{op: "answer", fields: of}); errors.As(err, &no) && no.Code == ErrRefused {
+			// It is too long. The caller need not wait to hear it.
+			of = fields{"request": request.Number, "error": no.Reason}
+			_, _ = c.do(c.ctx, operation{op: "answer", fields: of})
+		}
+	}
+}
+
+// turnAway answers a request for which there is no room.
+func (c *Client) turnAway(event any) any {
+	c.later("answer", fields{"request": event.(*asking).Number, "error": "too many requests wait"})
+	return nil
+}

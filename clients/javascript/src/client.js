@@ -1,0 +1,333 @@
+/** What a program has of one connection to an agent. */
+
+import net from "node:net";
+import { Connection } from "./connection.js";
+import { AntiphonError, byNode, failure } from "./errors.js";
+import { address as read, decode, encode, Said, span } from "./lines.js";
+
+const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // for `await using`
+
+/** A client of the agent at "host:port" or "unix:/path", called `name` in groups. */
+export async function connect(address, { name, timeoutMs = 10_000, bufferBytes = 1 << 20 } = {}) {
+  const connection = new Connection(net.connect(read(address)), bufferBytes);
+  const timer = setTimeout(() => connection.cut(`${address} did not answer within ${timeoutMs} ms`), timeoutMs);
+  try {
+    return await connection.ask("hello", { name }, { read: ({ welcome }) => new Client(connection, welcome) });
+  } catch (error) {
+    connection.cut();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+export class Client {
+  #connection;
+
+  constructor(connection, { client, node, cluster, build }) {
+    this.#connection = connection;
+    Object.assign(this, { name: client, node, cluster, build });
+  }
+
+  /** What this client is called in groups. */
+  get member() {
+    return `${this.node}/${this.name}`;
+  }
+
+  async join(group) {
+    const connection = this.#connection;
+    connection.check();
+    if (connection.groups.has(group)) throw new AntiphonError("refused", `this client has joined ${group} already`);
+    const stream = connection.stream(() => {
+      stream.add({ type: "lost", group, cause: "slow: its reader waited for a reply while too much was unread" });
+      stream.end();
+      connection.tell("leave", { group }).catch(() => {});
+    });
+    connection.groups.set(group, stream);
+    await connection.ask("join", { group }, { failed: () => connection.groups.delete(group) });
+    return new Group(connection, group, stream);
+  }
+
+  /** Waits until the lock is held: at most `withinMs`, and until `signal` is aborted. */
+  async lock(name, { withinMs, signal } = {}) {
+    return hold(this.#connection, Lock, name, "lock", { name, within: span(withinMs) }, signal);
+  }
+
+  /** Waits until this client leads the job. */
+  lead(name, { signal } = {}) {
+    return hold(this.#connection, Leadership, name, "lead", { name }, signal);
+  }
+
+  map(name) {
+    return new SharedMap(this.#connection, name);
+  }
+
+  counter(name) {
+    return new Counter(this.#connection, name);
+  }
+
+  /** Numbers that no other caller is ever given. */
+  takeIds(count = 1) {
+    const read = ({ first }) => Array.from({ length: count }, (_, at) => BigInt(first) + BigInt(at));
+    return this.#connection.ask("take_ids", { count }, { read });
+  }
+
+  /** Answers such requests with what the handler returns, one after the other. */
+  async serve(group, verb, handler) {
+    const connection = this.#connection;
+    connection.check();
+    const key = `${group}\n${verb}`;
+    if (connection.served.has(key))
+      throw new AntiphonError("refused", `this client serves ${verb} in ${group} already`);
+    const stream = connection.stream(({ number }) => {
+      connection.tell("answer", { request: number, error: "too many requests wait" }).catch(() => {});
+    });
+    connection.served.set(key, stream);
+    await connection.ask("serve", { group, verb }, { failed: () => connection.served.delete(key) });
+    answerAll(connection, stream, handler).catch(() => {}); // the connection is over, which all others are told
+  }
+
+  /** `to`: "any", "all", or a list of nodes. An error if none answered. */
+  async call(group, verb, payload = "", { to = "any", withinMs, signal } = {}) {
+    const read = ({ replies = {}, failures = {} }) => ({
+      replies: byNode(replies, (said) => new Said({ payload: decode(said) })),
+      failures: byNode(failures, (why) => failure(why)),
+    });
+    const fields = { group, verb, to, payload: encode(payload), within: span(withinMs) };
+    return this.#connection.ask("call", fields, { read, signal });
+  }
+
+  /** The nodes of the cluster, the elder first. */
+  members() {
+    const read = ({ view: { id, number, primary, members } }) =>
+      ({ id: String(id), number: BigInt(number), primary, nodes: members, names: members.map((node) => node.name) });
+    return this.#connection.ask("members", {}, { read });
+  }
+
+  /** What is known about a node, present or gone. */
+  why(node) {
+    return this.#connection.ask("why", { node }, { read: ({ facts }) => facts });
+  }
+
+  /** Leaves everything in order. */
+  close() {
+    return this.#connection.close();
+  }
+
+  [asyncDispose]() {
+    return this.close();
+  }
+}
+
+async function answerAll(connection, stream, handler) {
+  for await (const request of { [Symbol.asyncIterator]: () => stream }) {
+    let said;
+    try {
+      said = { payload: encode((await handler(request)) ?? "") };
+    } catch (error) {
+      said = { error: String(error?.message ?? error) }; // whatever it is, the caller is told
+    }
+    await connection.tell("answer", { request: request.number, ...said });
+  }
+}
+
+function hold(connection, Held, name, op, fields, signal) {
+  const read = ({ id, token }) => {
+    const lost = new AbortController();
+    connection.held.set(id, lost);
+    return new Held(connection, id, name, BigInt(token), lost.signal);
+  };
+  return connection.ask(op, fields, { read, undo: (held) => held[asyncDispose]().catch(() => {}), signal });
+}
+
+/** Events to iterate over. A loop that is left by `break` may go on later. */
+class Events {
+  #stream;
+
+  constructor(stream) {
+    this.#stream = stream;
+  }
+
+  [Symbol.asyncIterator]() {
+    return { next: () => this.#stream.next() };
+  }
+
+  /** The next event, or undefined behind the last. */
+  async nextEvent(withinMs) {
+    return (await this.#stream.next(withinMs)).value;
+  }
+}
+
+/** A group that this client is in. */
+export class Group extends Events {
+  #connection;
+  #stream;
+
+  constructor(connection, name, stream) {
+    super(stream);
+    this.#connection = connection;
+    this.#stream = stream;
+    this.name = name;
+  }
+
+  /** Says it to all members. `wait`: until it is delivered. `safe`: only when every node of the group holds it. */
+  async send(payload, { safe, wait = false } = {}) {
+    const connection = this.#connection;
+    connection.check();
+    if (connection.groups.get(this.name) !== this.#stream)
+      throw new AntiphonError("not_held", `this client is not in ${this.name} any more: join it again`);
+    const fields = { group: this.name, payload: encode(payload), safe: safe || undefined };
+    await (wait ? connection.ask("send", fields) : connection.tell("send", fields));
+  }
+
+  /** What is unread is dropped. */
+  async leave() {
+    if (this.#connection.groups.get(this.name) !== this.#stream) return;
+    this.#stream.drop();
+    try {
+      await this.#connection.ask("leave", { group: this.name });
+      while (!(await this.#stream.next()).done);
+    } catch (error) {
+      if (!(error instanceof AntiphonError)) throw error; // else this client is out in another way
+    }
+  }
+
+  [asyncDispose]() {
+    return this.leave();
+  }
+}
+
+class Held {
+  #connection;
+  #id;
+
+  constructor(connection, id, name, token, lost) {
+    this.#connection = connection;
+    this.#id = id;
+    this.name = name;
+    this.token = token;
+    this.lost = lost;
+  }
+
+  get isHeld() {
+    return this.#connection.held.has(this.#id);
+  }
+
+  async giveBack(op, to) {
+    await this.#connection.ask(op, { name: this.name, token: this.token, to });
+    this.#connection.held.delete(this.#id);
+  }
+}
+
+/** A lock that is held. Give `token` to what it protects: that refuses a lower one than it has seen. */
+export class Lock extends Held {
+  unlock() {
+    return this.giveBack("unlock");
+  }
+
+  async [asyncDispose]() {
+    if (this.isHeld) await this.unlock();
+  }
+}
+
+/** A job that this client leads. */
+export class Leadership extends Held {
+  /** `to`: the node that leads next, which must wait for it; else the one that has waited longest. */
+  resign({ to } = {}) {
+    return this.giveBack("resign", to);
+  }
+
+  async [asyncDispose]() {
+    if (this.isHeld) await this.resign();
+  }
+}
+
+/** Keys and values that all nodes share. */
+export class SharedMap {
+  #connection;
+
+  constructor(connection, name) {
+    this.#connection = connection;
+    this.name = name;
+  }
+
+  /** Value and version, or null. `latest`: with all that was written before, anywhere. */
+  get(key, { latest } = {}) {
+    return this.#connection.ask("get", { map: this.name, key, latest }, { read: item });
+  }
+
+  /** The new version. `ifVersion`: only if the key has this one; 0: only if it has no value. */
+  async put(key, value, { ifVersion, ttlMs } = {}) {
+    const fields = { map: this.name, key, value: encode(value), if_version: serial(ifVersion), ttl: span(ttlMs) };
+    return this.#connection.ask("put", fields, { read: ({ version }) => BigInt(version) });
+  }
+
+  /** Value and version that it had, or null. */
+  async remove(key, { ifVersion } = {}) {
+    const fields = { map: this.name, key, if_version: serial(ifVersion) };
+    return this.#connection.ask("remove", fields, { read: item });
+  }
+
+  /** What is there, and then each change: of one key, of those with a prefix, or of all. */
+  watch({ key, prefix } = {}) {
+    const connection = this.#connection;
+    const read = ({ id }) => {
+      const stream = connection.stream(() => {
+        stream.end(new AntiphonError("lost", "too much was unread while its reader waited for a reply"));
+        watch.close();
+      });
+      const watch = new Watch(connection, id, stream);
+      connection.watches.set(id, stream);
+      return watch;
+    };
+    return connection.ask("watch", { map: this.name, key, prefix }, { read });
+  }
+}
+
+function serial(version) {
+  return version === undefined ? undefined : BigInt(version);
+}
+
+function item({ value, version }) {
+  return value == null ? null : new Said({ value: decode(value), version: BigInt(version) });
+}
+
+/** A watch of a map. */
+export class Watch extends Events {
+  #connection;
+  #id;
+
+  constructor(connection, id, stream) {
+    super(stream);
+    this.#connection = connection;
+    this.#id = id;
+  }
+
+  async close() {
+    const stream = this.#connection.watches.get(this.#id);
+    if (!stream) return;
+    this.#connection.watches.delete(this.#id);
+    stream.end();
+    stream.drop();
+    await this.#connection.tell("cancel", { of: this.#id }).catch(() => {});
+  }
+
+  [asyncDispose]() {
+    return this.close();
+  }
+}
+
+/** A number that all nodes share. */
+export class Counter {
+  #connection;
+
+  constructor(connection, name) {
+    this.#connection = connection;
+    this.name = name;
+  }
+
+  /** Its new value. */
+  async add(by = 1) {
+    return this.#connection.ask("add", { counter: this.name, by: BigInt(by) }, { read: ({ value }) => BigInt(value) });
+  }
+}

@@ -1,0 +1,39 @@
+import { decode } from "./lines.js";
+
+/** Something was not done. `ran` says whether it happened all the same: "no", "maybe" or "yes". */
+export class AntiphonError extends Error {
+  name = "AntiphonError";
+
+  constructor(code, reason, ran = "no", { version, payload, failures = new Map() } = {}) {
+    super(`${code}: ${reason}`);
+    this.code = code;
+    this.reason = reason;
+    this.ran = ran;
+    this.version = version; // of a conflict: what the key has
+    this.payload = payload; // of a handler that failed: what it said
+    this.failures = failures; // of a call: why each node gave no answer
+  }
+}
+
+/** The connection to the agent is over. Connect again, as a new client; what this one held is free. */
+export class ConnectionLost extends AntiphonError {
+  name = "ConnectionLost";
+
+  constructor(cause, ran = "maybe") {
+    super("connection", cause, ran);
+    this.cause = cause;
+  }
+}
+
+/** The error of a reply, with what the reply has beside it. */
+export function failure(error, { version, failures = {} } = {}) {
+  return new AntiphonError(error.code, error.reason, error.ran, {
+    version: version === undefined ? undefined : BigInt(version),
+    payload: error.payload === undefined ? undefined : decode(error.payload),
+    failures: byNode(failures, (why) => failure(why)),
+  });
+}
+
+export function byNode(of, read) {
+  return new Map(Object.entries(of).map(([node, one]) => [node, read(one)]));
+}

@@ -1,0 +1,283 @@
+# A client: what a program has of one connection to an agent.
+
+# A client of the agent at "host:port" or "unix:/path". `-name`: what it is called in groups. `-within`:
+# seconds, for the connection and the agent's first answer. `-buffer`: bytes that may be unread of a group, a
+# watch or a served verb.
+proc antiphon::connect {address args} {
+    set given [Options $args {-name "" -within 10 -buffer 1048576}]
+    set ms [Milliseconds [dict get $given -within]]
+    set client [Client new [Open $address $ms] [dict get $given -buffer]]
+    set timer [after $ms [list $client Cut "$address did not answer within [dict get $given -within] s"]]
+    try {
+        $client Hello [dict get $given -name]
+    } on error {message options} {
+        $client destroy
+        return -options $options $message
+    } finally {
+        after cancel $timer
+    }
+    return $client
+}
+
+oo::class create antiphon::Client {
+    superclass antiphon::Connection
+    variable channel closing ends groups watches served held lost ;# of the connection
+    variable welcome lastName
+
+    constructor {args} {
+        set lastName 0
+        next {*}$args
+    }
+
+
+    method name {} {return [dict get $welcome client]}
+    method node {} {return [dict get $welcome node]}
+    method cluster {} {return [dict get $welcome cluster]}
+    # What this client is called in groups.
+    method member {} {return [my node]/[my name]}
+
+    # A group to take events from. `-command`: is called with each event instead, in a coroutine.
+    method join {group args} {
+        set command [dict get [antiphon::Options $args {-command ""}] -command]
+        my Check
+        if {[info exists groups($group)]} {antiphon::Fail refused "this client has joined $group already"}
+        set groups($group) [antiphon::Group create [my NewName] [self] $group]
+        set joined $groups($group)
+        try {
+            my Ask join [list group [antiphon::json::quote $group]]
+        } on error {message options} {
+            if {[info object isa object $joined]} {$joined destroy}
+            catch {unset groups($group)}
+            return -options $options $message
+        }
+        my Begin $command $joined Follow $command
+        return $joined
+    }
+
+    # Waits until the lock is held; `-within`: at most so many seconds. `-lost`: is called with the cause if
+    # it is lost.
+    method lock {name args} {
+        set given [antiphon::Options $args {-within "" -lost ""}]
+        set within [antiphon::Span [dict get $given -within]]
+        set limit [expr {$within eq "" ? "" : "\"$within\""}]
+        my Hold antiphon::Lock lock $name [list within $limit] [dict get $given -lost]
+    }
+
+    # Waits until this client leads the job.
+    method lead {job args} {
+        my Hold antiphon::Leadership lead $job {} [dict get [antiphon::Options $args {-lost ""}] -lost]
+    }
+
+    # get KEY ?-latest 1?, put KEY VALUE ?-ifversion V? ?-ttl SECONDS? ?-binary 1?, remove KEY ?-ifversion V?,
+    # watch ?-key K? ?-prefix P? ?-command C?
+    method map {map do args} {
+        set methods {get MapGet put MapPut remove MapRemove watch MapWatch}
+        if {![dict exists $methods $do]} {error "bad operation \"$do\": must be [join [dict keys $methods] {, }]"}
+        my [dict get $methods $do] [antiphon::json::quote $map] {*}$args
+    }
+
+    method MapGet {map key args} {
+        set latest [dict get [antiphon::Options $args {-latest 0}] -latest]
+        my Item [my Ask get [list map $map key [antiphon::json::quote $key] latest [expr {$latest ? "true" : ""}]]]
+    }
+
+    method MapPut {map key value args} {
+        set given [antiphon::Options $args {-ifversion "" -ttl "" -binary 0}]
+        set ttl [antiphon::Span [dict get $given -ttl]]
+        set fields [list map $map key [antiphon::json::quote $key] \
+            value [antiphon::json::payload $value [dict get $given -binary]] \
+            if_version [antiphon::Whole [dict get $given -ifversion]] ttl [expr {$ttl eq "" ? "" : "\"$ttl\""}]]
+        dict get [my Ask put $fields] version
+    }
+
+    method MapRemove {map key args} {
+        set version [antiphon::Whole [dict get [antiphon::Options $args {-ifversion ""}] -ifversion]]
+        my Item [my Ask remove [list map $map key [antiphon::json::quote $key] if_version $version]]
+    }
+
+    method MapWatch {map args} {
+        set given [antiphon::Options $args {-key "" -prefix "" -command ""}]
+        set fields [list map $map]
+        foreach option {-key -prefix} {
+            if {[dict exists $args $option]} {
+                lappend fields [string range $option 1 end] [antiphon::json::quote [dict get $given $option]]
+            }
+        }
+        my Check
+        set number [expr {[my LastNumber] + 1}]
+        set watch [antiphon::Watch create [my NewName] [self] $number]
+        set watches($number) $watch
+        try {
+            my Ask watch $fields
+        } on error {message options} {
+            if {[info object isa object $watch]} {$watch destroy}
+            catch {unset watches($number)}
+            return -options $options $message
+        }
+        my Begin [dict get $given -command] $watch Follow [dict get $given -command]
+        return $watch
+    }
+
+    # Adds to a counter; its new value.
+    method add {counter {by 1}} {
+        dict get [my Ask add [list counter [antiphon::json::quote $counter] by [antiphon::Whole $by]]] value
+    }
+
+    # Numbers that no other caller is ever given.
+    method takeids {{count 1}} {
+        set first [dict get [my Ask take_ids [list count [antiphon::Whole $count]]] first]
+        set ids {}
+        for {set at 0} {$at < $count} {incr at} {lappend ids [expr {$first + $at}]}
+        return $ids
+    }
+
+    # Answers such requests with what the command returns for each, one after the other, in a coroutine.
+    method serve {group verb command args} {
+        set binary [dict get [antiphon::Options $args {-binary 0}] -binary]
+        my Check
+        set key [list $group $verb]
+        if {[info exists served($key)]} {antiphon::Fail refused "this client serves $verb in $group already"}
+        set served($key) [antiphon::Served create [my NewName] [self]]
+        set serves $served($key)
+        try {
+            my Ask serve [list group [antiphon::json::quote $group] verb [antiphon::json::quote $verb]]
+        } on error {message options} {
+            if {[info object isa object $serves]} {$serves destroy}
+            catch {unset served($key)}
+            return -options $options $message
+        }
+        my Begin $command $serves Answer $command $binary
+        return
+    }
+
+    # `-to any` or `-to all`, or `-nodes LIST`. A dictionary of `replies` and `failures` by nodes; an error if
+    # no node answered.
+    method call {group verb payload args} {
+        set given [antiphon::Options $args {-to any -nodes "" -within "" -binary 0}]
+        set within [antiphon::Span [dict get $given -within]]
+        set to [if {[dict exists $args -nodes]} {antiphon::json::quotes [dict get $given -nodes]
+        } else {antiphon::json::quote [dict get $given -to]}]
+        set reply [my Ask call [list group [antiphon::json::quote $group] verb [antiphon::json::quote $verb] to $to \
+            payload [antiphon::json::payload $payload [dict get $given -binary]] \
+            within [expr {$within eq "" ? "" : "\"$within\""}]]]
+        set reply [dict merge {replies {} failures {}} $reply]
+        set replies [dict map {node payload} [dict get $reply replies] {
+            list payload $payload text [encoding convertfrom utf-8 $payload]
+        }]
+        list replies $replies failures [dict get $reply failures]
+    }
+
+    # The cluster's present view: its `nodes`, the elder first, and their `names`.
+    method members {} {
+        set view [dict get [my Ask members {}] view]
+        set nodes [dict get $view members]
+        list id [dict get $view id] number [dict get $view number] primary [dict get $view primary] \
+            names [lmap node $nodes {dict get $node name}] nodes $nodes
+    }
+
+    # What is known about a node, present or gone.
+    method why {node} {
+        dict get [my Ask why [list node [antiphon::json::quote $node]]] facts
+    }
+
+    # Leaves everything in order. The command is gone then, and those of all that it made.
+    method close {} {
+        set self [self]
+        set closing 1
+        foreach events [my AllEvents] {$events Drop}
+        if {$channel ne ""} {
+            my Say leave {}
+            lappend ends [set number [antiphon::BeginWait]]
+            antiphon::Wait $number $::antiphon::closeWithin
+        }
+        if {[info object isa object $self]} {$self destroy}
+    }
+
+    # What these stand on.
+
+    method Hello {name} {
+        set reply [my Ask hello [list name [expr {$name eq "" ? "" : [antiphon::json::quote $name]}]]]
+        set welcome [dict get $reply welcome]
+    }
+
+    method Hold {class op name fields command} {
+        set reply [my Ask $op [list name [antiphon::json::quote $name] {*}$fields]]
+        set number [dict get $reply id]
+        set lock [$class create [my NewName] [self] $number $name [dict get $reply token]]
+        if {[info exists held($number)]} {
+            set held($number) $command
+        } elseif {$command ne ""} {
+            after 0 [list ::antiphon::Run [list {*}$command $lost($number)]]
+        }
+        return $lock
+    }
+
+    method Item {reply} {
+        if {![dict exists $reply version]} {return {}}
+        set value [dict get $reply value]
+        list value $value text [encoding convertfrom utf-8 $value] version [dict get $reply version]
+    }
+
+    method NewName {} {
+        return [self namespace]::[incr lastName]
+    }
+
+    # Has events handled in a coroutine, once the caller knows of them. Without a command the program takes them.
+    method Begin {command events args} {
+        if {$command ne ""} {after 0 [list ::antiphon::Start $events {*}$args]}
+    }
+
+    export Hello
+}
+
+namespace eval antiphon {variable lastCoroutine 0}
+
+proc antiphon::Start {events args} {
+    variable lastCoroutine
+    if {[info object isa object $events]} {
+        coroutine ::antiphon::coroutine[incr lastCoroutine] $events {*}$args
+    }
+}
+
+# What is held. Give the token to what it protects: that refuses a lower one than it has seen.
+oo::class create antiphon::Held {
+    variable client number name token
+
+    constructor {theClient theNumber theName theToken} {
+        lassign [list $theClient $theNumber $theName $theToken] client number name token
+    }
+
+    destructor {
+        if {[info object isa object $client]} {$client ForgetHeld $number}
+    }
+
+    method name {} {return $name}
+    method token {} {return $token}
+    method isheld {} {return [$client IsHeld $number]}
+    # Why it was lost; empty if it was not.
+    method lost {} {return [$client LostOf $number]}
+
+    method GiveBack {op to} {
+        set self [self]
+        $client Ask $op [list name [antiphon::json::quote $name] token $token to $to]
+        if {[info object isa object $self]} {$self destroy}
+    }
+}
+
+# A lock. The command is gone when it is given back.
+oo::class create antiphon::Lock {
+    superclass antiphon::Held
+
+    method unlock {} {my GiveBack unlock ""}
+}
+
+# A job that this client leads. The command is gone when it is given back.
+oo::class create antiphon::Leadership {
+    superclass antiphon::Held
+
+    # `-to`: the node that leads next, which must wait for it; else the one that has waited longest.
+    method resign {args} {
+        set to [dict get [antiphon::Options $args {-to ""}] -to]
+        my GiveBack resign [expr {$to eq "" ? "" : [antiphon::json::quote $to]}]
+    }
+}

@@ -1,0 +1,350 @@
+# One connection to an agent: commands out, lines in, and what each line is for.
+#
+#     channel -> Read -> Take -+-> asked     the reply to an operation, by its number
+#                              +-> Events    what a group, a watch or a served verb is told
+#                              +-> held      a lock or a leadership is over
+#
+# When one of the Events has more than the bound, the channel is not read, and TCP and the agent make the
+# senders wait. One case is different: the reader of those events may wait for a reply itself, which is behind
+# them. It can only wait for what was asked for after it took its last event. While there is such an
+# operation, the channel is read on, and the events may grow to their greater bound.
+
+namespace eval antiphon {
+    variable maxLine [expr {64 << 20}]   ;# from the agent
+    variable maxCommand [expr {4 << 20}]
+    variable closeWithin 5000            ;# for leaving in order, in milliseconds
+}
+
+proc antiphon::Open {address ms} {
+    if {[regexp {^unix:(.+)$} $address -> path]} {
+        if {![file exists $path]} {FailToConnect "$address: there is no such socket"}
+        # Tcl has no Unix sockets of its own.
+        foreach {program arguments} [list socat [list - UNIX-CONNECT:$path] nc [list -U $path]] {
+            set program [auto_execok $program]
+            if {$program ne ""} {return [open |[list {*}$program {*}$arguments 2>@stderr] r+b]}
+        }
+        error "for an address that begins with unix: install socat, or nc of OpenBSD"
+    }
+    if {![regexp {^\[?(.+?)\]?:(\d+)$} $address -> host port]} {
+        error "an address is \"host:port\" or \"unix:/path\", not \"$address\""
+    }
+    if {[catch {socket -async $host $port} channel]} {FailToConnect "$address: $channel"}
+    set number [BeginWait]
+    fileevent $channel writable [list ::antiphon::EndWait $number there]
+    set outcome [Wait $number $ms]
+    fileevent $channel writable {}
+    set cause [expr {$outcome eq "late" ? "$address did not answer within [expr {$ms / 1000.0}] s" :
+        [fconfigure $channel -error]}]
+    if {$cause eq ""} {return $channel}
+    close $channel
+    FailToConnect "$address: $cause"
+}
+
+proc antiphon::FailToConnect {cause} {
+    tailcall Fail connection $cause cause $cause
+}
+
+oo::class create antiphon::Connection {
+    variable channel bound          ;# no channel: the connection is over
+    variable rest                   ;# the beginning of a line
+    variable cause lastWords ends   ;# why it is over, as the agent said, and the waits for that
+    variable closing
+    variable asked whys             ;# operations by their numbers; those of `why` in their order
+    variable sending                ;# numbers and waits of commands that the connection does not take yet
+    variable waiting lastNumber     ;# the numbers of all that waits
+    variable full                   ;# the events for which the channel is not read
+    variable groups watches served held lost
+
+    constructor {theChannel theBound} {
+        lassign [list $theChannel $theBound 0 0] channel bound closing lastNumber
+        foreach name {rest cause lastWords ends whys sending waiting full} {set $name {}}
+        foreach name {asked groups watches served held lost} {array set $name {}}
+        fconfigure $channel -translation binary -blocking 0 -buffering full
+        fileevent $channel readable [list [self] Read]
+    }
+
+    destructor {
+        if {$channel ne ""} {my Lose "this client closed the connection"}
+    }
+
+    # Operations.
+
+    method Check {} {
+        if {$channel eq ""} {antiphon::Fail connection $cause cause $cause}
+    }
+
+    # Asks for an operation, and waits for its reply.
+    method Ask {op fields} {
+        my Check
+        set number [incr lastNumber]
+        set name [expr {[dict exists $fields name] ? [dict get $fields name] : ""}]
+        if {$op ne "why"} {lappend fields id $number} ;# `why` is answered in its order
+        my Say $op $fields
+        if {$op eq "why"} {lappend whys $number}
+        set asked($number) [list $op $name [set wait [antiphon::BeginWait]]]
+        my AddWaiting $number
+        lassign [antiphon::Wait $wait] how result
+        if {$how eq "error"} {antiphon::Fail {*}$result}
+        return $result
+    }
+
+    # Sends a command that is not replied to; waits while the connection takes no more.
+    method Tell {op fields} {
+        my Say $op $fields
+        if {![chan pending output $channel]} return
+        set number [incr lastNumber]
+        lappend sending $number [set wait [antiphon::BeginWait]]
+        my AddWaiting $number
+        fileevent $channel writable [list [self] Written]
+        set outcome [antiphon::Wait $wait]
+        if {$outcome ne "written"} {antiphon::Fail connection $outcome cause $outcome ran maybe}
+    }
+
+    # Sends a command, and waits for nothing.
+    method Say {op fields} {
+        my Check
+        set line [antiphon::json::command $op $fields]
+        if {[string length $line] > $::antiphon::maxCommand} {
+            antiphon::Fail refused "$op: [string length $line] bytes; a command has at most 4 MiB"
+        }
+        # If the connection is broken, Read comes to its end, behind what was said before.
+        catch {puts -nonewline $channel $line; flush $channel}
+    }
+
+    method Written {} {
+        fileevent $channel writable {}
+        foreach {number wait} [lindex [list $sending [set sending {}]] 0] {
+            dict unset waiting $number
+            antiphon::EndWait $wait written
+        }
+    }
+
+    method LastNumber {} {return $lastNumber}
+
+    method GroupOf {name} {
+        return [expr {[info exists groups($name)] ? $groups($name) : ""}]
+    }
+
+    method ForgetWatch {number} {
+        set known [info exists watches($number)]
+        unset -nocomplain watches($number)
+        return $known
+    }
+
+    method IsHeld {number} {return [info exists held($number)]}
+
+    method LostOf {number} {
+        return [expr {[info exists lost($number)] ? $lost($number) : ""}]
+    }
+
+    method ForgetHeld {number} {
+        unset -nocomplain held($number) lost($number)
+    }
+
+    # The bound of what is unread.
+
+    method AddWaiting {number} {
+        dict set waiting $number {}
+        my ReadOn
+    }
+
+    method IsFull {} {
+        if {$full eq "" || ![info object isa object $full] || [$full Bytes] <= $bound} {return 0}
+        set takenAt [$full TakenAt]
+        foreach number [dict keys $waiting] {
+            if {$number > $takenAt} {return 0}
+        }
+        return 1
+    }
+
+    method ReadOn {} {
+        if {$channel ne "" && ![my IsFull]} {fileevent $channel readable [list [self] Read]}
+    }
+
+    method Put {events event size} {
+        if {![info object isa object $events]} return
+        $events Put $event $size
+        if {[$events Bytes] > $bound} {set full $events}
+    }
+
+    # What the agent says.
+
+    method Read {} {
+        if {[catch {read $channel 65536} data]} {return [my Lose "the connection broke: $data"]}
+        if {$data eq ""} {
+            if {[eof $channel]} {my Lose "the agent closed the connection"}
+            return
+        }
+        set start 0
+        while {[set end [string first \n $data $start]] >= 0} {
+            append rest [string range $data $start $end-1]
+            set start [expr {$end + 1}]
+            set line $rest
+            set rest {}
+            if {[catch {my Take [antiphon::json::parse $line] [string length $line]} message]} {
+                return [my Lose "the connection broke: $message"] ;# what waits is told, whatever it is
+            }
+        }
+        append rest [string range $data $start end]
+        if {[string length $rest] > $::antiphon::maxLine} {
+            return [my Lose "the agent sent a line of more than $::antiphon::maxLine bytes"]
+        }
+        if {[my IsFull]} {fileevent $channel readable {}} ;# at most so much as was read at once too late
+    }
+
+    # Events of a newer agent are passed over.
+    method Take {event size} {
+        switch -- [dict get $event event] {
+            message {
+                dict set event text [encoding convertfrom utf-8 [dict get $event payload]]
+                my Put [my GroupOf [dict get $event group]] [dict merge {safe 0} $event] $size
+            }
+            view {my Put [my GroupOf [dict get $event group]] [dict merge {causes {}} $event] $size}
+            transitional - suspended - resync {my Put [my GroupOf [dict get $event group]] $event $size}
+            group_left {my EndGroup [dict get $event group]}
+            lost {my TakeLost $event $size}
+            refused {my TakeRefused $event $size}
+            watching - changed {my TakeOfWatch $event $size}
+            request {
+                set payload [dict get $event payload]
+                set request [list group [dict get $event group] verb [dict get $event verb] \
+                    sender [dict get $event from] payload $payload text [encoding convertfrom utf-8 $payload] \
+                    within [expr {[dict get $event within_ms] / 1000.0}] number [dict get $event request]]
+                set key [list [dict get $event group] [dict get $event verb]]
+                if {[info exists served($key)]} {my Put $served($key) $request $size}
+            }
+            reply {
+                if {![dict exists $event id]} return
+                if {[dict exists $event error]} {
+                    my Finish [dict get $event id] error [my FailureOf $event]
+                } else {
+                    my Finish [dict get $event id] ok $event
+                }
+            }
+            why {my Finish [lindex $whys 0] ok $event}
+            error {my TakeError [dict get $event reason] [dict get $event request]}
+        }
+    }
+
+    # The arguments of `Fail` for an error and what the reply has beside it.
+    method FailureOf {reply} {
+        set details [dict get $reply error]
+        foreach name {version failures} {
+            if {[dict exists $reply $name]} {dict set details $name [dict get $reply $name]}
+        }
+        list [dict get $details code] [dict get $details reason] {*}$details
+    }
+
+    method Finish {number how result} {
+        if {![info exists asked($number)]} return
+        lassign $asked($number) op name wait
+        unset asked($number)
+        dict unset waiting $number
+        if {$op eq "why"} {set whys [lrange $whys 1 end]}
+        set isHold [expr {$how eq "ok" && $op in {lock lead}}]
+        if {$isHold} {set held($number) {}}
+        if {![antiphon::EndWait $wait [list $how $result]] && $isHold} {
+            # The coroutine that waited is gone, and what was granted all the same is given back.
+            unset held($number)
+            my Say [dict get {lock unlock lead resign} $op] [list name $name token [dict get $result token]]
+        }
+    }
+
+    method TakeLost {event size} {
+        set name [dict get $event name]
+        set why [dict get $event cause]
+        switch -- [dict get $event what] {
+            group {
+                my Put [my GroupOf $name] [list event lost group $name cause $why] $size
+                my EndGroup $name
+            }
+            watch {
+                set number [dict get $event id]
+                if {[info exists watches($number)]} {
+                    if {[info object isa object $watches($number)]} {$watches($number) End lost $why}
+                    unset watches($number)
+                }
+            }
+            default {my LoseHeld [dict get $event id] $why}
+        }
+    }
+
+    method TakeRefused {event size} {
+        if {![dict exists $event request]} {
+            if {[dict get $event group] eq ""} {set lastWords [dict get $event reason]}
+            return
+        }
+        set payload [dict get $event request send payload]
+        my Put [my GroupOf [dict get $event group]] [list event refused group [dict get $event group] \
+            reason [dict get $event reason] payload $payload text [encoding convertfrom utf-8 $payload]] $size
+    }
+
+    method TakeOfWatch {event size} {
+        if {![dict exists $event id] || ![info exists watches([dict get $event id])]} return
+        if {[dict get $event event] eq "changed"} {
+            dict set event text [encoding convertfrom utf-8 [dict get $event value]]
+        }
+        my Put $watches([dict get $event id]) [dict remove $event id] $size
+    }
+
+    # A command that the agent could not carry out, in place of a reply.
+    method TakeError {reason request} {
+        if {$request eq ""} {
+            set lastWords $reason
+        } elseif {[catch {dict get $request why}] == 0} {
+            my Finish [lindex $whys 0] error [list refused $reason]
+        } elseif {[catch {dict get [lindex $request 1] id} number] == 0} {
+            my Finish $number error [list refused $reason]
+        } elseif {[catch {lindex $request 0} op] || $op ni {send answer cancel leave}} {
+            my Cut "the agent did not understand a command: $reason"
+        }
+    }
+
+    # The end.
+
+    method EndGroup {name} {
+        if {![info exists groups($name)]} return
+        if {[info object isa object $groups($name)]} {$groups($name) End}
+        unset groups($name)
+    }
+
+    method AllEvents {} {
+        set all {}
+        foreach registry {groups watches served} {
+            foreach {key events} [array get $registry] {
+                if {[info object isa object $events]} {lappend all $events}
+            }
+        }
+        return $all
+    }
+
+    method LoseHeld {number why} {
+        if {![info exists held($number)]} return
+        set command $held($number)
+        unset held($number)
+        set lost($number) $why
+        if {$command ne "" && !$closing} {after 0 [list ::antiphon::Run [list {*}$command $why]]}
+    }
+
+    method Cut {why} {
+        if {$lastWords eq ""} {set lastWords $why}
+        my Lose $why
+    }
+
+    method Lose {why} {
+        if {$channel eq ""} return
+        catch {close $channel}
+        set channel ""
+        set cause [expr {$lastWords ne "" ? $lastWords : $closing ? "this client closed the connection" : $why}]
+        set failure [list connection $cause ran maybe cause $cause]
+        foreach number [array names asked] {my Finish $number error $failure}
+        foreach {number wait} $sending {antiphon::EndWait $wait $cause}
+        foreach events [my AllEvents] {
+            if {$closing} {$events End} else {$events End {*}$failure}
+        }
+        foreach number [array names held] {my LoseHeld $number $cause}
+        foreach wait $ends {antiphon::EndWait $wait over}
+    }
+
+    export Ask Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut
+}

@@ -1,0 +1,203 @@
+# What a group, a watch or a served verb is told, in its order and with a bound.
+
+namespace eval antiphon {
+    variable mostBytes [expr {64 << 20}] ;# when the reader waits for a reply
+    variable eventBytes 500              ;# about what Tcl takes for an event beside its line
+}
+
+# Methods in capitals are for the client, not for programs.
+oo::class create antiphon::Events {
+    variable client waits
+    variable events first last bytes ;# from the first that is unread to behind the last
+    variable takenAt                 ;# the connection's last number when the reader took its last event
+    variable over failure dropping
+
+    constructor {theClient} {
+        array set events {}
+        lassign [list $theClient {} 0 0 0 0 {} 0] client waits first last bytes over failure dropping
+        set takenAt [$client LastNumber]
+    }
+
+    destructor {
+        my End
+    }
+
+    # Puts the next event into the variable; false behind the last. `-within`: at most so many seconds.
+    method next {variable args} {
+        upvar 1 $variable event
+        set within [dict get [antiphon::Options $args {-within ""}] -within]
+        set self [self]
+        while {![info exists events($first)]} {
+            if {$over} {
+                if {$failure eq ""} {return 0}
+                antiphon::Fail {*}$failure
+            }
+            lappend waits [set number [antiphon::BeginWait]]
+            set outcome [antiphon::Wait $number [antiphon::Milliseconds $within]]
+            if {![info object isa object $self]} {return 0} ;# it was left meanwhile
+            if {$outcome eq "late"} {antiphon::Fail timeout "nothing came within $within s"}
+        }
+        lassign $events($first) event size
+        unset events($first)
+        incr first
+        incr bytes -$size
+        my Taken
+        return 1
+    }
+
+    # Calls the command with each event, one after the other, in a coroutine, so it may wait.
+    method Follow {command} {
+        set self [self]
+        try {
+            while {[info object isa object $self] && [$self next event]} {antiphon::Run [list {*}$command $event]}
+        } trap ANTIPHON {message options} {
+            set details [lindex [dict get $options -errorcode] 2]
+            antiphon::Run [list {*}$command [dict merge {event over} $details]]
+        }
+    }
+
+    method Put {event size} {
+        if {$over || $dropping} return
+        if {$bytes > $::antiphon::mostBytes} {my Overrun $event} else {my Add $event $size}
+    }
+
+    method Add {event size} {
+        incr size $::antiphon::eventBytes
+        set events($last) [list $event $size]
+        incr last
+        incr bytes $size
+        my Wake
+    }
+
+    # What is unread and what follows is of no use any more, but the end is.
+    method Drop {} {
+        array unset events
+        set first $last
+        set bytes 0
+        set dropping 1
+        my Taken
+    }
+
+    # Nothing follows; the failure, arguments of `Fail`, stands behind the last event.
+    method End {args} {
+        if {$over} return
+        set over 1
+        set failure $args
+        my Wake
+    }
+
+    method Overrun {event} {}
+
+    method Taken {} {
+        set takenAt [$client LastNumber]
+        $client ReadOn
+    }
+
+    method TakenAt {} {return $takenAt}
+    method Bytes {} {return $bytes}
+    method Over {} {return $over}
+
+    method Wake {} {
+        foreach number [lindex [list $waits [set waits {}]] 0] {antiphon::EndWait $number woken}
+    }
+
+    export Follow Put Drop End TakenAt Bytes Over
+}
+
+# A group that this client is in.
+oo::class create antiphon::Group {
+    superclass antiphon::Events
+    variable client name
+
+    constructor {theClient theName} {
+        next $theClient
+        set name $theName
+    }
+
+    method name {} {return $name}
+
+    # Says it to all members. `-wait 1`: until it is delivered. `-safe 1`: only when every node of the group
+    # holds it. `-binary 1`: the payload is bytes and no text.
+    method send {payload args} {
+        set given [antiphon::Options $args {-safe 0 -wait 0 -binary 0}]
+        if {[$client GroupOf $name] ne [self]} {
+            antiphon::Fail not_held "this client is not in $name any more: join it again"
+        }
+        set fields [list group [antiphon::json::quote $name] \
+            payload [antiphon::json::payload $payload [dict get $given -binary]] \
+            safe [expr {[dict get $given -safe] ? "true" : ""}]]
+        $client [expr {[dict get $given -wait] ? "Ask" : "Tell"}] send $fields
+        return
+    }
+
+    # Leaves the group; what is unread is dropped. The command is gone then.
+    method leave {} {
+        set self [self]
+        if {[$client GroupOf $name] eq $self} {
+            my Drop
+            try {
+                $client Ask leave [list group [antiphon::json::quote $name]]
+                while {[info object isa object $self] && [$self next event]} {}
+            } trap ANTIPHON {} {} ;# then this client is out in another way
+        }
+        if {[info object isa object $self]} {$self destroy}
+    }
+
+    method Overrun {event} {
+        my Add [list event lost group $name cause "slow: its reader waited for a reply while too much was unread"] 0
+        my End
+        catch {$client Say leave [list group [antiphon::json::quote $name]]}
+    }
+}
+
+# A watch of a map.
+oo::class create antiphon::Watch {
+    superclass antiphon::Events
+    variable client number
+
+    constructor {theClient theNumber} {
+        next $theClient
+        set number $theNumber
+    }
+
+    # Ends the watch. The command is gone then.
+    method close {} {
+        set self [self]
+        if {[$client ForgetWatch $number]} {catch {$client Say cancel [list of $number]}}
+        if {[info object isa object $self]} {$self destroy}
+    }
+
+    method Overrun {event} {
+        my End lost "too much was unread while its reader waited for a reply"
+        if {[$client ForgetWatch $number]} {catch {$client Say cancel [list of $number]}}
+    }
+}
+
+# A verb that this client serves.
+oo::class create antiphon::Served {
+    superclass antiphon::Events
+    variable client
+
+    # Answers with what the command returns for a request, in a coroutine.
+    method Answer {command binary} {
+        lassign [list [self] $client] self owner
+        try {
+            while {[info object isa object $self] && [$self next request]} {
+                try {
+                    set said [list payload [antiphon::json::payload [uplevel #0 [list {*}$command $request]] $binary]]
+                } on error {message} {
+                    set said [list error [antiphon::json::quote $message]] ;# whatever it is, the caller is told
+                }
+                if {[info object isa object $owner]} {
+                    $owner Tell answer [list request [dict get $request number] {*}$said]
+                }
+            }
+        } trap ANTIPHON {} {} ;# the connection is over, which all others are told
+    }
+
+    method Overrun {request} {
+        catch {$client Say answer [list request [dict get $request number] error {"too many requests wait"}]}
+    }
+
+    export Answer
+}

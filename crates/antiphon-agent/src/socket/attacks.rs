@@ -1,0 +1,137 @@
+//! What a program may do to an agent that means it harm, or is broken: it takes no more than its part of
+//! memory and time, and what it held is free when it has gone.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::testing::{Agent, SOON, until};
+
+/// No socket holds so much that nobody reads.
+const MUCH: usize = 64 << 20;
+/// A peer that takes nothing for so long takes nothing more.
+const STALLED: Duration = Duration::from_secs(2);
+
+/// Writes pieces until they are not taken any more.
+async fn flood(stream: &mut TcpStream, piece: &[u8]) {
+    let mut written = 0;
+    while let Ok(write) = timeout(STALLED, stream.write_all(piece)).await {
+        write.unwrap();
+        written += piece.len();
+        assert!(
+            written < MUCH,
+            "it is read on and on, by one that writes to nobody"
+        );
+    }
+}
+
+/// Reads until this is there.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut said = Vec::new();
+    let read = async {
+        while !said.ends_with(end.as_bytes()) {
+            assert!(
+                stream.read_buf(&mut said).await.unwrap() > 0,
+                "it ended: {}",
+                String::from_utf8_lossy(&said)
+            );
+        }
+    };
+    timeout(SOON, read).await.unwrap();
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_program_says_and_does_not_read_the_answers_to_is_not_read_on() {
+    let agent = Agent::alone().await;
+    let mut lines = agent.connect().await;
+    flood(&mut lines, "{\"members\":{}}\n".repeat(1000).as_bytes()).await;
+    let mut resp = agent.connect().await;
+    flood(&mut resp, "PING\r\n".repeat(1000).as_bytes()).await;
+    let mut http = agent.connect().await;
+    flood(
+        &mut http,
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            .repeat(1000)
+            .as_bytes(),
+    )
+    .await;
+    let mut socket = agent.connect().await;
+    let upgrade = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(upgrade.as_bytes()).await.unwrap();
+    read_until(&mut socket, "\r\n\r\n").await;
+    let mut ping = vec![0x89, 0x80 | 125, 0, 0, 0, 0];
+    ping.resize(6 + 125, b'p');
+    flood(&mut socket, &ping.repeat(1000)).await;
+    // Others are served.
+    let mut good = agent.connect().await;
+    good.write_all(b"PING\r\n").await.unwrap();
+    read_until(&mut good, "+PONG\r\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_client_has_gone_waits_no_more_whatever_was_sent_behind_it() {
+    let agent = Agent::alone().await;
+    let lock = "POST /v1/locks/x HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut holds = agent.connect().await;
+    holds
+        .write_all(lock.replace("/x", "/x?ttl=1h").as_bytes())
+        .await
+        .unwrap();
+    read_until(&mut holds, "}\n").await;
+    let held = agent.hub.sessions();
+    // The last is more than hyper reads ahead.
+    for behind in [String::new(), lock.to_owned(), "x".repeat(32 << 10)] {
+        let mut waits = agent.connect().await;
+        waits.write_all(lock.as_bytes()).await.unwrap();
+        until(|| agent.hub.sessions() == held + 1).await;
+        waits.write_all(behind.as_bytes()).await.unwrap();
+        drop(waits);
+        until(|| agent.hub.sessions() == held).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_line_that_is_too_long_is_told_so_by_the_words_of_its_protocol() {
+    let agent = Agent::alone().await;
+    let long = "v".repeat(9000);
+    for (line, expected) in [
+        (
+            format!("SET k {long}\r\n"),
+            "-ERR Protocol error: too big inline request\r\n",
+        ),
+        (format!("GET /{long} HTTP/1.1\r\n"), "HTTP/1.1 414 "),
+        // It is none of a browser's methods, and no command either.
+        (format!("set /{long} HTTP/1.1\r\n"), "-ERR Protocol error: "),
+    ] {
+        let mut program = agent.connect().await;
+        program.write_all(line.as_bytes()).await.unwrap();
+        let mut said = String::new();
+        timeout(SOON, program.read_to_string(&mut said))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let mut program = agent.connect().await;
+    program.write_all(b"PING\r\n").await.unwrap();
+    read_until(&mut program, "+PONG\r\n").await;
+    let longest = "v".repeat((64 << 10) - "SET k \r".len());
+    program
+        .write_all(format!("SET k {longest}\r\nGET k\r\n").as_bytes())
+        .await
+        .unwrap();
+    let said = read_until(&mut program, "v\r\n").await;
+    assert!(
+        said.starts_with("+OK\r\n$65529\r\nvvv"),
+        "{}",
+        antiphon_api::shortened(&said)
+    );
+    program
+        .write_all(format!("SET k {longest}v\r\n").as_bytes())
+        .await
+        .unwrap();
+    read_until(&mut program, "-ERR Protocol error: too big inline request\r\n").await;
+}

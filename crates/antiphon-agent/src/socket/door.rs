@@ -1,0 +1,344 @@
+//! Where connections come in: what each shows, how it speaks, and what one that is not served is told.
+//!
+//! ```text
+//!   unix ─► user ───────────────────────────┬─► begin ─┬─ token? ─► lines
+//!   tcp ─► TLS here? ─┬─ no ────────────────┤          ├─► http: a token with each request
+//!                     ├─ 0x16 ─► handshake ─┘          └─► resp: AUTH
+//!                     └─ plain ─► an error, in the words of what it speaks
+//! ```
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_api::Event;
+use rustix::process::geteuid;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::first::{Way, way};
+use super::http::Http;
+use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, lines, part, resp};
+use crate::Hub;
+use crate::access::{Access, Certificates, Visitor};
+use crate::hub::MAX_SESSIONS;
+use crate::metrics::{Carrier, Failed, Refused};
+
+/// After an error of `accept`.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A connection on which nothing passes is asked whether its host is there, then again and again.
+const ASK_AFTER: Duration = Duration::from_secs(60);
+const ASK_EACH: Duration = Duration::from_secs(10);
+const ASKED: u32 = 6;
+/// What each record of a TLS handshake begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What connections come to.
+#[derive(Clone)]
+pub(super) struct Door {
+    hub: Hub,
+    http: Http,
+    access: Access,
+    /// For connections of all kinds, also those that have said nothing yet.
+    places: Arc<Semaphore>,
+}
+
+/// Why a connection is not served, and what it is told.
+struct No {
+    why: Refused,
+    reason: String,
+}
+
+impl Door {
+    pub(super) fn new(hub: &Hub, access: Access) -> Self {
+        Self {
+            http: Http::new(hub.clone()),
+            hub: hub.clone(),
+            access,
+            places: Arc::new(Semaphore::new(MAX_SESSIONS)),
+        }
+    }
+
+    pub(super) async fn accept_unix(self, listener: UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let Some(place) = self.place() else { continue };
+                    let (door, no) = (self.clone(), stranger(&stream));
+                    let visitor = self.access.local(self.hub.meters().clone());
+                    tokio::spawn(async move {
+                        door.serve(stream, visitor, no).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => complain(&error).await,
+            }
+        }
+    }
+
+    pub(super) async fn accept_tcp(self, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    prepare(&stream);
+                    let Some(place) = self.place() else { continue };
+                    let Some(visitor) = self.access.stranger(self.hub.meters().clone()) else {
+                        self.hub.meters().refused(Refused::Strangers);
+                        continue;
+                    };
+                    let door = self.clone();
+                    tokio::spawn(async move {
+                        match visitor.certificates() {
+                            Some(certificates) => door.greet(stream, visitor, &certificates).await,
+                            None => door.serve(stream, visitor, None).await,
+                        }
+                        drop(place);
+                    });
+                }
+                Err(error) => complain(&error).await,
+            }
+        }
+    }
+
+    /// A place for one more connection; without one it ends.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = self.places.clone().try_acquire_owned().ok();
+        if place.is_none() {
+            self.hub.meters().refused(Refused::Full);
+        }
+        place
+    }
+
+    /// Serves a connection behind its handshake.
+    async fn greet(&self, stream: TcpStream, mut visitor: Visitor, certificates: &Certificates) {
+        let mut first = [0];
+        match timeout(SPEAK_WITHIN, stream.peek(&mut first)).await {
+            Ok(Ok(1..)) if first == [TLS_HANDSHAKE] => {}
+            Ok(Ok(1..)) => {
+                let no = No {
+                    why: Refused::Plain,
+                    reason: "this port speaks TLS, and this connection began without it: use https, rediss, or TLS around JSON lines".to_owned(),
+                };
+                return self.serve(stream, visitor, Some(no)).await;
+            }
+            Ok(_) => return,
+            Err(_) => return self.hub.meters().refused(Refused::Silent),
+        }
+        let accepting = TlsAcceptor::from(certificates.config()).accept(stream);
+        let stream = match timeout(SPEAK_WITHIN, accepting).await {
+            Ok(Ok(stream)) => stream,
+            failed => {
+                let meters = self.hub.meters();
+                meters.refused(Refused::Handshake);
+                if let Ok(Err(error)) = failed {
+                    tracing::debug!(target: "antiphon::agent", %error, "a TLS handshake failed");
+                    if is_for_its_certificate(&error) {
+                        meters.denied(Failed::Certificate);
+                    }
+                }
+                return;
+            }
+        };
+        // The handshake has checked it.
+        if stream.get_ref().1.peer_certificates().is_some() {
+            visitor.trust();
+        }
+        self.serve(stream, visitor, None).await;
+    }
+
+    /// Serves a connection in what it speaks, or tells it why not.
+    async fn serve(&self, mut stream: impl Connection + 'static, visitor: Visitor, no: Option<No>) {
+        let mut first = Vec::with_capacity(FIRST_BYTES);
+        let begun = timeout(SPEAK_WITHIN, super::begin(&mut stream, &mut first)).await;
+        let no = match (no, begun) {
+            (Some(no), _) => no,
+            (None, Err(_)) => No {
+                why: Refused::Silent,
+                reason: format!("nothing whole was said for {} s", SPEAK_WITHIN.as_secs()),
+            },
+            (None, Ok(None)) => return,
+            (None, Ok(Some(way))) => match self.carry(way, &mut stream, &mut first, &visitor).await {
+                Ok(Way::Lines) => {
+                    let Ok((session, text)) = self.hub.session_in_lines() else {
+                        return self.refuse(stream, &first, full()).await;
+                    };
+                    let _connected = self.hub.meters().connected(Carrier::Lines);
+                    return lines::serve(stream, &first, session, text).await;
+                }
+                Ok(Way::Resp) => {
+                    let Ok((session, events)) = self.hub.session() else {
+                        return self.refuse(stream, &first, full()).await;
+                    };
+                    let _connected = self.hub.meters().connected(Carrier::Resp);
+                    return resp::serve(stream, &first, self.hub.clone(), session, events, &visitor).await;
+                }
+                Ok(Way::Http(beginning)) => {
+                    let _connected = self.hub.meters().connected(Carrier::Http);
+                    return self.http.clone().serve(stream, first, beginning, visitor).await;
+                }
+                // `carry` gives none of these.
+                Ok(Way::LongCommand | Way::Unknown) => return end(stream).await,
+                Err(Some(no)) => no,
+                // It was told, or has gone.
+                Err(None) => return end(stream).await,
+            },
+        };
+        self.refuse(stream, &first, no).await;
+    }
+
+    /// How it is served, or why not.
+    async fn carry(
+        &self,
+        way: Way,
+        stream: &mut impl Connection,
+        first: &mut Vec<u8>,
+        visitor: &Visitor,
+    ) -> Result<Way, Option<No>> {
+        let reason = match way {
+            Way::Lines => {
+                if visitor.needs_token() {
+                    lines::introduce(stream, first, visitor)
+                        .await
+                        .map_err(|()| None)?;
+                }
+                return Ok(way);
+            }
+            Way::Http(_) | Way::Resp => return Ok(way),
+            Way::LongCommand => resp::TOO_LONG,
+            Way::Unknown if first[0] == TLS_HANDSHAKE => {
+                "this port speaks no TLS: connect without it, or give the agent --tls-cert and --tls-key"
+            }
+            Way::Unknown => {
+                "this port speaks JSON lines, HTTP/1.1 and RESP: begin with an object, such as {\"hello\":{}}, with a request line, such as GET /v1/members HTTP/1.1, or as redis-cli does"
+            }
+        };
+        Err(Some(No {
+            why: Refused::Unspoken,
+            reason: reason.to_owned(),
+        }))
+    }
+
+    /// Tells it why it is not served, as it speaks itself.
+    async fn refuse(&self, mut stream: impl Connection, first: &[u8], no: No) {
+        let No { why, reason } = no;
+        self.hub.meters().refused(why);
+        let speaks = way(first);
+        let text = if let Some(Way::Http(_)) = speaks {
+            let status = match why {
+                Refused::User => "403 Forbidden",
+                Refused::Full => "503 Service Unavailable",
+                _ => "400 Bad Request",
+            };
+            let error = serde_json::json!({"error": {"code": why_code(why), "reason": reason, "ran": "no"}});
+            let body = format!("{error}\n");
+            format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            )
+        } else if let Some(Way::Resp | Way::LongCommand) = speaks {
+            match why {
+                Refused::Full => resp::FULL.to_owned(),
+                Refused::Unspoken => reason,
+                _ => format!("-ERR {reason}\r\n"),
+            }
+        } else {
+            let refused = Event::Refused {
+                group: None,
+                reason,
+                fatal: true,
+                request: None,
+            };
+            refused.to_json() + "\n"
+        };
+        // It is told why, or is gone already.
+        let _ = timeout(PART_WITHIN, stream.write_all(text.as_bytes())).await;
+        end(stream).await;
+    }
+}
+
+fn full() -> No {
+    No {
+        why: Refused::Full,
+        reason: format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them"),
+    }
+}
+
+/// The code of such an error in HTTP.
+fn why_code(why: Refused) -> &'static str {
+    match why {
+        Refused::User => "forbidden",
+        Refused::Full => "unavailable",
+        _ => "refused",
+    }
+}
+
+/// Ends a connection that was told something, or not.
+async fn end(stream: impl Connection) {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let _ = timeout(PART_WITHIN, part(&mut reader, &mut writer)).await;
+}
+
+async fn complain(error: &io::Error) {
+    tracing::warn!(target: "antiphon::agent", %error, "cannot accept a program");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// A line is written whole, and a host that has gone without a word is noticed.
+fn prepare(stream: &TcpStream) {
+    let asking = TcpKeepalive::new()
+        .with_time(ASK_AFTER)
+        .with_interval(ASK_EACH)
+        .with_retries(ASKED);
+    // Fails only for a connection that has ended.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&asking);
+}
+
+/// Why this program may not ask, if it may not.
+fn stranger(stream: &UnixStream) -> Option<No> {
+    let own = geteuid().as_raw();
+    let reason = match stream.peer_cred() {
+        Ok(theirs) if theirs.uid() == own || theirs.uid() == 0 => return None,
+        Ok(_) => format!("only user {own}, under which this node runs, and root may use it"),
+        Err(error) => format!("it cannot be seen which user asks: {error}"),
+    };
+    Some(No {
+        why: Refused::User,
+        reason,
+    })
+}
+
+/// Whether a handshake failed by what the client showed, or did not show.
+fn is_for_its_certificate(error: &io::Error) -> bool {
+    let error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(
+        error,
+        Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_goes_without_a_word_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        prepare(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), ASK_AFTER);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), ASK_EACH);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), ASKED);
+        // As the module's page says.
+        assert_eq!(ASK_AFTER + ASK_EACH * ASKED, Duration::from_secs(120));
+    }
+}

@@ -1,0 +1,124 @@
+//! `AUTH`, and what a connection may say before: nothing else, and not much.
+//!
+//! The user is `default`, the password a token. `RESET` takes back what was shown, as in Redis.
+
+use std::borrow::Cow;
+
+use antiphon::clients::Departure;
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use super::Connection;
+use super::table::Verb;
+use super::talk::{End, Input, Stop, Talk};
+use crate::access::Visitor;
+use crate::socket::SPEAK_WITHIN;
+
+/// What a connection that has shown nothing may have sent.
+const MAX_STRANGER_BYTES: usize = 16 << 10;
+/// Wrong tokens of one connection.
+const MAX_WRONG: u32 = 3;
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+pub(super) const NO_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+
+/// Whether a connection may say what it likes.
+pub(super) struct Gate<'a> {
+    visitor: &'a Visitor,
+    is_open: bool,
+    until: Instant,
+    wrong: u32,
+}
+
+impl<'a> Gate<'a> {
+    pub(super) fn new(visitor: &'a Visitor) -> Self {
+        Self {
+            visitor,
+            is_open: !visitor.needs_token(),
+            until: Instant::now() + SPEAK_WITHIN,
+            wrong: 0,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether this may be said.
+    pub(super) fn lets(&self, verb: Option<Verb>) -> Result<(), Cow<'static, str>> {
+        if self.is_open || matches!(verb, Some(Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)) {
+            return Ok(());
+        }
+        self.visitor.missed();
+        Err("NOAUTH Authentication required.".into())
+    }
+}
+
+impl Talk<'_> {
+    /// Reads something, or sees that nothing more comes.
+    pub(super) async fn read_on(&self, input: &mut Input<impl Connection>) -> Result<(), End> {
+        if self.gate.is_open {
+            let _ = input.read().await;
+            return Ok(());
+        }
+        let end = |reason: &str| {
+            self.shared
+                .said()
+                .ready(|to| to.error(&format!("NOAUTH {reason}")));
+            Err(End::Left(Departure::lost("it showed no token")))
+        };
+        if input.decoder.held() > MAX_STRANGER_BYTES {
+            return end("a command before AUTH is too long");
+        }
+        // What it goes on saying does not give it more time.
+        let in_time = Instant::now() < self.gate.until;
+        match in_time && timeout_at(self.gate.until, input.read()).await.is_ok() {
+            true => Ok(()),
+            false => end("no token was shown in time"),
+        }
+    }
+
+    pub(super) async fn auth(
+        &mut self,
+        input: &mut Input<impl Connection>,
+        words: &[Bytes],
+    ) -> Result<(), Stop> {
+        input.patient(self.alone()).await?;
+        self.authenticate(input, words).await?;
+        self.ready(|to| to.simple("OK"))
+    }
+
+    /// Looks at a token, and at the user before it, if there is one.
+    pub(super) async fn authenticate(
+        &mut self,
+        input: &mut Input<impl Connection>,
+        words: &[Bytes],
+    ) -> Result<(), Stop> {
+        let token = match words {
+            [token] => &token[..],
+            [user, token] if user == "default" => &token[..],
+            // No token is so.
+            [_, _] => b"",
+            _ => return Stop::error("ERR syntax error"),
+        };
+        let visitor = self.gate.visitor;
+        if !visitor.knows_tokens() {
+            // As a Redis without a password.
+            return match words {
+                [user, _] if user == "default" => Ok(()),
+                [_, _] => Stop::error(WRONG),
+                _ => Stop::error(NO_PASSWORD),
+            };
+        }
+        if input.patient(visitor.admit(Some(token))).await?.is_ok() {
+            self.gate.is_open = true;
+            return Ok(());
+        }
+        self.gate.wrong += 1;
+        if self.gate.wrong < MAX_WRONG {
+            return Stop::error(WRONG);
+        }
+        self.shared.said().ready(|to| to.error(WRONG));
+        Err(End::Left(Departure::lost("it showed wrong tokens")).into())
+    }
+}

@@ -1,0 +1,104 @@
+//! SIGHUP: an agent reads its certificates, tokens and commands again, and its configuration file, and says
+//! what came of it. No program is sent away by it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use antiphon_agent::Hub;
+use antiphon_agent::access::Access;
+use antiphon_commands::Commands;
+use tokio::signal::unix::Signal;
+
+use super::service::Manager;
+use crate::exit::Failed;
+use crate::settings::{Agent, Reread};
+
+/// What is read again.
+#[derive(Debug)]
+pub(super) struct Reloads {
+    /// What the command line and the environment say, which win over the file.
+    given: Agent,
+    config: Option<PathBuf>,
+    /// The file as it was read last.
+    file: Reread,
+    access: Access,
+}
+
+impl Reloads {
+    pub(super) fn new(given: Agent, config: Option<PathBuf>, access: Access) -> Result<Self, Failed> {
+        let file = config.as_deref().map(Reread::of).transpose()?.unwrap_or_default();
+        Ok(Self {
+            given,
+            config,
+            file,
+            access,
+        })
+    }
+
+    /// Reads all again whenever this signal comes.
+    pub(super) async fn watch(mut self, mut hangup: Signal, hub: Hub, manager: Arc<Manager>) {
+        while hangup.recv().await.is_some() {
+            manager.reloading();
+            // Files may be slow.
+            let commands = hub.commands().cloned();
+            let read = tokio::task::spawn_blocking(move || {
+                let all = self.reload(commands.as_ref());
+                (self, all)
+            });
+            // It fails only with the runtime.
+            let Ok((reloads, all)) = read.await else { return };
+            self = reloads;
+            hub.reloaded(all);
+            manager.reloaded();
+        }
+    }
+
+    /// Whether all that was changed is in force.
+    fn reload(&mut self, commands: Option<&Commands>) -> bool {
+        let mut changed = Vec::new();
+        if let Some(path) = &self.config {
+            match Reread::of(path) {
+                Ok(read) => {
+                    changed = read.changed_since(&self.file);
+                    self.file = read;
+                }
+                Err(failed) => {
+                    eprintln!("antiphon: not reloaded: {}; all stays as it is", failed.message);
+                    return false;
+                }
+            }
+        }
+        let files = self.given.clone().over(self.file.agent()).files;
+        let mut done = Vec::new();
+        let mut all = changed.is_empty();
+        for said in self.access.reload(&files) {
+            match said {
+                Ok(what) => done.push(what),
+                Err(reason) => {
+                    all = false;
+                    eprintln!("antiphon: not reloaded: {reason}");
+                }
+            }
+        }
+        match commands.map(Commands::reload) {
+            Some(Ok(version)) => done.push(format!("the list of commands, version {version}")),
+            Some(Err(error)) => {
+                all = false;
+                eprintln!("antiphon: not reloaded: {error}; the list of commands stays as it is");
+            }
+            None => {}
+        }
+        if !changed.is_empty() {
+            eprintln!(
+                "antiphon: changed in the file, and in force after a restart: {}",
+                changed.join(", ")
+            );
+        }
+        let done = match done.is_empty() {
+            true => "there is nothing to reload: neither certificates nor tokens nor commands".to_owned(),
+            false => format!("reloaded: {}", done.join(", ")),
+        };
+        eprintln!("antiphon: {done}");
+        all
+    }
+}
