@@ -4,7 +4,7 @@
 //!   place by sending a byte now and then.
 //! - A client that takes nothing of what is written for [`READ_WITHIN`] is sent away, and the session that
 //!   was speaking learns why.
-//! - A client that sends nothing any more counts as gone [`END_AFTER`] later: until then it is answered, since
+//! - A client that sends nothing any more counts as gone [`END_AFTER`] later: until then it is answered, for
 //!   some shut their sending down behind their last request.
 //! - It is seen to have gone while its request is answered, whatever it sent ahead: hyper looks for its end
 //!   only if nothing waits to be read, and a lock would be waited for, and taken, for nobody.
