@@ -5,8 +5,8 @@
 //! corosync.
 
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -42,9 +42,10 @@ pub(crate) struct Corosync {
     client: PathBuf,
 }
 
-/// Daemons that run, each with its client.
+/// Clients that are told what to do as `peers/cpg_client.c` is, one on each host, with what serves them.
 pub(crate) struct Ring<'a> {
     lab: &'a Lab,
+    what: String,
     members: Vec<(Child, Lines)>,
 }
 
@@ -87,37 +88,60 @@ impl Corosync {
             conf.display(),
             self.client.display(),
         );
-        let mut ring = Ring {
-            lab,
-            members: Vec::new(),
-        };
+        let mut ring = Ring::new(lab, "corosync");
         for node in 1..=nodes {
-            let mut child = lab
-                .command(node, "unshare".as_ref())
-                .args(["-m", "--propagation", "private", "bash", "-c", &script])
-                .spawn()
-                .map_err(|error| format!("cannot start corosync: {error}"))?;
-            let lines = Lines::of(child.stdout.take().expect("stdout is a pipe"));
-            ring.members.push((child, lines));
+            let mut command = lab.command(node, "unshare".as_ref());
+            command.args(["-m", "--propagation", "private", "bash", "-c", &script]);
+            ring.add(command)?;
         }
-        let all = format!("members {nodes}");
-        for (_, lines) in &ring.members {
-            lines.find(START_WITHIN, "all corosync nodes to join", |line| {
-                (line == all).then_some(())
-            })?;
-        }
+        ring.gather()?;
         Ok(ring)
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> &Path {
+        &self.client
     }
 }
 
-impl Ring<'_> {
+impl<'a> Ring<'a> {
+    /// Nobody yet.
+    pub(crate) fn new(lab: &'a Lab, what: &str) -> Self {
+        Self {
+            lab,
+            what: what.to_owned(),
+            members: Vec::new(),
+        }
+    }
+
+    /// Starts one more, on a host of the lab.
+    pub(crate) fn add(&mut self, mut command: Command) -> Result<(), Failure> {
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", self.what))?;
+        let lines = Lines::of(child.stdout.take().expect("stdout is a pipe"));
+        self.members.push((child, lines));
+        Ok(())
+    }
+
+    /// Waits until each sees all.
+    pub(crate) fn gather(&self) -> Result<(), Failure> {
+        let all = format!("members {}", self.members.len());
+        for (_, lines) in &self.members {
+            let what = format!("all clients of {} to join", self.what);
+            lines.find(START_WITHIN, &what, |line| (line == all).then_some(()))?;
+        }
+        Ok(())
+    }
+
     /// Messages per second delivered at the first node, while the first `senders` send all they can.
     pub(crate) fn rate(&mut self, size: u32, senders: usize, common: &Common) -> Result<f64, Failure> {
         let (warmup, seconds) = (common.warmup(), common.seconds());
         self.tell(|index| format!("run {size} {warmup} {seconds} {}\n", u8::from(index < senders)))?;
         let mut rates = Vec::new();
         for (_, lines) in &self.members {
-            rates.push(lines.find(common.patience(), "corosync's figures", |line| {
+            let what = format!("the figures of {}", self.what);
+            rates.push(lines.find(common.patience(), &what, |line| {
                 let mut words = line.strip_prefix("done ")?.split(' ');
                 let delivered: f64 = words.next()?.parse().ok()?;
                 let seconds: f64 = words.next()?.parse().ok()?;
@@ -127,7 +151,7 @@ impl Ring<'_> {
         rates
             .first()
             .copied()
-            .ok_or_else(|| "corosync has no nodes".to_owned())
+            .ok_or_else(|| format!("{} has no nodes", self.what))
     }
 
     /// Latencies in nanoseconds, one way, with all nodes sending at this rate together.
@@ -142,10 +166,14 @@ impl Ring<'_> {
         })?;
         let mut all = Vec::new();
         for (_, lines) in &self.members {
-            lines.find(common.patience(), "corosync's latencies", |line| {
-                all.extend(line.strip_prefix("lat ").and_then(|ns| ns.parse::<u64>().ok()));
-                (line == "end").then_some(())
-            })?;
+            lines.find(
+                common.patience(),
+                &format!("the latencies of {}", self.what),
+                |line| {
+                    all.extend(line.strip_prefix("lat ").and_then(|ns| ns.parse::<u64>().ok()));
+                    (line == "end").then_some(())
+                },
+            )?;
         }
         Ok(all)
     }
@@ -181,7 +209,13 @@ impl Ring<'_> {
         for (index, (child, _)) in self.members.iter_mut().enumerate() {
             let stdin = child.stdin.as_mut().expect("stdin is a pipe");
             let told = stdin.write_all(order(index).as_bytes());
-            told.map_err(|error| format!("the corosync client of node {} has ended: {error}", index + 1))?;
+            told.map_err(|error| {
+                format!(
+                    "the client of {} at node {} has ended: {error}",
+                    self.what,
+                    index + 1
+                )
+            })?;
         }
         Ok(())
     }

@@ -12,12 +12,14 @@
 //!   members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],
 //!   [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
-//! - [`blocks`]: requests, locks, maps, state: benchmarks with workers of their own.
+//! - [`blocks`]: requests, locks, maps, state, commands to peers: benchmarks with workers of their own.
+//! - [`agents`]: programs of agents, in JSON lines and RESP.
 //! - [`report`], [`table`], [`plot`]: what is told.
 //!
 //! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours
 //! alone.
 
+mod agents;
 mod blocks;
 mod chain;
 mod corosync;
@@ -93,6 +95,16 @@ enum Bench {
     Versions(blocks::versions::VersionsArgs),
     /// A joiner takes a large state while others write, against JGroups and raw TCP
     State(blocks::state::StateArgs),
+    /// Total order between programs of agents: messages per second at one, against corosync's CPG and the
+    /// library
+    Clients(agents::clients::ClientsArgs),
+    /// Commands to peers by every way: until the reply, to hand one over, beside a peer that hangs or is dead
+    Delivery(blocks::delivery::DeliveryArgs),
+    /// redis-benchmark on agents, against redis-server alone and with a replica and WAIT
+    Redis(agents::redis::RedisArgs),
+    /// Memory of an agent for clients that say nothing, and how long others wait beside them, against
+    /// redis-server
+    IdleClients(agents::idle_clients::IdleClientsArgs),
     /// What TCP and UDP give on this machine without any protocol
     Limits(limits::LimitsArgs),
     /// Make the tables of benchmarks.md and the plots from the data file again
@@ -107,6 +119,34 @@ enum Bench {
     /// One node that does what it is told on its standard input
     #[command(hide = true)]
     Worker(blocks::worker::WorkerArgs),
+    /// One program of an agent, in JSON lines
+    #[command(hide = true)]
+    Client(agents::client::ClientArgs),
+    /// Connections that speak RESP
+    #[command(hide = true)]
+    Resp(agents::resp::RespArgs),
+    /// Connections that say nothing
+    #[command(hide = true)]
+    Crowd(agents::crowd::CrowdArgs),
+    /// One node that commands others and is commanded
+    #[command(hide = true)]
+    End(Box<blocks::delivery::end::EndArgs>),
+}
+
+impl Bench {
+    /// Whether it is a part of a benchmark that another process runs, or measures nothing.
+    fn is_part(&self) -> bool {
+        matches!(
+            self,
+            Bench::Plots { .. }
+                | Bench::Raw(_)
+                | Bench::Worker(_)
+                | Bench::Client(_)
+                | Bench::Resp(_)
+                | Bench::Crowd(_)
+                | Bench::End(_)
+        )
+    }
 }
 
 /// Of every benchmark.
@@ -168,7 +208,7 @@ impl Common {
 
 fn main() -> ExitCode {
     let bench = Cli::parse().bench;
-    if matches!(bench, Bench::Plots { .. } | Bench::Raw(_) | Bench::Worker(_)) {
+    if bench.is_part() {
         return told(run(bench));
     }
     if !rustix::process::geteuid().is_root() {
@@ -202,10 +242,18 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Rpc(args) => blocks::rpc::run(&args),
         Bench::Versions(args) => blocks::versions::run(&args),
         Bench::State(args) => blocks::state::run(&args),
+        Bench::Clients(args) => agents::clients::run(&args),
+        Bench::Delivery(args) => blocks::delivery::run(&args),
+        Bench::Redis(args) => agents::redis::run(&args),
+        Bench::IdleClients(args) => agents::idle_clients::run(&args),
         Bench::Limits(args) => limits::run(&args),
         Bench::Plots { out } => report::draw(&out.unwrap_or_else(|| tools::root().join("docs")), None),
         Bench::Raw(args) => raw::member(&args),
         Bench::Worker(args) => blocks::worker::run(&args),
+        Bench::Client(args) => agents::client::run(&args),
+        Bench::Resp(args) => agents::resp::run(&args),
+        Bench::Crowd(args) => agents::crowd::run(&args),
+        Bench::End(args) => blocks::delivery::end::run(*args),
     }
 }
 

@@ -17,7 +17,7 @@ const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 impl Common {
     /// How long a load of ours runs.
-    pub(super) fn time(&self) -> Time {
+    pub(crate) fn time(&self) -> Time {
         match self.smoke {
             true => Time {
                 warmup_ms: 200,

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use super::Figures;
 use crate::Failure;
 use crate::jgroups::JGroups;
@@ -24,7 +26,7 @@ pub(super) struct Java {
 }
 
 /// A process of a peer. It ends with the value.
-pub(super) struct Peer {
+pub(crate) struct Peer {
     child: Child,
     lines: Lines,
 }
@@ -134,7 +136,7 @@ impl Java {
 }
 
 impl Peer {
-    pub(super) fn start(mut command: std::process::Command, what: &str) -> Result<Self, Failure> {
+    pub(crate) fn start(mut command: std::process::Command, what: &str) -> Result<Self, Failure> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -144,15 +146,20 @@ impl Peer {
         Ok(Self { child, lines })
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     /// Waits for this line.
-    pub(super) fn expect(&self, line: &str, within: Duration) -> Result<(), Failure> {
+    pub(crate) fn expect(&self, line: &str, within: Duration) -> Result<(), Failure> {
         self.lines.find(within, &format!("{line:?} of a peer"), |said| {
             (said == line).then_some(())
         })
     }
 
     /// Waits for a line that has an answer to the question.
-    pub(super) fn find<T>(
+    pub(crate) fn find<T>(
         &self,
         within: Duration,
         what: &str,
@@ -162,13 +169,13 @@ impl Peer {
     }
 
     /// Tells it a line.
-    pub(super) fn tell(&mut self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Failure> {
         let stdin = self.child.stdin.as_mut().expect("stdin is a pipe");
         writeln!(stdin, "{line}").map_err(|error| format!("a peer has ended: {error}"))
     }
 
     /// What came of what it was told: `done` and a JSON object.
-    pub(super) fn done(&self, within: Duration) -> Result<Figures, Failure> {
+    pub(crate) fn done(&self, within: Duration) -> Result<Figures, Failure> {
         self.lines.find(within, "figures of a peer", |line| {
             serde_json::from_str(line.strip_prefix("done ")?).ok()
         })

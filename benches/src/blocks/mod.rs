@@ -8,9 +8,10 @@
 //! ```
 //! - [`worker`]: one node and its loads, through the library's public API alone; [`crew`]: all of them.
 //! - [`java`]: peers that run in a JVM, and how any peer is told and heard; [`etcd`], [`grpc`].
-//! - [`map`], [`locks`], [`failover`], [`rpc`], [`versions`], [`state`]: a benchmark each.
+//! - [`map`], [`locks`], [`failover`], [`rpc`], [`versions`], [`state`], [`delivery`]: a benchmark each.
 
 mod crew;
+pub(crate) mod delivery;
 mod etcd;
 pub(crate) mod failover;
 mod grpc;
@@ -26,11 +27,12 @@ use std::collections::BTreeMap;
 
 use rustix::time::{ClockId, clock_gettime};
 
+pub(crate) use self::java::Peer;
 use crate::report::Case;
 use crate::{Common, Failure};
 
 /// What a worker or a peer measured, by name.
-type Figures = BTreeMap<String, f64>;
+pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// The mean of a figure over all that told it.
 fn mean(figures: &[Figures], name: &str) -> f64 {
@@ -48,14 +50,14 @@ fn least(figures: &[Figures], name: &str) -> f64 {
 }
 
 /// The clock that all processes of this machine share.
-fn clock_us() -> u64 {
+pub(crate) fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
 impl Common {
     /// Adds a peer's sample. What of a peer cannot be measured is told in the case, and the rest goes on.
-    fn add_peer(&self, case: &mut Case, series: &str, sample: Result<f64, Failure>) {
+    pub(crate) fn add_peer(&self, case: &mut Case, series: &str, sample: Result<f64, Failure>) {
         match sample {
             Ok(sample) => case.add(series, sample),
             Err(failure) if self.smoke => eprintln!("SKIPPED {series}: {failure}"),

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
+use antiphon::clients::{ClientEvent, ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
 use antiphon::{Cluster, Error, Outcome};
 use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
@@ -37,6 +37,8 @@ use crate::groups::Groups;
 use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
+use crate::pipe::{Text, pipe};
+use crate::told::MessageLines;
 use crate::{Names, commands, told};
 
 /// The most sessions of a node.
@@ -92,6 +94,12 @@ impl Hub {
     pub fn session(&self) -> Result<(Session, Events), Full> {
         let (queue, events) = queue();
         Ok((self.open(Outlet::Queued(queue), false)?, events))
+    }
+
+    /// The same for a program that reads lines.
+    pub(crate) fn session_in_lines(&self) -> Result<(Session, Text), Full> {
+        let (pipe, text) = pipe();
+        Ok((self.open(Outlet::Written(pipe), false)?, text))
     }
 
     pub(crate) fn open(&self, outlet: Outlet, may_name_files: bool) -> Result<Session, Full> {
@@ -626,28 +634,43 @@ impl Follower {
     }
 
     async fn tell(&mut self) {
-        let mut events = Vec::new();
+        let (mut events, mut messages) = (Vec::new(), MessageLines::default());
+        let (group, desk) = (&self.group, &self.desk);
         while self.seat.next(&mut events).await > 0 {
-            for event in events.drain(..) {
-                let event = match told::client_event(&self.group, &event) {
-                    Ok(event) => event,
-                    Err(cause) => {
-                        if cause.starts_with(SLOW) {
-                            self.desk.meters().slow(Removal::Group);
-                        }
-                        Event::Lost(Lost {
-                            what: What::Group,
-                            name: self.group.clone(),
-                            token: None,
-                            id: None,
-                            cause,
-                        })
-                    }
-                };
-                self.desk.print(event).await;
-            }
+            let Outlet::Written(pipe) = desk.outlet() else {
+                for event in events.drain(..) {
+                    desk.print(told_of(group, desk, &event)).await;
+                }
+                continue;
+            };
+            let mut events = events.drain(..);
+            let line = |text: &mut Vec<u8>| {
+                match events.next() {
+                    Some(ClientEvent::Message(message)) => messages.write(group, &message, text),
+                    Some(event) => told_of(group, desk, &event).write_line(text),
+                    None => {}
+                }
+                events.len() > 0
+            };
+            pipe.fill(line).await;
         }
     }
+}
+
+/// An event of a group as its session is told it.
+fn told_of(group: &str, desk: &Desk, event: &ClientEvent) -> Event {
+    told::client_event(group, event).unwrap_or_else(|cause| {
+        if cause.starts_with(SLOW) {
+            desk.meters().slow(Removal::Group);
+        }
+        Event::Lost(Lost {
+            what: What::Group,
+            name: group.to_owned(),
+            token: None,
+            id: None,
+            cause,
+        })
+    })
 }
 
 /// The reply to a message, when its fate is known.

@@ -31,6 +31,7 @@ pub mod hub;
 mod metrics;
 mod names;
 mod outlet;
+mod pipe;
 pub mod socket;
 pub mod stdio;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use antiphon_api::blocks::{Reply, Value};
 use antiphon_api::{Event, Payload, commands};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::pipe::Pipe;
 use crate::stdio::Printer;
 
 /// Events that wait for a carrier.
@@ -24,6 +25,8 @@ pub(crate) enum Outlet {
     Printed(Printer),
     /// A carrier takes them.
     Queued(Queue),
+    /// A carrier takes their text.
+    Written(Pipe),
 }
 
 impl Outlet {
@@ -31,6 +34,7 @@ impl Outlet {
         match self {
             Outlet::Printed(printer) => printer.print(&event).await,
             Outlet::Queued(queue) => queue.push(event).await,
+            Outlet::Written(pipe) => pipe.print(&event).await,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! From the library's events to those of the API, with what a session knows beside: names and files.
 
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use antiphon::clients::{ClientEvent, ClientMember, Departure};
+use antiphon::clients::{ClientEntry, ClientEvent, ClientMember, ClientMessage, ClientViewId, Departure};
 use antiphon::{ClusterEvent, Noted, WhyReport};
 use antiphon_api::{Event, Message, NodeView, Payload, Told, View};
 
@@ -67,15 +69,10 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
                 primary: true,
             })
         }
-        ClientEvent::Message(message) => Event::Message(Message {
-            group,
-            view: message.view.to_string(),
-            sender: message.from.to_string(),
-            seq: message.seq,
-            payload: Payload::from_bytes(&message.payload),
-            safe: message.safe,
-            scope: None,
-        }),
+        ClientEvent::Message(said) => {
+            let said = Said::of(said);
+            Event::Message(said.message(group, Payload::from_bytes(said.payload)))
+        }
         ClientEvent::Transitional { members } => Event::Transitional {
             group,
             members: names(members),
@@ -93,6 +90,116 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
         } => return Err(cause.clone()),
         other => return Err(format!("something of a newer build: {other:?}")),
     })
+}
+
+/// A message of a client.
+struct Said<'a> {
+    from: &'a ClientMember,
+    view: ClientViewId,
+    seq: u64,
+    safe: bool,
+    payload: &'a [u8],
+}
+
+impl<'a> Said<'a> {
+    fn of(message: &'a ClientMessage) -> Self {
+        Self {
+            from: &message.from,
+            view: message.view,
+            seq: message.seq,
+            safe: message.safe,
+            payload: &message.payload,
+        }
+    }
+
+    fn message(&self, group: String, payload: Payload) -> Message {
+        Message {
+            group,
+            view: self.view.to_string(),
+            sender: self.from.to_string(),
+            seq: self.seq,
+            payload,
+            safe: self.safe,
+            scope: None,
+        }
+    }
+}
+
+/// Lines of a group's messages: what those of one client in one view have in common is made once. A line is
+/// the same as that of the event.
+#[derive(Debug, Default)]
+pub(crate) struct MessageLines {
+    /// Of the clients that spoke last. An entry is one client's as long as it is kept here.
+    beginnings: Vec<(Arc<ClientEntry>, ClientViewId, Vec<u8>)>,
+    next: usize,
+}
+
+/// Clients whose lines' beginnings are kept.
+const MAX_BEGINNINGS: usize = 8;
+
+impl MessageLines {
+    /// Appends the line of a message.
+    pub(crate) fn write(&mut self, group: &str, message: &ClientMessage, text: &mut Vec<u8>) {
+        self.line(group, &Said::of(message), text);
+    }
+
+    fn line(&mut self, group: &str, said: &Said<'_>, text: &mut Vec<u8>) {
+        text.extend_from_slice(self.beginning(group, said));
+        // Writing to memory does not fail.
+        let _ = write!(text, "{},\"payload\":", said.seq);
+        match is_plain(said.payload) {
+            true => {
+                text.push(b'"');
+                text.extend_from_slice(said.payload);
+                text.push(b'"');
+            }
+            false => {
+                let payload = Payload::from_bytes(said.payload);
+                serde_json::to_writer(&mut *text, &payload).expect("a payload has only string keys");
+            }
+        }
+        let end: &[u8] = if said.safe { b",\"safe\":true}\n" } else { b"}\n" };
+        text.extend_from_slice(end);
+    }
+
+    /// All before the number.
+    fn beginning(&mut self, group: &str, said: &Said<'_>) -> &[u8] {
+        let client = &said.from.client;
+        let is_it = |(of, view, _): &(Arc<ClientEntry>, ClientViewId, Vec<u8>)| {
+            Arc::ptr_eq(of, client) && *view == said.view
+        };
+        let place = self.beginnings.iter().position(is_it).unwrap_or_else(|| {
+            let event = Event::Message(Message {
+                seq: 0,
+                safe: false,
+                ..said.message(group.to_owned(), Payload::Text(String::new()))
+            });
+            let mut line = event.to_json();
+            let end = "0,\"payload\":\"\"}";
+            assert!(line.ends_with(end), "a message's line ends so: {line}");
+            line.truncate(line.len() - end.len());
+            let new = (client.clone(), said.view, line.into_bytes());
+            self.next = (self.next + 1) % MAX_BEGINNINGS;
+            match self.beginnings.get_mut(self.next) {
+                Some(old) => {
+                    *old = new;
+                    self.next
+                }
+                None => {
+                    self.beginnings.push(new);
+                    self.beginnings.len() - 1
+                }
+            }
+        });
+        &self.beginnings[place].2
+    }
+}
+
+/// Whether a payload is a JSON string as it stands. Without a branch for each byte, so that many are looked at
+/// at once.
+fn is_plain(payload: &[u8]) -> bool {
+    let special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
+    !payload.iter().fold(false, |any, byte| any | special(*byte))
 }
 
 /// What is known about a name, one sentence each.
@@ -123,7 +230,80 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use antiphon::clients::ClientId;
+    use antiphon_core::wire::{GroupViewId, Incarnation, Member, ViewId};
+
     use super::*;
+
+    fn member(number: u32, name: &str) -> ClientMember {
+        let node = Member {
+            incarnation: Incarnation(7),
+            name: "knöt\"en".to_owned(),
+            addr: ([127, 0, 0, 1], 1).into(),
+            further: Vec::new(),
+            metadata: BTreeMap::new(),
+            weight: 1,
+        };
+        let id = ClientId {
+            node: node.incarnation,
+            number,
+        };
+        let client = ClientEntry {
+            id,
+            name: name.to_owned(),
+            since: view(1),
+        };
+        ClientMember {
+            node: Arc::new(node),
+            client: Arc::new(client),
+        }
+    }
+
+    fn view(change: u32) -> ClientViewId {
+        let node = ViewId { epoch: 1, counter: 4 };
+        let group = GroupViewId {
+            node,
+            number: 57301,
+            k: 4,
+        };
+        ClientViewId { group, change }
+    }
+
+    #[test]
+    fn a_messages_line_is_that_of_its_event_whichever_clients_spoke_before() {
+        let clients: Vec<ClientMember> = (0..20)
+            .map(|number| member(number, &format!("c{number}\\")))
+            .collect();
+        let payloads: [&[u8]; 8] = [
+            b"",
+            b"plain text",
+            b"with \"quotes\"",
+            b"back\\slash",
+            b"line\nand\x00more\x1f\x7f",
+            "grüße".as_bytes(),
+            b"\xff\x00\xfe",
+            &[b'x'; 5000],
+        ];
+        let mut lines = MessageLines::default();
+        for turn in 0..400usize {
+            let said = Said {
+                // Some speak often, others come and go.
+                from: &clients[(turn * turn) % clients.len()],
+                view: view((turn / 7) as u32),
+                seq: (turn as u64).pow(5),
+                safe: turn % 3 == 0,
+                payload: payloads[turn % payloads.len()],
+            };
+            let mut text = b"before".to_vec();
+            lines.line("a \"group\"", &said, &mut text);
+            let event = said.message("a \"group\"".to_owned(), Payload::from_bytes(said.payload));
+            let expected = format!("before{}\n", Event::Message(event).to_json());
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+        assert!(lines.beginnings.len() <= MAX_BEGINNINGS);
+    }
 
     #[test]
     fn why_answers_also_about_a_name_nobody_knows() {

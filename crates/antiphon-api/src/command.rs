@@ -192,6 +192,10 @@ const MAX_ECHOED_ID: usize = 64;
 impl Command {
     /// Reads a line of stdin. The error says what was expected.
     pub fn parse(line: &str) -> Result<Self, Box<Event>> {
+        if let Ok(command) = serde_json::from_str(line) {
+            return Ok(command);
+        }
+        // Once more, for the reason and the echo.
         let error = |reason, request| Box::new(Event::Error { reason, request });
         let value: Value = serde_json::from_str(line).map_err(|parse| {
             let example = r#"{"send":{"group":"chat","payload":"hello"}}"#;

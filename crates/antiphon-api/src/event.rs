@@ -448,6 +448,13 @@ impl Event {
         // Strings, numbers and string-keyed maps only: nothing in an `Event` can fail to serialise.
         serde_json::to_string(self).expect("a line has only string keys")
     }
+
+    /// Appends the line with its end.
+    pub fn write_line(&self, text: &mut Vec<u8>) {
+        // As there, and writing to memory does not fail.
+        serde_json::to_writer(&mut *text, self).expect("a line has only string keys");
+        text.push(b'\n');
+    }
 }
 
 #[cfg(test)]
@@ -477,6 +484,9 @@ mod tests {
         for (json, text) in golden() {
             let event: Event = serde_json::from_str(&json).unwrap();
             assert_eq!(event.to_json(), json);
+            let mut line = b"before ".to_vec();
+            event.write_line(&mut line);
+            assert_eq!(line, format!("before {json}\n").into_bytes());
             assert_eq!(event.to_string(), text, "{json}");
         }
     }

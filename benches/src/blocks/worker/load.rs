@@ -47,7 +47,7 @@ pub(super) async fn until_synced(mut status: ReplicaStatusWatch, members: usize)
 ///
 /// # Errors
 /// The first error ends the load.
-pub(super) async fn run<F>(
+pub(crate) async fn run<F>(
     tasks: usize,
     time: Time,
     one: impl Fn(usize, u64) -> F + Clone + Send + 'static,
@@ -56,6 +56,18 @@ where
     F: Future<Output = Result<(), Failure>> + Send,
 {
     run_beside(tasks, time, one, async {}, async {}).await
+}
+
+/// The same of something that tells itself how long it took.
+pub(crate) async fn run_timed<F>(
+    tasks: usize,
+    time: Time,
+    one: impl Fn(usize, u64) -> F + Clone + Send + 'static,
+) -> Result<Figures, Failure>
+where
+    F: Future<Output = Result<Duration, Failure>> + Send,
+{
+    run_timed_beside(tasks, time, one, async {}, async {}).await
 }
 
 /// The same, with what is done when it begins to count, and when it has counted.
@@ -69,6 +81,27 @@ pub(super) async fn run_beside<F>(
 where
     F: Future<Output = Result<(), Failure>> + Send,
 {
+    let timed = move |task, count| {
+        let one = one(task, count);
+        async move {
+            let from = Instant::now();
+            one.await?;
+            Ok(from.elapsed())
+        }
+    };
+    run_timed_beside(tasks, time, timed, begins, ends).await
+}
+
+async fn run_timed_beside<F>(
+    tasks: usize,
+    time: Time,
+    one: impl Fn(usize, u64) -> F + Clone + Send + 'static,
+    begins: impl Future<Output = ()>,
+    ends: impl Future<Output = ()>,
+) -> Result<Figures, Failure>
+where
+    F: Future<Output = Result<Duration, Failure>> + Send,
+{
     let course = Course::default();
     // One for all tasks: some hundred of them would be more than a cache has room for, and be part of what is
     // measured.
@@ -81,10 +114,9 @@ where
                     if course.is_over() {
                         break;
                     }
-                    let from = Instant::now();
-                    one(task, count).await?;
+                    let took = one(task, count).await?;
                     if course.counts() {
-                        record(&mut lock(&latencies), from.elapsed());
+                        record(&mut lock(&latencies), took);
                     }
                 }
                 Ok::<_, Failure>(())
@@ -110,15 +142,15 @@ fn lock(latencies: &Mutex<Histogram<u64>>) -> MutexGuard<'_, Histogram<u64>> {
     latencies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
+pub(crate) fn histogram() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string())
 }
 
-pub(super) fn record(latencies: &mut Histogram<u64>, took: Duration) {
+pub(crate) fn record(latencies: &mut Histogram<u64>, took: Duration) {
     latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST_NS).max(1));
 }
 
-pub(super) fn figures(latencies: &Histogram<u64>, took: Duration) -> Figures {
+pub(crate) fn figures(latencies: &Histogram<u64>, took: Duration) -> Figures {
     let quantile = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
     Figures::from([
         ("rate".to_owned(), latencies.len() as f64 / took.as_secs_f64()),

@@ -12,11 +12,11 @@
 
 mod blob;
 mod calling;
-mod load;
+pub(crate) mod load;
 mod locking;
 mod maps;
 mod patterns;
-pub(super) mod words;
+pub(crate) mod words;
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;

@@ -141,17 +141,17 @@ pub(in crate::blocks) struct Pace {
 
 /// How long a load runs before it counts, and while it does.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(in crate::blocks) struct Time {
-    pub(in crate::blocks) warmup_ms: u64,
-    pub(in crate::blocks) measured_ms: u64,
+pub(crate) struct Time {
+    pub(crate) warmup_ms: u64,
+    pub(crate) measured_ms: u64,
 }
 
 impl Time {
-    pub(in crate::blocks) fn warmup(self) -> Duration {
+    pub(crate) fn warmup(self) -> Duration {
         Duration::from_millis(self.warmup_ms)
     }
 
-    pub(in crate::blocks) fn measured(self) -> Duration {
+    pub(crate) fn measured(self) -> Duration {
         Duration::from_millis(self.measured_ms)
     }
 }

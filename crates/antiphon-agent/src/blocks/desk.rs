@@ -235,6 +235,11 @@ impl Desk {
         &self.meters
     }
 
+    /// Where what the program is told goes.
+    pub(crate) fn outlet(&self) -> &Outlet {
+        &self.outlet
+    }
+
     /// Tells the program something, waiting while it is behind.
     pub(crate) async fn print(&self, event: Event) {
         self.outlet.print(event).await;

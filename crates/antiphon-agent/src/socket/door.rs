@@ -163,11 +163,11 @@ impl Door {
             (None, Ok(None)) => return,
             (None, Ok(Some(way))) => match self.carry(way, &mut stream, &mut first, &visitor).await {
                 Ok(Way::Lines) => {
-                    let Ok((session, events)) = self.hub.session() else {
+                    let Ok((session, text)) = self.hub.session_in_lines() else {
                         return self.refuse(stream, &first, full()).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Lines);
-                    return lines::serve(stream, &first, session, events).await;
+                    return lines::serve(stream, &first, session, text).await;
                 }
                 Ok(Way::Resp) => {
                     let Ok((session, events)) = self.hub.session() else {

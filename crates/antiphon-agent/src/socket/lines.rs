@@ -8,14 +8,13 @@ use antiphon_api::{Command, Event, LineBuffer, MAX_LINE_BYTES, command};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::{Connection, PART_WITHIN, SPEAK_WITHIN, write_all};
+use super::{Connection, PART_WITHIN, SPEAK_WITHIN};
 use crate::access::{Denied, Visitor};
-use crate::hub::{Events, Session};
+use crate::hub::Session;
+use crate::pipe::Text;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes written at once, if there are so many.
-const WRITE_BYTES: usize = 64 << 10;
 
 /// The longest first line of a program that must show a token.
 const MAX_HELLO_BYTES: usize = 4096;
@@ -88,19 +87,22 @@ fn token(line: &[u8]) -> Option<command::Secret> {
 }
 
 /// Serves it until one of both ends.
-pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Session, mut events: Events) {
+pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Session, mut text: Text) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let ended = tokio::select! {
         // A session that holds up its own reading is still written to.
         ended = read(&mut reader, first, &session) => ended,
-        slow = write(&mut writer, &mut events) => slow,
+        slow = write(&mut writer, &mut text) => slow,
     };
     session.ends_for(ended);
     drop(session);
     // Others know. A program that has said all may still read: replies to what it asked last are for it.
     let rest = async {
-        while let Some(event) = events.next().await {
-            let _ = write_all(&mut writer, (event.to_json() + "\n").as_bytes()).await;
+        while text.ready().await {
+            // It may have gone.
+            if write_some(&mut writer, &mut text).await.is_err() {
+                return;
+            }
         }
         super::part(&mut reader, &mut writer).await;
     };
@@ -137,20 +139,72 @@ async fn read(reader: &mut ReadHalf<impl Connection>, first: &[u8], session: &Se
     }
 }
 
-async fn write(writer: &mut WriteHalf<impl Connection>, events: &mut Events) -> Departure {
-    let mut text = Vec::new();
-    while let Some(event) = events.next().await {
-        text.clear();
-        let mut next = Some(event);
-        while let Some(event) = next {
-            text.extend_from_slice(event.to_json().as_bytes());
-            text.push(b'\n');
-            next = (text.len() < WRITE_BYTES).then(|| events.try_next()).flatten();
-        }
-        if let Err(departure) = write_all(writer, &text).await {
+async fn write(writer: &mut WriteHalf<impl Connection>, text: &mut Text) -> Departure {
+    while text.ready().await {
+        if let Err(departure) = write_some(writer, text).await {
             return departure;
         }
     }
     // It ends with the session, which outlives this.
     std::future::pending().await
+}
+
+/// Writes what waits, or a part of it. If the future is dropped, the rest of it is there.
+async fn write_some(writer: &mut WriteHalf<impl Connection>, text: &mut Text) -> Result<(), Departure> {
+    let written = super::write(writer, text.left()).await?;
+    text.advance(written);
+    match text.left().is_empty() {
+        true => super::flush(writer).await,
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use antiphon::memory::MemoryNetwork;
+    use antiphon::{Cluster, Profile};
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::Hub;
+
+    /// For what has no failure detection in it, on a busy machine.
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_line_that_is_half_written_when_a_program_has_said_all_comes_whole() {
+        let builder = Cluster::builder("lines").name("n1").bind("10.0.0.1:7400");
+        let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
+        let hub = Hub::new(builder.found().start().await.unwrap());
+        let (session, text) = hub.session_in_lines().unwrap();
+        let (mut near, far) = tokio::io::duplex(4096);
+        tokio::spawn(async move { serve(far, b"", session, text).await });
+        let value = "x".repeat(100_000);
+        let put = format!("{{\"put\":{{\"map\":\"m\",\"key\":\"k\",\"value\":\"{value}\",\"id\":1}}}}\n");
+        let get = "{\"get\":{\"map\":\"m\",\"key\":\"k\",\"id\":2}}\n";
+        near.write_all(format!("{put}{get}").as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        let all = async {
+            while said.len() < 1000 {
+                near.read_buf(&mut said).await.unwrap();
+            }
+            near.shutdown().await.unwrap();
+            // It is over here, and its last line is on its way.
+            while hub.sessions() > 0 {
+                tokio::task::yield_now().await;
+            }
+            near.read_to_end(&mut said).await.unwrap();
+        };
+        timeout(SOON, all).await.unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let last = said.lines().last().unwrap();
+        assert!(
+            said.ends_with('\n') && last.contains(&value),
+            "{} bytes",
+            said.len()
+        );
+        assert!(serde_json::from_str::<serde_json::Value>(last).is_ok());
+    }
 }

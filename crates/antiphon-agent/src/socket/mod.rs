@@ -261,13 +261,25 @@ async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
 /// Writes all, as long as the program takes some of it now and then.
 async fn write_all(writer: &mut (impl AsyncWrite + Unpin), mut bytes: &[u8]) -> Result<(), Departure> {
     while !bytes.is_empty() {
-        match timeout(READ_WITHIN, writer.write(bytes)).await {
-            Ok(Ok(written)) if written > 0 => bytes = &bytes[written..],
-            Ok(_) => return Err(Departure::lost("its connection ended")),
-            Err(_) => return Err(slow()),
-        }
+        bytes = &bytes[write(writer, bytes).await?..];
     }
-    // TLS may hold back the last of it.
+    flush(writer).await
+}
+
+/// Writes some of it, if the program takes something in time; how much.
+///
+/// # Cancel safety
+/// If the future is dropped, nothing was written.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<usize, Departure> {
+    match timeout(READ_WITHIN, writer.write(bytes)).await {
+        Ok(Ok(written)) if written > 0 => Ok(written),
+        Ok(_) => Err(Departure::lost("its connection ended")),
+        Err(_) => Err(slow()),
+    }
+}
+
+/// TLS may hold back the last of what was written.
+async fn flush(writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), Departure> {
     match timeout(READ_WITHIN, writer.flush()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(Departure::lost("its connection ended")),

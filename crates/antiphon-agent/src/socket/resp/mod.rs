@@ -107,14 +107,17 @@ pub(super) async fn serve(
     let (reader, mut writer) = tokio::io::split(stream);
     let mut input = Input::new(reader, first);
     let mut shared = Shared::default();
+    let mut writing = Writing::default();
     loop {
         let mut talk = Talk::new(&hub, &session, &shared, visitor);
         let ended = tokio::select! {
             biased;
             ended = talk.run(&mut input) => ended,
-            slow = write(&mut writer, &mut events, &shared) => End::Left(slow),
+            slow = write(&mut writer, &mut events, &shared, &mut writing) => End::Left(slow),
         };
-        let rest = std::mem::take(&mut shared.said().out);
+        // What was being written, too: it may have been given up in the middle.
+        let mut rest = std::mem::take(&mut writing).left().to_vec();
+        rest.append(&mut shared.said().out);
         match ended {
             End::Left(departure) => {
                 session.ends_for(departure);
@@ -146,23 +149,43 @@ pub(super) async fn serve(
     }
 }
 
+/// What was taken to be written, and how much of it was.
+#[derive(Default)]
+struct Writing {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Writing {
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+}
+
 /// Writes replies and pushes; returns why it cannot.
 async fn write(
     writer: &mut (impl tokio::io::AsyncWrite + Unpin),
     events: &mut Events,
     shared: &Shared,
+    writing: &mut Writing,
 ) -> Departure {
-    let mut bytes = Vec::new();
     loop {
-        std::mem::swap(&mut shared.said().out, &mut bytes);
-        if !bytes.is_empty() {
+        std::mem::swap(&mut shared.said().out, &mut writing.bytes);
+        if !writing.bytes.is_empty() {
             shared.changed.notify_one();
-            if let Err(departure) = write_all(writer, &bytes).await {
+            while !writing.left().is_empty() {
+                match super::write(writer, writing.left()).await {
+                    Ok(written) => writing.written += written,
+                    Err(departure) => return departure,
+                }
+            }
+            if let Err(departure) = super::flush(writer).await {
                 return departure;
             }
-            bytes.clear();
+            writing.written = 0;
+            writing.bytes.clear();
             // A long reply leaves no long memory behind.
-            bytes.shrink_to(WRITE_BYTES);
+            writing.bytes.shrink_to(WRITE_BYTES);
             continue;
         }
         tokio::select! {

@@ -1,0 +1,226 @@
+//! `antiphon-bench client`: a program that speaks JSON lines with an agent over its Unix socket.
+//!
+//! It is told what to do as `peers/cpg_client.c` is, and counts as that does: messages that come are counted
+//! and not looked into. It writes messages many at a time, without ids, so none is replied to; when the agent
+//! takes no more, it waits in `write`.
+//!
+//! ```text
+//!   run SIZE WARMUP_S SECONDS SENDS     -> done DELIVERED SECONDS
+//!   ask WARMUP_MS MEASURED_MS COMMAND   -> done {"p50_us":…,"p99_us":…,"rate":…}
+//! ```
+//! `ask` says one command again and again, the next one after the reply. It prints "members N" at each view.
+
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::blocks::worker::load;
+use crate::blocks::worker::words::Time;
+
+/// Bytes written at once.
+const BATCH_BYTES: usize = 32 << 10;
+const READ_BYTES: usize = 256 << 10;
+/// After the end, so that the last to end is measured under the same load as the first.
+const RUN_ON: Duration = Duration::from_millis(300);
+/// For a reply.
+const REPLY_WITHIN: Duration = Duration::from_secs(10);
+const GROUP: &str = "bench";
+/// How the line of a message begins.
+const MESSAGE: &[u8] = br#"{"event":"message""#;
+
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    /// The agent's Unix socket
+    #[arg(long)]
+    socket: PathBuf,
+    /// Join no group
+    #[arg(long)]
+    alone: bool,
+}
+
+/// Does what it is told until its standard input ends.
+pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| format!("{}: {error}", args.socket.display());
+    let stream = UnixStream::connect(&args.socket).map_err(failed)?;
+    let delivered = Arc::new(AtomicU64::new(0));
+    let (tell, replies) = channel();
+    let (reader, counter) = (stream.try_clone().map_err(failed)?, delivered.clone());
+    std::thread::spawn(move || {
+        let why = read(reader, &counter, &tell);
+        // What it is told to do goes on without an agent no more.
+        println!("failed the agent's connection ended: {why}");
+        std::process::exit(1);
+    });
+    let mut client = Client {
+        stream,
+        delivered,
+        replies,
+        last: 0,
+    };
+    match args.alone {
+        true => drop(client.ask(&json!({"hello": {}}))?),
+        false => drop(client.ask(&json!({"join": {"group": GROUP}}))?),
+    }
+    println!("ready");
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        match (words[0], words.as_slice(), numbers.as_slice()) {
+            ("run", _, [size, warmup, seconds, sends]) => {
+                client.run(*size as usize, *warmup, *seconds, *sends > 0)?;
+            }
+            ("ask", [_, warmup, measured, command], _) => {
+                let number = |word: &str| word.parse().map_err(|_| format!("{word} is no number"));
+                let time = Time {
+                    warmup_ms: number(warmup)?,
+                    measured_ms: number(measured)?,
+                };
+                let command = serde_json::from_str(command).map_err(|error| error.to_string())?;
+                client.ask_again_and_again(command, time)?;
+            }
+            _ => eprintln!("antiphon-bench client: {line:?} makes no sense"),
+        }
+    }
+    Ok(())
+}
+
+struct Client {
+    stream: UnixStream,
+    delivered: Arc<AtomicU64>,
+    replies: Receiver<Value>,
+    last: u64,
+}
+
+impl Client {
+    fn run(&mut self, size: usize, warmup: u64, seconds: u64, sends: bool) -> Result<(), Failure> {
+        let over = Arc::new(AtomicBool::new(false));
+        let sending = match sends {
+            true => {
+                let stream = self.stream.try_clone().map_err(|error| error.to_string())?;
+                let over = over.clone();
+                Some(std::thread::spawn(move || send(stream, size, &over)))
+            }
+            false => None,
+        };
+        std::thread::sleep(Duration::from_secs(warmup));
+        let (before, from) = (self.delivered.load(Relaxed), Instant::now());
+        std::thread::sleep(Duration::from_secs(seconds));
+        let (after, took) = (self.delivered.load(Relaxed), from.elapsed());
+        std::thread::sleep(RUN_ON);
+        over.store(true, Relaxed);
+        // It ends when the agent has taken its last batch.
+        let sent = sending.map(|sending| sending.join());
+        if let Some(Ok(Err(error))) = sent {
+            return Err(format!("cannot write to the agent: {error}"));
+        }
+        println!("done {} {}", after - before, took.as_secs_f64());
+        Ok(())
+    }
+
+    /// Says a command with an id, and waits for the reply to it.
+    fn ask(&mut self, command: &Value) -> Result<Value, Failure> {
+        self.last += 1;
+        let mut command = command.clone();
+        if let Some((_, fields)) = command
+            .as_object_mut()
+            .and_then(|object| object.iter_mut().next())
+        {
+            fields["id"] = json!(self.last);
+        }
+        let line = format!("{command}\n");
+        let said = self.stream.write_all(line.as_bytes());
+        said.map_err(|error| format!("cannot write to the agent: {error}"))?;
+        let reply = self.replies.recv_timeout(REPLY_WITHIN);
+        let reply = reply.map_err(|_| format!("no reply to {command}"))?;
+        match (&reply["id"], &reply["error"]) {
+            (id, Value::Null) if *id == json!(self.last) => Ok(reply),
+            _ => Err(format!("{command}: {reply}")),
+        }
+    }
+
+    fn ask_again_and_again(&mut self, command: Value, time: Time) -> Result<(), Failure> {
+        let mut latencies = load::histogram()?;
+        let from = Instant::now() + time.warmup();
+        let until = from + time.measured();
+        while Instant::now() < until {
+            let began = Instant::now();
+            self.ask(&command)?;
+            if began >= from {
+                load::record(&mut latencies, began.elapsed());
+            }
+        }
+        let figures = load::figures(&latencies, time.measured());
+        println!("done {}", json!(figures));
+        Ok(())
+    }
+}
+
+/// Writes as many messages as the agent takes.
+fn send(mut stream: UnixStream, size: usize, over: &AtomicBool) -> std::io::Result<()> {
+    let payload = "x".repeat(size);
+    let line = format!("{}\n", json!({"send": {"group": GROUP, "payload": payload}}));
+    let batch = line.repeat((BATCH_BYTES / line.len()).max(1));
+    while !over.load(Relaxed) {
+        stream.write_all(batch.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Reads what the agent says until its end, and why it ended.
+fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) -> String {
+    let mut buffer = vec![0; READ_BYTES];
+    // The beginning of a line whose end has not come.
+    let mut rest: Vec<u8> = Vec::new();
+    loop {
+        let length = match stream.read(&mut buffer) {
+            Ok(0) => return "it closed it".to_owned(),
+            Ok(length) => length,
+            Err(error) => return error.to_string(),
+        };
+        let (mut bytes, mut messages) = (&buffer[..length], 0);
+        loop {
+            let before = bytes;
+            // The standard library's search for a byte; reading from memory does not fail.
+            let skipped = bytes.skip_until(b'\n').unwrap_or_default();
+            let line = &before[..skipped];
+            if line.last() != Some(&b'\n') {
+                rest.extend_from_slice(line);
+                break;
+            }
+            let whole = match rest.is_empty() {
+                true => line,
+                false => {
+                    rest.extend_from_slice(line);
+                    &rest[..]
+                }
+            };
+            match whole.starts_with(MESSAGE) {
+                true => messages += 1,
+                false => heard(whole, replies),
+            }
+            rest.clear();
+        }
+        delivered.fetch_add(messages, Relaxed);
+    }
+}
+
+/// Something that is no message.
+fn heard(line: &[u8], replies: &Sender<Value>) {
+    let Ok(event) = serde_json::from_slice::<Value>(line) else {
+        return;
+    };
+    match event["event"].as_str() {
+        Some("view") => println!("members {}", event["members"].as_array().map_or(0, Vec::len)),
+        // Fails only when this process is about to end.
+        Some("reply") => drop(replies.send(event)),
+        _ => eprintln!("antiphon-bench client: the agent says {event}"),
+    }
+}

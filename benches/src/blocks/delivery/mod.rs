@@ -1,0 +1,386 @@
+//! `delivery`: commands to a peer by every way, the next one after the reply to the last one, beside a
+//! message there and back by TCP and by UDP without any protocol; what it costs to hand one over; and how long
+//! those to four peers take when the fifth one hangs or is dead.
+//!
+//! ```text
+//!  benchmark ──┬── host 1: end n1 ── library, HTTP, HTTPS, WebSocket, RESP, UDP ──► host 2: end n2, …
+//!              └── host 1: agent, with a client that hands commands over by its socket
+//! ```
+//! An [`end`] is a process that embeds the library and its commands.
+
+pub(crate) mod end;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use antiphon_api::commands::Way;
+use clap::Args;
+use rustix::process::{Signal, kill_process};
+use serde_json::json;
+
+use self::end::Ask;
+use super::Figures;
+use super::java::Peer;
+use crate::agents::{self, Agents};
+use crate::lab::Lab;
+use crate::ours::{Ours, version};
+use crate::report::{Case, Headline, Report};
+use crate::{Common, Failure, tools};
+
+const NODE_PORT: u16 = 7400;
+const GATE_PORT: u16 = 7490;
+/// Of messages without any protocol.
+const RAW_PORT: u16 = 7500;
+/// Those that one is asked, and the caller.
+const CROWD: usize = 6;
+const START_WITHIN: Duration = Duration::from_secs(60);
+const TCP: &str = "TCP alone";
+const UDP: &str = "UDP alone";
+/// Commands to each peer per second, beside one that hangs or is dead.
+const PACE: u32 = 100;
+const MICROSECONDS: &str = "us";
+
+/// What is measured beside a peer that does not answer.
+const BESIDE: [Way; 3] = [Way::Library, Way::HttpKept, Way::Udp];
+
+#[derive(Debug, Args)]
+pub(crate) struct DeliveryArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Threads of a node's runtime; 1 is what is quickest for one command at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    threads: u8,
+}
+
+/// What happens to one of five peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Hung,
+    Dead,
+}
+
+impl Fault {
+    fn word(self) -> &'static str {
+        match self {
+            Fault::Hung => "hung",
+            Fault::Dead => "dead",
+        }
+    }
+}
+
+/// The files that all ends of one benchmark have.
+struct Files {
+    folder: PathBuf,
+    has_certificates: bool,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What cannot be removed is in a folder for such things.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Measures and reports.
+pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let ours = Ours::build()?;
+    let lab = Lab::new(CROWD, !common.no_offload)?;
+    let files = Files::make()?;
+    let mut p50 = Case::new("a command and its reply, p50".to_owned());
+    let mut p99 = Case::new("a command and its reply, p99".to_owned());
+    let mut handed = [
+        Case::of("to hand a command over, p50".to_owned(), MICROSECONDS),
+        Case::of("to hand a command over, p99".to_owned(), MICROSECONDS),
+    ];
+    let mut beside: Vec<Case> = Vec::new();
+    for fault in [Fault::Hung, Fault::Dead] {
+        for way in BESIDE {
+            let name = format!(
+                "p99 to four peers by {}, the fifth is {}",
+                way.word(),
+                fault.word()
+            );
+            beside.push(Case::of(name, MICROSECONDS));
+        }
+    }
+    for run in 1..=common.runs() {
+        eprintln!("one at a time, run {run}");
+        let mut ends = muster(&lab, &files, 2, args)?;
+        let mut add = |series: &str, figures: &Figures| {
+            p50.add(series, figure(figures, "p50_us"));
+            p99.add(series, figure(figures, "p99_us"));
+        };
+        for (series, udp) in [(TCP, false), (UDP, true)] {
+            let server = format!("{}:{RAW_PORT}", lab.ip(2));
+            let server = server.parse().map_err(|_| format!("{server} is no address"))?;
+            let raw = Ask::Raw {
+                udp,
+                server,
+                time: common.time(),
+            };
+            add(series, &ends[0].done_by(&raw, common)?);
+        }
+        let is_had = |way: &Way| files.has_certificates || !matches!(way, Way::Https | Way::HttpsKept);
+        for way in Way::ALL.into_iter().filter(is_had) {
+            let ping = Ask::Ping {
+                way,
+                to: "n2".to_owned(),
+                time: common.time(),
+            };
+            add(way.word(), &ends[0].done_by(&ping, common)?);
+        }
+        // Of a command without a reply there is only the way there.
+        let notice = Ask::Notice {
+            way: Way::Udp,
+            to: "n2".to_owned(),
+            time: common.time(),
+        };
+        ends[0].done_by(&notice, common)?;
+        add("udp, no reply: one way", &ends[1].done_by(&Ask::Arrived, common)?);
+        let hand_over = Ask::HandOver {
+            way: Way::HttpKept,
+            to: "n2".to_owned(),
+            time: common.time(),
+        };
+        let figures = ends[0].done_by(&hand_over, common)?;
+        handed[0].add("in the library", figure(&figures, "p50_us"));
+        handed[1].add("in the library", figure(&figures, "p99_us"));
+        drop(ends);
+        lab.kill_all();
+        match by_socket(&lab, &ours, &files, args)? {
+            Some(figures) => {
+                handed[0].add("at an agent's socket", figure(&figures, "p50_us"));
+                handed[1].add("at an agent's socket", figure(&figures, "p99_us"));
+            }
+            None => eprintln!("SKIPPED the agent's socket: this build has no `antiphon agent --commands`"),
+        }
+        let mut cases = beside.iter_mut();
+        for fault in [Fault::Hung, Fault::Dead] {
+            for way in BESIDE {
+                eprintln!("{} beside one that is {}, run {run}", way.word(), fault.word());
+                let (before, after) = beside_one(&lab, &files, way, fault, args)?;
+                if let Some(case) = cases.next() {
+                    case.add(BEFORE, before);
+                    case.add(Way::HttpKept.word(), after);
+                }
+            }
+        }
+    }
+    let mut report = Report::new(
+        "delivery",
+        "microseconds for a command to a peer and its reply, one at a time",
+        MICROSECONDS,
+    );
+    report.cases = vec![p50, p99];
+    report.cases.extend(handed);
+    report.cases.extend(beside);
+    report.lower_is_better = true;
+    // In the cases of one that does not answer, this series is that of the way in the case's name.
+    report.headline = Headline {
+        ours: Way::HttpKept.word().to_owned(),
+        peers: vec![TCP.to_owned(), BEFORE.to_owned()],
+        limit: None,
+    };
+    report.tell(&version(), common)
+}
+
+const BEFORE: &str = "before";
+
+fn figure(figures: &Figures, name: &str) -> f64 {
+    figures.get(name).copied().unwrap_or(f64::NAN)
+}
+
+/// Starts an end on each of the first hosts, and waits until they are one cluster.
+fn muster(lab: &Lab, files: &Files, nodes: usize, args: &DeliveryArgs) -> Result<Vec<Peer>, Failure> {
+    let mut ends = Vec::new();
+    for node in 1..=nodes {
+        ends.push(start(lab, files, node, nodes, args)?);
+    }
+    for end in &ends {
+        end.expect("ready", START_WITHIN)?;
+    }
+    Ok(ends)
+}
+
+fn start(lab: &Lab, files: &Files, node: usize, nodes: usize, args: &DeliveryArgs) -> Result<Peer, Failure> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let at = |port: u16| format!("{}:{port}", lab.ip(node));
+    let name = format!("n{node}");
+    let mut command = lab.command(node, &program);
+    command
+        .args(["end", "--name", &name, "--bind", &at(NODE_PORT)])
+        .args(["--gate", &at(GATE_PORT), "--raw", &at(RAW_PORT)])
+        .args(["--seeds", &agents::seeds(lab, nodes)])
+        .args([
+            "--members",
+            &nodes.to_string(),
+            "--threads",
+            &args.threads.to_string(),
+        ])
+        .arg("--key-file")
+        .arg(files.key())
+        .arg("--list")
+        .arg(files.list())
+        .stderr(Stdio::inherit());
+    if files.has_certificates && nodes == 2 {
+        let file = |ending: &str| files.folder.join(format!("{name}.{ending}"));
+        command.arg("--certificate").arg(file("pem"));
+        command.arg("--certificate-key").arg(file("key"));
+        command.arg("--authority").arg(files.folder.join("ca.pem"));
+    }
+    Peer::start(command, "a node that is commanded")
+}
+
+impl Peer {
+    /// Has it do something, and gives what came of it.
+    fn done_by(&mut self, ask: &Ask, common: &Common) -> Result<Figures, Failure> {
+        self.tell(&serde_json::to_string(ask).map_err(|error| error.to_string())?)?;
+        self.done(common.patience())
+    }
+}
+
+/// The time of the reply to a command without a reply of its peer, by an agent's Unix socket; none if this
+/// build's agent cannot.
+fn by_socket(lab: &Lab, ours: &Ours, files: &Files, args: &DeliveryArgs) -> Result<Option<Figures>, Failure> {
+    let common = &args.common;
+    let help = tools::run(&ours.program().to_string_lossy(), &["agent", "--help"])?;
+    if !help.contains("--commands-listen") {
+        return Ok(None);
+    }
+    let result = (|| {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let mut more = words(&["--key-file", &files.key().to_string_lossy()]);
+        more.extend(words(&["--commands", &files.list().to_string_lossy()]));
+        more.extend(words(&[
+            "--commands-listen",
+            &format!("{}:{GATE_PORT}", lab.ip(1)),
+        ]));
+        // Two agents: the second one has no program that serves the verb, which the first does not wait for.
+        let agents = Agents::start(lab, ours.program(), 2, &more)?;
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut command = lab.command(1, &program);
+        command
+            .args(["client", "--alone", "--socket"])
+            .arg(agents.socket(1))
+            .stderr(Stdio::inherit());
+        let mut client = Peer::start(command, "a client of the agent")?;
+        client.expect("ready", START_WITHIN)?;
+        let command = json!({"command": {
+            "verb": "notice", "args": {"sent": 0, "text": "x".repeat(end::TEXT_BYTES)},
+            "to": ["n2"], "by": "http_kept", "reply": false,
+        }});
+        let time = common.time();
+        client.tell(&format!("ask {} {} {command}", time.warmup_ms, time.measured_ms))?;
+        client.done(common.patience())
+    })();
+    lab.kill_all();
+    result.map(Some)
+}
+
+/// The p99 of commands to four peers, while the fifth one answers, and from the moment on from which it does
+/// not.
+fn beside_one(
+    lab: &Lab,
+    files: &Files,
+    way: Way,
+    fault: Fault,
+    args: &DeliveryArgs,
+) -> Result<(f64, f64), Failure> {
+    let common = &args.common;
+    let result = (|| {
+        let mut ends = muster(lab, files, CROWD, args)?;
+        let paced = Ask::Paced {
+            way,
+            to: (2..=CROWD).map(|node| format!("n{node}")).collect(),
+            silent: format!("n{CROWD}"),
+            per_second: PACE,
+            time: common.time(),
+        };
+        let before = ends[0].done_by(&paced, common)?;
+        ends[0].tell(&serde_json::to_string(&paced).map_err(|error| error.to_string())?)?;
+        // Just before it counts: a command that is under way then is among the first that count.
+        std::thread::sleep(common.time().warmup().saturating_sub(Duration::from_millis(50)));
+        let signal = match fault {
+            Fault::Hung => Signal::STOP,
+            Fault::Dead => Signal::KILL,
+        };
+        kill_process(ends[CROWD - 1].pid(), signal).map_err(|error| format!("{signal:?}: {error}"))?;
+        let after = ends[0].done(common.patience())?;
+        for (when, figures) in [("before", &before), ("after", &after)] {
+            let failed = figure(figures, "failed");
+            if failed > 0.0 {
+                eprintln!("  {failed} commands to the other four failed {when}");
+            }
+        }
+        Ok((figure(&before, "p99_us"), figure(&after, "p99_us")))
+    })();
+    lab.kill_all();
+    result
+}
+
+impl Files {
+    /// A key, a list, and certificates if there is openssl.
+    fn make() -> Result<Self, Failure> {
+        let mut files = Self {
+            folder: agents::private_folder("delivery")?,
+            has_certificates: false,
+        };
+        let write = |path: &Path, text: &str| {
+            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            let alone = Permissions::from_mode(0o600);
+            std::fs::set_permissions(path, alone).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        write(&files.key(), &format!("{}\n", "5e".repeat(32)))?;
+        write(&files.list(), end::LIST)?;
+        match files.certificates() {
+            Ok(()) => files.has_certificates = true,
+            Err(failure) => eprintln!("SKIPPED https: {failure}"),
+        }
+        Ok(files)
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folder.join("cluster.key")
+    }
+
+    fn list(&self) -> PathBuf {
+        self.folder.join("commands.toml")
+    }
+
+    /// An authority, and a certificate of it for the name of each node.
+    fn certificates(&self) -> Result<(), Failure> {
+        tools::need("openssl", &["openssl"])?;
+        let path = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let new = |name: &str, more: &[&str]| {
+            let (key, pem, subject) = (
+                path(&format!("{name}.key")),
+                path(&format!("{name}.pem")),
+                format!("/CN={name}"),
+            );
+            let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+            let common = [
+                "-nodes", "-days", "30", "-keyout", &key, "-out", &pem, "-subj", &subject,
+            ];
+            let all = [&["req", "-x509"][..], &curve[..], &common[..], more].concat();
+            tools::run("openssl", &all).map(drop)
+        };
+        new("ca", &[])?;
+        for node in 1..=2 {
+            let name = format!("n{node}");
+            let (ca, key, alternative) = (
+                path("ca.pem"),
+                path("ca.key"),
+                format!("subjectAltName=DNS:{name}"),
+            );
+            let more = ["-CA", &ca, "-CAkey", &key, "-addext", &alternative];
+            let leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
+            new(&name, &[&more[..], &leaf[..]].concat())?;
+        }
+        Ok(())
+    }
+}
