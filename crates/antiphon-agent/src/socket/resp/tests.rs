@@ -377,17 +377,18 @@ async fn what_is_no_resp_is_told_so_and_others_are_served_on() {
     assert!(good.ask("SET k v").await.starts_with("-UNAVAILABLE"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reply_that_is_half_written_when_a_program_has_said_all_comes_whole() {
-    let node = Node::alone().await;
-    let mut other = node.client().await;
+    let node = Agent::alone().await;
+    let mut other = Client::of(&node).await;
     let value = "x".repeat(100_000);
     other.say(&["SET", "long", &value]).await;
     assert_eq!(other.next().await.as_deref(), Some("OK"));
     let (mut near, far) = tokio::io::duplex(4096);
     let (session, events) = node.hub.session().unwrap();
     let hub = node.hub.clone();
-    tokio::spawn(async move { super::serve(far, b"", hub, session, events).await });
+    let visitor = crate::access::Access::default().local(hub.meters().clone());
+    tokio::spawn(async move { super::serve(far, b"", hub, session, events, &visitor).await });
     let mut said = Vec::new();
     let all = async {
         near.write_all(b"*2\r\n$3\r\nGET\r\n$4\r\nlong\r\n")
