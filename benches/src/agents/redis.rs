@@ -2,8 +2,8 @@
 //!
 //! Three agents share the database, so a write is replied to when all three hold it. What Redis has nearest
 //! to that is a replica and `WAIT 1` behind each write. redis-benchmark cannot say that: a client of ours
-//! measures `SET, held by all` on both, with as many connections. Pipelined, one `WAIT` follows as many writes
-//! as are under way.
+//! measures `SET, held by all` on both, with as many connections. Pipelined, one `WAIT` follows as many
+//! writes as are under way.
 
 use std::path::Path;
 use std::process::Stdio;

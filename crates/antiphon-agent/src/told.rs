@@ -195,8 +195,8 @@ impl MessageLines {
     }
 }
 
-/// Whether a payload is a JSON string as it stands. Without a branch for each byte, so that many are looked at
-/// at once.
+/// Whether a payload is a JSON string as it stands. Without a branch for each byte, so that many are looked
+/// at at once.
 fn is_plain(payload: &[u8]) -> bool {
     let special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
     !payload.iter().fold(false, |any, byte| any | special(*byte))

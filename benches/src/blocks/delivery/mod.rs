@@ -1,6 +1,6 @@
 //! `delivery`: commands to a peer by every way, the next one after the reply to the last one, beside a
-//! message there and back by TCP and by UDP without any protocol; what it costs to hand one over; and how long
-//! those to four peers take when the fifth one hangs or is dead.
+//! message there and back by TCP and by UDP without any protocol; what it costs to hand one over; and how
+//! long those to four peers take when the fifth one hangs or is dead.
 //!
 //! ```text
 //!  benchmark ──┬── host 1: end n1 ── library, HTTP, HTTPS, WebSocket, RESP, UDP ──► host 2: end n2, …
