@@ -116,30 +116,32 @@ impl Text {
     /// # Cancel safety
     /// No byte is lost if the future is dropped.
     pub(crate) async fn ready(&mut self) -> bool {
-        while self.left().is_empty() {
-            let mut state = self.shared.state();
-            if !state.text.is_empty() {
-                self.taken.clear();
-                self.written = 0;
-                std::mem::swap(&mut self.taken, &mut state.text);
-                drop(state);
-                self.shared.room.notify_waiters();
-                return true;
+        loop {
+            match self.take() {
+                Some(has_text) => return has_text,
+                None => self.shared.arrived.notified().await,
             }
-            if state.ended {
-                return false;
-            }
-            // Thousands of programs that say nothing keep no memory for what they once were told.
-            for buffer in [&mut self.taken, &mut state.text] {
-                if buffer.capacity() > KEPT_BYTES {
-                    *buffer = Vec::new();
-                }
-            }
-            self.written = 0;
-            drop(state);
-            self.shared.arrived.notified().await;
         }
-        true
+    }
+
+    /// Whether there is something to write, or none is coming; none if nobody knows yet.
+    fn take(&mut self) -> Option<bool> {
+        if !self.left().is_empty() {
+            return Some(true);
+        }
+        self.written = 0;
+        self.taken.clear();
+        let mut state = self.shared.state();
+        if state.text.is_empty() {
+            // Thousands of programs that say nothing keep no memory for what they once were told.
+            state.text.shrink_to(KEPT_BYTES);
+            self.taken.shrink_to(KEPT_BYTES);
+            return state.ended.then_some(false);
+        }
+        std::mem::swap(&mut self.taken, &mut state.text);
+        drop(state);
+        self.shared.room.notify_waiters();
+        Some(true)
     }
 
     /// What is to be written next.
