@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<(), Failure> {
     for run in 1..=common.runs() {
         if is_wanted(AGENT) {
             eprintln!("{AGENT}, run {run}");
-            let agents = Agents::start(&lab, ours.program(), NODES, &[])?;
+            let agents = Agents::start(&lab, ours.program(), NODES, |_| Vec::new())?;
             let mut ring = Ring::new(&lab, "our agent");
             let program =
                 std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<(), Failure> {
         }
         if let (Some(folder), true) = (&libcpg, is_wanted(LIBCPG)) {
             eprintln!("{LIBCPG}, run {run}");
-            let agents = Agents::start(&lab, ours.program(), NODES, &[])?;
+            let agents = Agents::start(&lab, ours.program(), NODES, |_| Vec::new())?;
             let mut ring = Ring::new(&lab, "our libcpg");
             for node in 1..=NODES {
                 let mut command = lab.command(node, peer.client());

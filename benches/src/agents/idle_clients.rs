@@ -52,7 +52,7 @@ pub(crate) fn run(args: &IdleClientsArgs) -> Result<(), Failure> {
     for run in 1..=common.runs() {
         for (series, lines) in [(RESP, false), (LINES, true)] {
             eprintln!("{series}, run {run}");
-            let agents = Agents::start(&lab, ours.program(), NODES, &[])?;
+            let agents = Agents::start(&lab, ours.program(), NODES, |_| Vec::new())?;
             redis::share(&lab)?;
             measure(
                 &lab,

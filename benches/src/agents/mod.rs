@@ -43,13 +43,13 @@ pub(crate) struct Agents<'a> {
 }
 
 impl<'a> Agents<'a> {
-    /// Starts one on each of the first hosts, and waits until they are one cluster. `more` are further
-    /// arguments of each; without a key among them the cluster is insecure.
+    /// Starts one on each of the first hosts, and waits until they are one cluster. `more` gives
+    /// further arguments of each; without a key among them the cluster is insecure.
     pub(crate) fn start(
         lab: &'a Lab,
         program: &Path,
         nodes: usize,
-        more: &[String],
+        more: impl Fn(usize) -> Vec<String>,
     ) -> Result<Self, Failure> {
         let mut agents = Self {
             lab,
@@ -57,7 +57,7 @@ impl<'a> Agents<'a> {
             members: Vec::new(),
         };
         for node in 1..=nodes {
-            agents.add(program, node, nodes, more)?;
+            agents.add(program, node, nodes, &more(node))?;
         }
         for node in 1..=nodes {
             agents.await_members(node, nodes)?;

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &RedisArgs) -> Result<(), Failure> {
     let mut cases: Vec<Case> = all.map(Case::new).collect();
     for run in 1..=common.runs() {
         eprintln!("{ANTIPHON}, run {run}");
-        let agents = Agents::start(&lab, ours.program(), NODES, &[])?;
+        let agents = Agents::start(&lab, ours.program(), NODES, |_| Vec::new())?;
         share(&lab)?;
         benchmarks(&lab, PROGRAM_PORT, ANTIPHON, &mut cases, args)?;
         held(&lab, PROGRAM_PORT, "set", ANTIPHON, &mut cases, args)?;

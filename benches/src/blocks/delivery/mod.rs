@@ -252,15 +252,19 @@ fn by_socket(lab: &Lab, ours: &Ours, files: &Files, args: &DeliveryArgs) -> Resu
         return Ok(None);
     }
     let result = (|| {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let mut more = words(&["--key-file", &files.key().to_string_lossy()]);
-        more.extend(words(&["--commands", &files.list().to_string_lossy()]));
-        more.extend(words(&[
-            "--commands-listen",
-            &format!("{}:{GATE_PORT}", lab.ip(1)),
-        ]));
+        let more = |node: usize| {
+            let gate = format!("{}:{GATE_PORT}", lab.ip(node));
+            let (key, list) = (files.key(), files.list());
+            let words = [
+                ("--key-file", key.to_string_lossy()),
+                ("--commands", list.to_string_lossy()),
+                ("--commands-listen", gate.into()),
+            ];
+            let words = words.map(|(flag, value)| [flag.to_owned(), value.into_owned()]);
+            words.concat()
+        };
         // Two agents: the second one has no program that serves the verb, which the first does not wait for.
-        let agents = Agents::start(lab, ours.program(), 2, &more)?;
+        let agents = Agents::start(lab, ours.program(), 2, more)?;
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = lab.command(1, &program);
