@@ -17,6 +17,8 @@ pub(crate) struct Case {
     name: String,
     /// If other than the report's; then it is in no plot.
     unit: Option<String>,
+    /// What is compared here, if other than the report's.
+    ours: Option<String>,
     /// In the order in which they were first added.
     series: Vec<(String, Vec<f64>)>,
     /// What could not be measured.
@@ -39,6 +41,7 @@ impl Case {
         Self {
             name,
             unit: None,
+            ours: None,
             series: Vec::new(),
             failures: Vec::new(),
         }
@@ -51,6 +54,12 @@ impl Case {
             unit,
             ..Self::new(name)
         }
+    }
+
+    /// The same, with another series of ours that is compared.
+    pub(crate) fn comparing(self, ours: &str) -> Self {
+        let ours = Some(ours.to_owned());
+        Self { ours, ..self }
     }
 
     /// A sample of a series.
@@ -167,6 +176,11 @@ impl Report {
         best.map(|(peer, _)| peer)
     }
 
+    /// The series that is compared.
+    fn ours<'a>(&'a self, case: &'a Case) -> &'a str {
+        case.ours.as_ref().unwrap_or(&self.headline.ours)
+    }
+
     /// How many times better than the best peer ours is.
     fn peer_ratio(&self, case: &Case) -> Option<f64> {
         self.ratio(case, self.rival(case))
@@ -174,7 +188,7 @@ impl Report {
 
     /// How many times better than the other series ours is.
     fn ratio(&self, case: &Case, other: Option<&str>) -> Option<f64> {
-        let (ours, other) = (case.median(&self.headline.ours)?, case.median(other?)?);
+        let (ours, other) = (case.median(self.ours(case))?, case.median(other?)?);
         let ratio = if self.lower_is_better {
             other / ours
         } else {
@@ -208,7 +222,7 @@ impl Report {
             if let Some(ratio) = self.peer_ratio(case) {
                 println!(
                     "  {} is {ratio:.2} times as good as {}",
-                    self.headline.ours,
+                    self.ours(case),
                     self.rival(case).unwrap_or_default()
                 );
             }
@@ -251,7 +265,7 @@ impl Report {
         };
         object["case"] = json!(first.name);
         let headline = [
-            ("ours", Some(self.headline.ours.as_str())),
+            ("ours", Some(self.ours(first))),
             ("peer", self.rival(first)),
             ("limit", self.headline.limit.as_deref()),
         ];

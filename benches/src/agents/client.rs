@@ -10,7 +10,7 @@
 //! ```
 //! `ask` says one command again and again, the next one after the reply. It prints "members N" at each view.
 
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) struct ClientArgs {
     /// The agent's Unix socket
     #[arg(long)]
     socket: PathBuf,
-    /// Join no group
+    /// Join no group: replies are all that comes
     #[arg(long)]
     alone: bool,
 }
@@ -50,15 +50,24 @@ pub(crate) struct ClientArgs {
 pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| format!("{}: {error}", args.socket.display());
     let stream = UnixStream::connect(&args.socket).map_err(failed)?;
+    if args.alone {
+        stream.set_read_timeout(Some(REPLY_WITHIN)).map_err(failed)?;
+    }
     let delivered = Arc::new(AtomicU64::new(0));
-    let (tell, replies) = channel();
     let (reader, counter) = (stream.try_clone().map_err(failed)?, delivered.clone());
-    std::thread::spawn(move || {
-        let why = read(reader, &counter, &tell);
-        // What it is told to do goes on without an agent no more.
-        println!("failed the agent's connection ended: {why}");
-        std::process::exit(1);
-    });
+    let replies = match args.alone {
+        true => Replies::Own(BufReader::new(reader)),
+        false => {
+            let (tell, replies) = channel();
+            std::thread::spawn(move || {
+                let why = read(reader, &counter, &tell);
+                // What it is told to do goes on without an agent no more.
+                println!("failed the agent's connection ended: {why}");
+                std::process::exit(1);
+            });
+            Replies::OfThread(replies)
+        }
+    };
     let mut client = Client {
         stream,
         delivered,
@@ -95,8 +104,32 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
 struct Client {
     stream: UnixStream,
     delivered: Arc<AtomicU64>,
-    replies: Receiver<Value>,
+    replies: Replies,
     last: u64,
+}
+
+/// Where replies come from.
+enum Replies {
+    /// A thread that counts messages, too.
+    OfThread(Receiver<Value>),
+    /// This one's reading, when nothing else comes: no thread has to be woken.
+    Own(BufReader<UnixStream>),
+}
+
+impl Replies {
+    fn next(&mut self) -> Option<Value> {
+        match self {
+            Replies::OfThread(replies) => replies.recv_timeout(REPLY_WITHIN).ok(),
+            Replies::Own(reader) => loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
+                let event: Value = serde_json::from_str(&line).ok()?;
+                if event["event"] == "reply" {
+                    return Some(event);
+                }
+            },
+        }
+    }
 }
 
 impl Client {
@@ -138,8 +171,8 @@ impl Client {
         let line = format!("{command}\n");
         let said = self.stream.write_all(line.as_bytes());
         said.map_err(|error| format!("cannot write to the agent: {error}"))?;
-        let reply = self.replies.recv_timeout(REPLY_WITHIN);
-        let reply = reply.map_err(|_| format!("no reply to {command}"))?;
+        let reply = self.replies.next();
+        let reply = reply.ok_or_else(|| format!("no reply to {command}"))?;
         match (&reply["id"], &reply["error"]) {
             (id, Value::Null) if *id == json!(self.last) => Ok(reply),
             _ => Err(format!("{command}: {reply}")),

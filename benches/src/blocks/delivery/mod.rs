@@ -104,7 +104,7 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
                 way.word(),
                 fault.word()
             );
-            beside.push(Case::of(name, MICROSECONDS));
+            beside.push(Case::of(name, MICROSECONDS).comparing(AFTER));
         }
     }
     for run in 1..=common.runs() {
@@ -165,7 +165,7 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
                 let (before, after) = beside_one(&lab, &files, way, fault, args)?;
                 if let Some(case) = cases.next() {
                     case.add(BEFORE, before);
-                    case.add(Way::HttpKept.word(), after);
+                    case.add(AFTER, after);
                 }
             }
         }
@@ -179,7 +179,6 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
     report.cases.extend(handed);
     report.cases.extend(beside);
     report.lower_is_better = true;
-    // In the cases of one that does not answer, this series is that of the way in the case's name.
     report.headline = Headline {
         ours: Way::HttpKept.word().to_owned(),
         peers: vec![TCP.to_owned(), BEFORE.to_owned()],
@@ -188,7 +187,9 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
     report.tell(&version(), common)
 }
 
+/// That it does not answer.
 const BEFORE: &str = "before";
+const AFTER: &str = "from then on";
 
 fn figure(figures: &Figures, name: &str) -> f64 {
     figures.get(name).copied().unwrap_or(f64::NAN)
