@@ -4,14 +4,18 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use antiphon_api::Event;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// Bytes that wait for the writer; the last line may go beyond.
 const MAX_BYTES: usize = 256 << 10;
-/// Of a buffer that is kept while there is nothing to say.
+/// Of a buffer that is kept when there was nothing to say for [`KEPT_FOR`].
 const KEPT_BYTES: usize = 4 << 10;
+/// Shorter, a program that is told much now and then would have its buffers made anew each time.
+const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The end that text goes into. Lines of several tasks do not mix.
 #[derive(Debug, Clone)]
@@ -119,9 +123,20 @@ impl Text {
         loop {
             match self.take() {
                 Some(has_text) => return has_text,
+                None if self.taken.capacity() > KEPT_BYTES => {
+                    if timeout(KEPT_FOR, self.shared.arrived.notified()).await.is_err() {
+                        self.shrink();
+                    }
+                }
                 None => self.shared.arrived.notified().await,
             }
         }
+    }
+
+    /// Thousands of programs that say nothing keep no memory for what they once were told.
+    fn shrink(&mut self) {
+        self.taken.shrink_to(KEPT_BYTES);
+        self.shared.state().text.shrink_to(KEPT_BYTES);
     }
 
     /// Whether there is something to write, or none is coming; none if nobody knows yet.
@@ -133,9 +148,6 @@ impl Text {
         self.taken.clear();
         let mut state = self.shared.state();
         if state.text.is_empty() {
-            // Thousands of programs that say nothing keep no memory for what they once were told.
-            state.text.shrink_to(KEPT_BYTES);
-            self.taken.shrink_to(KEPT_BYTES);
             return state.ended.then_some(false);
         }
         std::mem::swap(&mut self.taken, &mut state.text);
@@ -167,10 +179,6 @@ impl Drop for Text {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
     async fn rest(mut text: Text) -> Vec<u8> {
@@ -227,7 +235,51 @@ mod tests {
         assert_eq!(rest(text).await, b"vent\":\"left\"}\n");
     }
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn no_line_and_no_wake_up_is_lost_between_threads() {
+        const LINES: usize = 2000;
+        let (pipe, text) = pipe();
+        let writers = ["a", "b", "c"].map(|writer| {
+            let pipe = pipe.clone();
+            tokio::spawn(async move {
+                for number in 0..LINES {
+                    let line = |text: &mut Vec<u8>| {
+                        // Long ones, so that they wait for room.
+                        text.extend_from_slice(format!("{writer} {number} {}\n", "x".repeat(500)).as_bytes());
+                        false
+                    };
+                    pipe.fill(line).await;
+                    if number % 100 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        });
+        drop(pipe);
+        let read = tokio::spawn(async move {
+            let (mut text, mut all) = (text, Vec::new());
+            while text.ready().await {
+                let some = text.left().len().min(7000);
+                all.extend_from_slice(&text.left()[..some]);
+                text.advance(some);
+            }
+            all
+        });
+        let all = timeout(Duration::from_secs(60), read).await.unwrap().unwrap();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        let all = String::from_utf8(all).unwrap();
+        for writer in ["a", "b", "c"] {
+            let of_it = all.lines().filter(|line| line.starts_with(writer));
+            let numbers: Vec<usize> = of_it
+                .map(|line| line.split(' ').nth(1).unwrap().parse().unwrap())
+                .collect();
+            assert_eq!(numbers, (0..LINES).collect::<Vec<_>>());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_idle_reader_keeps_no_large_buffers() {
         let (pipe, mut text) = pipe();
         let block = |text: &mut Vec<u8>| {
@@ -237,7 +289,9 @@ mod tests {
         pipe.fill(block).await;
         assert!(text.ready().await);
         text.advance(MAX_BYTES);
-        assert!(timeout(Duration::from_millis(20), text.ready()).await.is_err());
+        assert!(timeout(KEPT_FOR / 2, text.ready()).await.is_err());
+        assert!(text.taken.capacity() >= MAX_BYTES);
+        assert!(timeout(KEPT_FOR * 2, text.ready()).await.is_err());
         assert!(text.taken.capacity() <= KEPT_BYTES);
     }
 }

@@ -1,6 +1,5 @@
 //! From the library's events to those of the API, with what a session knows beside: names and files.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -145,8 +144,8 @@ impl MessageLines {
 
     fn line(&mut self, group: &str, said: &Said<'_>, text: &mut Vec<u8>) {
         text.extend_from_slice(self.beginning(group, said));
-        // Writing to memory does not fail.
-        let _ = write!(text, "{},\"payload\":", said.seq);
+        serde_json::to_writer(&mut *text, &said.seq).expect("a number is written to memory");
+        text.extend_from_slice(b",\"payload\":");
         match is_plain(said.payload) {
             true => {
                 text.push(b'"');
