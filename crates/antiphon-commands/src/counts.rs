@@ -25,7 +25,7 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Result {
+pub enum Counted {
     /// It was done.
     Done,
     /// It is on its way, and no reply is wanted.
@@ -56,30 +56,30 @@ impl Side {
     }
 }
 
-impl Result {
+impl Counted {
     /// Its word.
     pub fn word(self) -> &'static str {
         match self {
-            Result::Done => "done",
-            Result::Sent => "sent",
-            Result::Failed => "failed",
-            Result::Refused => "refused",
-            Result::Unavailable => "unavailable",
-            Result::Late => "late",
-            Result::Unknown => "unknown",
-            Result::Forged => "forged",
-            Result::Replayed => "replayed",
+            Counted::Done => "done",
+            Counted::Sent => "sent",
+            Counted::Failed => "failed",
+            Counted::Refused => "refused",
+            Counted::Unavailable => "unavailable",
+            Counted::Late => "late",
+            Counted::Unknown => "unknown",
+            Counted::Forged => "forged",
+            Counted::Replayed => "replayed",
         }
     }
 
     /// What a failure counts as.
     pub(crate) fn of(code: Code) -> Self {
         match code {
-            Code::Refused => Result::Refused,
-            Code::Unavailable => Result::Unavailable,
-            Code::Timeout => Result::Late,
-            Code::Unknown => Result::Unknown,
-            _ => Result::Failed,
+            Code::Refused => Counted::Refused,
+            Code::Unavailable => Counted::Unavailable,
+            Code::Timeout => Counted::Late,
+            Code::Unknown => Counted::Unknown,
+            _ => Counted::Failed,
         }
     }
 }
@@ -94,19 +94,19 @@ pub struct Row {
     /// What was asked.
     pub verb: String,
     /// What came of it.
-    pub result: Result,
+    pub result: Counted,
     /// How often.
     pub count: u64,
 }
 
-type Key = (Side, String, String, Result);
+type Key = (Side, String, String, Counted);
 
 /// The counts of a node since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts(Mutex<BTreeMap<Key, u64>>);
 
 impl Counts {
-    pub(crate) fn count(&self, side: Side, peer: Option<&str>, verb: Option<&str>, result: Result) {
+    pub(crate) fn count(&self, side: Side, peer: Option<&str>, verb: Option<&str>, result: Counted) {
         let mut rows = self.rows();
         let named = |name: Option<&str>| name.unwrap_or(UNKNOWN).to_owned();
         let mut key = (side, named(peer), named(verb), result);

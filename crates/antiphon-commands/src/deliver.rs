@@ -3,12 +3,12 @@
 //! A program gets each argument as one element of its own, never as part of a line that something splits
 //! again. Its environment is empty but for `PATH`, `ANTIPHON_VERB` and `ANTIPHON_FROM`; its standard input is
 //! empty, its folder is `/`. What it prints is the reply. It runs in a process group of its own, which is
-//! killed as a whole when the program ends, prints too much, or its time is over: so it cannot leave anything
-//! behind that holds the command open.
+//! killed as a whole when the program ends, prints too much, or its time is over. A process that has left the
+//! group (`setsid`) is not killed, and not waited for.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +22,16 @@ use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::counts::failure;
 use crate::list::{Args, Hook, Verb, Word};
 
 /// How much of what a program says of its failure is told.
-const MAX_COMPLAINT_BYTES: u64 = 1024;
+const MAX_COMPLAINT_BYTES: usize = 1024;
+/// For what a program printed last, once it has ended.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(100);
 /// Where programs find others.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -109,8 +113,11 @@ impl Handlers {
             let reason = format!("no session serves {} at this node: try again later", request.verb);
             return Err(failure(Code::Unavailable, Ran::No, reason));
         };
-        // In a task of its own: a handler that panics ends its own command alone.
-        match tokio::spawn(handler(request)).await {
+        // In a task of its own: a handler that panics ends its own command alone. It ends with its time.
+        let mut handling = JoinSet::new();
+        handling.spawn(handler(request));
+        let handled = handling.join_next().await;
+        match handled.expect("there is one task") {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => Err(Failure {
                 payload: Some(antiphon_api::Payload::from_bytes(&error)),
@@ -213,19 +220,45 @@ pub(crate) async fn run(words: &[Word], verb: &Verb, request: &Request) -> Resul
     })?;
     // Dropped: its time is over, or it is done.
     let group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let most = u64::from(verb.max_reply_bytes);
-    let (reply, complaint, ended) =
-        tokio::join!(read(stdout, most + 1), read(stderr, MAX_COMPLAINT_BYTES), async {
-            let ended = child.wait().await;
-            // What it has left behind would hold its output open.
-            drop(group);
-            ended
-        });
-    if reply.len() as u64 > most {
-        let reason = format!("{program} printed more than {most} bytes");
-        return Err(failure(Code::Failed, Ran::Yes, reason));
-    }
+    let most = verb.max_reply_bytes as usize;
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let (mut reply, mut complaint) = (Vec::new(), Vec::new());
+    let ended = {
+        let reading = async {
+            let mut printed = pin!(read(&mut stdout, &mut reply, most));
+            let mut complained = pin!(drain(&mut stderr, &mut complaint));
+            tokio::select! {
+                too_much = &mut printed => {
+                    if !too_much {
+                        complained.await;
+                    }
+                    too_much
+                }
+                () = &mut complained => printed.await,
+            }
+        };
+        let mut reading = pin!(reading);
+        tokio::select! {
+            // It has closed both, or said too much: then it is not waited for.
+            too_much = &mut reading => match too_much {
+                true => None,
+                false => Some(child.wait().await),
+            },
+            ended = child.wait() => {
+                // What it has left behind would hold its output open.
+                drop(group);
+                // One that has left the group does so still.
+                match timeout(LAST_WORDS_WITHIN, &mut reading).await {
+                    Ok(true) => None,
+                    _ => Some(ended),
+                }
+            }
+        }
+    };
+    let Some(ended) = ended else {
+        let reason = format!("{program} printed more than {most} bytes, and was killed");
+        return Err(failure(Code::Failed, Ran::Maybe, reason));
+    };
     match ended {
         Ok(status) if status.success() => Ok(Bytes::from(reply)),
         Ok(status) => Err(Failure {
@@ -236,14 +269,26 @@ pub(crate) async fn run(words: &[Word], verb: &Verb, request: &Request) -> Resul
     }
 }
 
-/// Reads up to so many bytes, and lets go of the rest.
-async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
-    let mut text = Vec::new();
-    if let Some(from) = from {
+/// Reads to the end; true: there is more than so many bytes, and the rest is not read.
+async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>, most: usize) -> bool {
+    let Some(from) = from else { return false };
+    while into.len() <= most {
         // What came before an error is there.
-        let _ = from.take(most).read_to_end(&mut text).await;
+        if !from.read_buf(into).await.is_ok_and(|length| length > 0) {
+            return false;
+        }
     }
-    text
+    true
+}
+
+/// Reads to the end, and keeps the beginning: a program may complain as much as it likes.
+async fn drain(from: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
+    let Some(from) = from else { return };
+    let mut bytes = vec![0; MAX_COMPLAINT_BYTES];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        let room = MAX_COMPLAINT_BYTES - into.len();
+        into.extend_from_slice(&bytes[..length.min(room)]);
+    }
 }
 
 /// The processes of a program, which end with it.

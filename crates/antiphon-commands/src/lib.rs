@@ -72,7 +72,7 @@
 //! | the receiver's list refuses | `refused`, `no`, with its version |
 //! | no session serves the verb; too much runs | `unavailable`, `no` |
 //! | what carries it out dies, or takes too long | `failed` or `timeout`, `maybe`; a program is killed with its group |
-//! | the node stops | programs that it started are killed; commands to it are `unknown`, `maybe` |
+//! | the node stops | programs that it started are killed; it takes no commands, and what it was asked is `unknown` or `timeout`, `maybe` |
 //! | the node is killed with SIGKILL | programs that it started go on |
 //!
 //! # Bounds
@@ -125,6 +125,8 @@ pub use self::envelope::Way;
 pub use self::node::{Config, GROUP, MAX_RUNNING, MAX_RUNNING_OF_ONE};
 pub use self::ways::{MAX_DATAGRAM, Tls};
 
+/// The most nodes that a command names.
+pub const MAX_NAMED: usize = 1024;
 /// The most bytes that the replies to one command may have together. Those beyond it are failures.
 pub const MAX_REPLIES_BYTES: usize = 4 << 20;
 
@@ -188,29 +190,48 @@ pub struct Replies {
 
 /// A command that was handed over. Dropped, it goes on.
 #[derive(Debug)]
-pub struct Handed(mpsc::UnboundedReceiver<(String, Result<Bytes, Failure>)>);
+pub struct Handed {
+    told: mpsc::UnboundedReceiver<(String, Result<Bytes, Failure>)>,
+    asked: usize,
+}
 
 impl Handed {
     /// Waits until it is over everywhere, which is no later than its time.
     pub async fn replies(mut self) -> Replies {
         let mut all = Replies::default();
-        let mut bytes = 0;
-        while let Some((node, result)) = self.0.recv().await {
-            match result {
-                Ok(reply) if bytes + reply.len() <= MAX_REPLIES_BYTES => {
-                    bytes += reply.len();
-                    all.replies.insert(node, reply);
-                }
-                Ok(_) => {
-                    let reason = format!("the replies together have more than {MAX_REPLIES_BYTES} bytes");
-                    all.failures.insert(node, failure(Code::Failed, Ran::Yes, reason));
-                }
-                Err(failed) => {
-                    all.failures.insert(node, failed);
-                }
-            }
+        while let Some((node, result)) = self.told.recv().await {
+            all.add(node, result);
         }
         all
+    }
+
+    /// How many nodes may be asked.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// What is over already: what was refused when it was handed over is.
+    pub fn so_far(&mut self) -> Replies {
+        let mut all = Replies::default();
+        while let Ok((node, result)) = self.told.try_recv() {
+            all.add(node, result);
+        }
+        all
+    }
+}
+
+impl Replies {
+    fn add(&mut self, node: String, result: Result<Bytes, Failure>) {
+        let bytes: usize = self.replies.values().map(Bytes::len).sum();
+        match result {
+            Ok(reply) if bytes + reply.len() <= MAX_REPLIES_BYTES => drop(self.replies.insert(node, reply)),
+            Ok(_) => {
+                let reason = format!("the replies together have more than {MAX_REPLIES_BYTES} bytes");
+                self.failures
+                    .insert(node, failure(Code::Failed, Ran::Yes, reason));
+            }
+            Err(failed) => drop(self.failures.insert(node, failed)),
+        }
     }
 }
 
@@ -274,6 +295,11 @@ impl Commands {
         let mut args = command.args;
         verb.complete(&mut args).map_err(by_list)?;
         let mut targets = match &command.to {
+            To::Nodes(names) if names.len() > MAX_NAMED => {
+                return Err(refused(format!(
+                    "a command names at most {MAX_NAMED} nodes: say all"
+                )));
+            }
             To::Nodes(names) => {
                 if let Some(not) = names.iter().find(|name| !verb.to.contain(name)) {
                     return Err(by_list(list::Refusal::To(not.clone())));
@@ -311,6 +337,7 @@ impl Commands {
             reply,
             until,
         };
+        let asked = targets.len();
         let (tell, told) = mpsc::unbounded_channel();
         if command.to == To::Any {
             if !reply {
@@ -330,13 +357,13 @@ impl Commands {
                     }
                 }
             });
-            return Ok(Handed(told));
+            return Ok(Handed { told, asked });
         }
         for target in targets {
             let (tell, name) = (tell.clone(), target.clone());
             node.hand_over(&target, task(), move |result| drop(tell.send((name, result))));
         }
-        Ok(Handed(told))
+        Ok(Handed { told, asked })
     }
 
     /// Serves a verb whose list delivers it to a session, as long as the returned value is there. Others that

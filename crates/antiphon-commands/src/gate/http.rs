@@ -15,17 +15,18 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
+use super::HEAD_WITHIN;
 use super::paced::{Busy, Paced};
-use super::{Carrier, HEAD_WITHIN};
 use crate::envelope::{MAX_COMMAND_BYTES, Way};
 use crate::node::{Node, Served};
+use crate::ways::Stream;
 use crate::ways::http::{MEDIA_TYPE, PATH};
 use crate::ways::websocket::accept;
 
 /// The longest head of a request.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 
-pub(super) async fn serve(stream: impl Carrier, node: &Arc<Node>, encrypted: bool) {
+pub(super) async fn serve(stream: impl Stream + 'static, node: &Arc<Node>, encrypted: bool) {
     let busy = Busy::default();
     let service = service_fn(|request| {
         let (node, busy) = (node.clone(), busy.clone());

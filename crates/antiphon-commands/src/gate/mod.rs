@@ -31,7 +31,7 @@ use tokio::time::timeout;
 
 use self::paced::{Busy, Paced};
 use crate::node::Node;
-use crate::ways::{Endpoint, METADATA, Stream};
+use crate::ways::{Endpoint, METADATA};
 
 /// Connections at a gate.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -188,7 +188,3 @@ async fn serve(stream: TcpStream, node: &Arc<Node>) {
         _ => {}
     }
 }
-
-/// What carries a connection of a gate.
-trait Carrier: Stream + 'static {}
-impl<T: Stream + 'static> Carrier for T {}

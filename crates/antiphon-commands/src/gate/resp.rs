@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::Carrier;
 use crate::envelope::Way;
 use crate::node::{Node, Served};
-use crate::ways::resp;
+use crate::ways::{Stream, resp};
 
-pub(super) async fn serve(mut stream: impl Carrier, node: &Arc<Node>) {
+pub(super) async fn serve(mut stream: impl Stream + 'static, node: &Arc<Node>) {
     loop {
         let reply = match resp::take(&mut stream).await {
             Ok(None) => return,

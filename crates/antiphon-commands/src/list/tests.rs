@@ -102,7 +102,7 @@ fn a_list_that_is_not_right_is_refused_with_the_place_and_the_reason() {
             "min is not for this type",
         ),
         (r#"within = "2s""#, r#"within = "2""#, "such as 250ms"),
-        (r#"within = "2s""#, r#"within = "99m""#, "at most 600 s"),
+        (r#"within = "2s""#, r#"within = "99m""#, "at most 10m"),
         (
             r#"{ program = ["/bin/echo", "--key", { arg = "key" }] }"#,
             r#"{ hook = "http://example.com/x" }"#,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_api::blocks::Span;
 use serde::Deserialize;
 
 use super::{
@@ -264,30 +265,14 @@ fn name(what: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// `250ms`, `5s` or `2m`.
 fn span(key: &str, text: &str, most: Duration) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let ms = match unit {
-        "ms" => Some(1),
-        "s" => Some(1000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let time = ms.and_then(|ms| {
-        number
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(ms)
-            .map(Duration::from_millis)
-    });
-    time.filter(|time| !time.is_zero() && *time <= most)
-        .ok_or_else(|| {
-            format!(
-                "{key} = {text:?}: expected a time such as 250ms, 5s or 2m, of at most {} s",
-                most.as_secs()
-            )
-        })
+    let most = Span(most);
+    match text.parse::<Span>() {
+        Ok(time) if !time.0.is_zero() && time.0 <= most.0 => Ok(time.0),
+        _ => Err(format!(
+            "{key} = {text:?}: expected a time with its unit, such as 250ms, 5s or 2m, of at most {most}"
+        )),
+    }
 }
 
 fn hook(url: &str) -> Result<Hook, String> {

@@ -1,7 +1,7 @@
 //! What a node asks of its peers: from the queue to the reply.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use antiphon::calls::{Call, Calls, CallsError, Refusal, Replies as CallReplies, Rule, Target};
 use antiphon::{Incarnation, Member, NodeView};
@@ -10,8 +10,8 @@ use antiphon_api::blocks::{Code, Failure, Ran};
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::{ASK_AGAIN, CALL, GROUP, JOIN_WITHIN, Node, Peer, Task, VIEW_WITHIN, now_ms};
-use crate::counts::{Side, failure};
+use super::{ASK_AGAIN, CALL, GROUP, JOIN_WITHIN, MAX_LANES, Node, Peer, Task, VIEW_WITHIN, now_ms};
+use crate::counts::{Counted, Side, failure};
 use crate::envelope::{Asked, MAX_COMMAND_BYTES, Outcome, Signer, Way, signature};
 use crate::lane::{Lane, Open};
 use crate::list::Args;
@@ -29,6 +29,19 @@ impl Node {
         if to == self.name {
             self.spawn(async move { told(node.ask_self(task).await) });
             return;
+        }
+        let refused = if self.has_stopped() {
+            Some(format!("{} stops", self.name))
+        } else {
+            // Whatever names a program thinks of, there are lanes to members alone.
+            let is_member = self.member(&to).is_some();
+            (!is_member).then(|| format!("{to} is no member of the cluster now"))
+        };
+        if let Some(reason) = refused {
+            let result = Err(failure(Code::Unavailable, Ran::No, reason));
+            self.counts
+                .count(Side::Asked, None, Some(&task.verb), Counted::Unavailable);
+            return told(result);
         }
         let peer = self.peer(&to, task.way);
         match peer.lane.enter(weight(&task.args)) {
@@ -53,6 +66,10 @@ impl Node {
 
     fn peer(&self, to: &str, way: Way) -> Arc<Peer> {
         let mut lanes = self.lanes();
+        if lanes.len() >= MAX_LANES {
+            let there = self.members();
+            lanes.retain(|(name, _), peer| there.contains(name) || Arc::strong_count(peer) > 1);
+        }
         let peer = lanes.entry((to.to_owned(), way)).or_insert_with(|| {
             Arc::new(Peer {
                 lane: Arc::new(Lane::new(way)),
@@ -161,7 +178,7 @@ impl Node {
             .filter(|answered| answered.of == signature(envelope));
         let answered =
             answered.ok_or_else(|| unknown(format!("the answer of {to} is not signed as it must be")))?;
-        self.contacts().insert(to.to_owned(), Instant::now());
+        self.heard(to);
         match answered.outcome {
             Outcome::Done(Payload::File { .. }) => Err(unknown(format!("the answer of {to} names a file"))),
             Outcome::Done(payload) => payload.into_bytes().map(Some).map_err(unknown),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::places::Running;
-use crate::counts::{Counts, Result as Counted, Side, failure};
+use crate::counts::{Counted, Counts, Side, failure};
 use crate::deliver::Handlers;
 use crate::envelope::{Signer, Way};
 use crate::lane::Lane;
@@ -32,6 +33,10 @@ use crate::window::Window;
 pub const GROUP: &str = "block/commands";
 /// The verb of those calls.
 const CALL: &str = "peer";
+/// Names of peers that were heard, before those that have gone are forgotten; more only of members.
+const MAX_CONTACTS: usize = 1024;
+/// Lanes, before those to peers that have gone are forgotten; more only to members.
+const MAX_LANES: usize = 1024;
 /// Commands that a node runs at a time.
 pub const MAX_RUNNING: usize = 256;
 /// Those of one peer among them.
@@ -72,6 +77,7 @@ pub(crate) struct Node {
     pub(crate) handlers: Arc<Handlers>,
     running: Running,
     tasks: Mutex<JoinSet<()>>,
+    stopped: AtomicBool,
     pub(crate) counts: Counts,
     contacts: Mutex<BTreeMap<String, Instant>>,
     pub(crate) leave: watch::Sender<bool>,
@@ -170,16 +176,21 @@ impl Node {
             handlers: Arc::default(),
             running: Running::default(),
             tasks: Mutex::default(),
+            stopped: AtomicBool::new(false),
             counts: Counts::default(),
             contacts: Mutex::default(),
             leave: watch::Sender::new(false),
             cluster: cluster.clone(),
         });
-        let mut events = cluster.events();
+        let watched = cluster.clone();
         node.spawn(async move {
+            let mut events = watched.events();
             while let Some(event) = events.next().await {
-                if let ClusterEvent::View(view) = event {
-                    views.send_replace(Some(view));
+                match event {
+                    ClusterEvent::View(view) => drop(views.send_replace(Some(view))),
+                    // A new stream begins with the present view.
+                    ClusterEvent::Overrun => events = watched.events(),
+                    _ => {}
                 }
             }
         });
@@ -211,15 +222,26 @@ impl Node {
         Ok(node)
     }
 
+    /// Unless the node stops: then it is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks();
+        if self.has_stopped() {
+            return;
+        }
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
     /// Ends all that runs: programs are killed with their groups.
     pub(crate) fn stop(&self) {
-        self.tasks().abort_all();
+        let mut tasks = self.tasks();
+        self.stopped.store(true, Ordering::Relaxed);
+        tasks.abort_all();
+    }
+
+    /// Whether it takes no commands any more.
+    fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     pub(crate) fn tls(&self) -> Option<&Tls> {
@@ -261,6 +283,16 @@ impl Node {
             .rev()
             .find(|member| member.name == name)
             .cloned()
+    }
+
+    /// A member of the view has said something that is signed as it must be.
+    fn heard(&self, member: &str) {
+        let mut contacts = self.contacts();
+        contacts.insert(member.to_owned(), Instant::now());
+        if contacts.len() > MAX_CONTACTS {
+            let there = self.members();
+            contacts.retain(|name, _| there.contains(name));
+        }
     }
 
     pub(crate) fn is_members(&self, ip: IpAddr) -> bool {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use antiphon::{Member, NodeView};
 use antiphon_api::Payload;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{Active, LEAVE_AFTER, Node, Served, Task, VIEW_WITHIN, now_ms};
-use crate::counts::{Result as Counted, Side, failure};
+use crate::counts::{Counted, Side, failure};
 use crate::deliver::{Request, post, run};
 use crate::envelope::{Answered, Asked, MAX_SIGNED_REPLY_BYTES, Outcome, Signer, Unreadable, Way, signature};
 use crate::list::{Args, Deliver, NodeVerb, Verb};
@@ -39,6 +39,10 @@ impl Node {
         ways: &[Way],
         from: Option<IpAddr>,
     ) -> Served {
+        // Its number is not taken, so nothing can be said of it.
+        if self.has_stopped() {
+            return Served::Seen;
+        }
         let active = self.active();
         let forged = || {
             self.counts.count(Side::Served, None, None, Counted::Forged);
@@ -195,7 +199,7 @@ impl Node {
         if from.is_some_and(|ip| !is_of(&member, ip)) {
             return Ok(None);
         }
-        self.contacts().insert(asked.from.clone(), Instant::now());
+        self.heard(&asked.from);
         let mut args = asked.args.clone();
         let checked = active.list.check(&asked.from, &self.name, &asked.verb, &mut args);
         let verb = checked.map_err(|refusal| self.refused(active, &refusal))?;
