@@ -26,7 +26,7 @@ pub(crate) async fn ask(commands: &Commands, ask: Ask, mut operation: Operation)
         reply: ask.reply,
         within: ask.within.map(|within| within.0),
     };
-    let handed = match commands.hand_over(command) {
+    let mut handed = match commands.hand_over(command) {
         Ok(handed) => handed,
         Err(failure) => {
             operation.reply(not_done(failure)).await;
@@ -34,7 +34,15 @@ pub(crate) async fn ask(commands: &Commands, ask: Ask, mut operation: Operation)
         }
     };
     if !ask.reply {
-        operation.reply(Reply::default()).await;
+        // Of full queues, and of nodes that are not there. The others have it in their queues.
+        let failures = handed.so_far().failures;
+        let error = (failures.len() == handed.asked()).then(|| nobody(&failures));
+        let reply = Reply {
+            failures,
+            error,
+            ..Reply::default()
+        };
+        operation.reply(reply).await;
         return;
     }
     tokio::spawn(async move {
@@ -50,18 +58,20 @@ fn told(all: Replies) -> Reply {
         .iter()
         .map(|(node, reply)| (node.clone(), Payload::from_bytes(reply)));
     let replies: BTreeMap<_, _> = replies.collect();
-    let error = replies.is_empty().then(|| {
-        let ran = all.failures.values().map(|failure| failure.ran);
-        Failure {
-            ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::No),
-            ..Failure::nothing_done(Code::Failed, "no node did it: `failures` says why each")
-        }
-    });
+    let error = replies.is_empty().then(|| nobody(&all.failures));
     Reply {
         replies: Some(replies),
         failures: all.failures,
         error,
         ..Reply::default()
+    }
+}
+
+fn nobody(failures: &BTreeMap<String, Failure>) -> Failure {
+    let ran = failures.values().map(|failure| failure.ran);
+    Failure {
+        ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::No),
+        ..Failure::nothing_done(Code::Failed, "no node did it: `failures` says why each")
     }
 }
 
@@ -180,9 +190,16 @@ mod tests {
     async fn http_and_resp_ask_what_lines_ask() {
         let (_hub, port, _serving) = alone("carriers").await;
         let said = answer(port, &post("/v1/commands/say?to=all", r#"{"text":"hi"}"#), "}}").await;
+        assert!(said.contains(r#""replies":{"n1":"said hi\n"}"#), "{said}");
+        let handed = answer(
+            port,
+            &post("/v1/commands/say?to=n1,n9&reply=false", r#"{"text":"hi"}"#),
+            "}}",
+        )
+        .await;
         assert!(
-            said.contains(r#""replies":{"n1":"said hi\n"}"#) || said.contains("said hi"),
-            "{said}"
+            handed.contains(r#""ran":"maybe""#) && handed.contains(r#""n9":{"code":"unavailable""#),
+            "{handed}"
         );
         let refused = answer(port, &post("/v1/commands/say?to=all", r#"{"text":1.5}"#), "}}").await;
         assert!(

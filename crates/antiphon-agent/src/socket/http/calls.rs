@@ -57,17 +57,20 @@ pub(super) async fn command(hub: &Hub, asked: &Asked, body: Incoming) -> Result<
             Problem::refused(format!("by is one of: {ways}"))
         })?,
     };
+    let reply = asked.text("reply").is_none() || asked.flag("reply")?;
     let command = Command::Command(commands::Ask {
         verb: asked.path(0).to_owned(),
         args: asked.object(body).await?,
         to,
         by,
-        reply: asked.text("reply").is_none() || asked.flag("reply")?,
+        reply,
         within: asked.span("within")?,
         id: None,
     });
+    // Of one that is only handed over nobody knows.
+    let ran = if reply { "yes" } else { "maybe" };
     let reply = once(hub, command).await?;
-    let all = json!({"replies": reply.replies.unwrap_or_default(), "failures": reply.failures, "ran": "yes"});
+    let all = json!({"replies": reply.replies.unwrap_or_default(), "failures": reply.failures, "ran": ran});
     Ok(answer::json(StatusCode::OK, &all))
 }
 
