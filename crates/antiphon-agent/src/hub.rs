@@ -211,6 +211,19 @@ struct Inside {
     last: u64,
 }
 
+impl Inside {
+    /// Why it cannot join a group, if it cannot.
+    fn refuses_to_join(&self, group: &str) -> Option<Failure> {
+        let twice = self
+            .joined
+            .contains_key(group)
+            .then(|| refused(format!("this client has joined {group} already")));
+        let many = (self.joined.len() >= MAX_JOINED)
+            .then(|| refused(format!("a client is in {MAX_JOINED} groups at most: leave one")));
+        twice.or(many)
+    }
+}
+
 /// A group that it has joined.
 #[derive(Debug)]
 struct Joined {
@@ -487,20 +500,19 @@ impl Session {
     }
 
     async fn join(&self, group: String, operation: Operation) {
-        let (name, joined) = {
+        let (name, refusal) = {
             let inside = self.inside();
-            let many = (inside.joined.len() >= MAX_JOINED)
-                .then(|| refused(format!("a client is in {MAX_JOINED} groups at most: leave one")));
-            let twice = inside
-                .joined
-                .contains_key(&group)
-                .then(|| refused(format!("this client has joined {group} already")));
-            (inside.name.clone(), many.or(twice))
+            (inside.name.clone(), inside.refuses_to_join(&group))
         };
-        let client = match joined {
+        let mut client = match refusal {
             Some(failure) => Err(failure),
             None => self.hub.0.groups.enter(&group, &name).await,
         };
+        // Others of the same session may have joined meanwhile.
+        let refusal = self.inside().refuses_to_join(&group);
+        if let (Ok(_), Some(failure)) = (&client, refusal) {
+            client = Err(failure);
+        }
         let seat = match client {
             Ok(seat) => seat,
             Err(failure) => {

@@ -6,8 +6,8 @@ use antiphon::Cluster;
 use antiphon_commands::gate::Gate;
 use antiphon_commands::{Commands, Config, Tls};
 
-use super::super::exit::Failed;
-use super::super::settings::Settings;
+use crate::exit::Failed;
+use crate::settings::Settings;
 
 /// What is opened before there is a node.
 pub(super) struct Opened {
@@ -16,7 +16,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// None: the agent has no list. `certificate`: the files of its certificate and its key.
+    /// None: the agent has no list.
     pub(super) async fn open(settings: &Settings) -> Result<Option<Self>, Failed> {
         let given = &settings.agent.commands;
         let files = &settings.agent.files;
