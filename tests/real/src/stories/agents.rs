@@ -65,9 +65,12 @@ impl Program {
             program.told.clone(),
         );
         std::thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let (mut stream, mut line) = (BufReader::new(stream), String::new());
+            // What ends without a newline is of an agent that was killed within a line.
+            while stream.read_line(&mut line).is_ok() && line.ends_with('\n') {
                 let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
                 told.lock().expect("no reader panics").push(event);
+                line.clear();
             }
         });
         let welcome = program.ask(&format!(r#""hello":{{"name":"{name}","#)).welcome;
