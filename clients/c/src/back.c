@@ -111,7 +111,8 @@ bool back_took(antiphon *client, uint64_t lines)
 {
 	struct back *back = client->back;
 	struct text *kept = &back->kept;
-	if (lines < back->taken || lines > back->sent)
+	/* Fewer than before: the agent said that before the connection broke, and it comes behind `resumed`. */
+	if (lines > back->sent)
 		return false;
 	for (; back->taken < lines; back->taken++) {
 		char *at = kept->bytes + back->kept_begin;
@@ -209,28 +210,30 @@ static void hold(antiphon *client, const struct pending *pending, uint64_t token
 }
 
 /* The reply to what a new client asked for by itself. */
-static void asked_again(antiphon *client, const struct pending *pending, const antiphon_error *error)
+static struct owned_event *asked_again(antiphon *client, const struct pending *pending, const antiphon_error *error)
 {
 	char cause[CAUSE_BYTES];
 	if (!error->code)
-		return;
+		return NULL;
 	snprintf(cause, sizeof cause, "it came back as a new client, and was refused: %.180s", error->reason);
-	if (pending->op != ANTIPHON_JOIN)
-		return lose(client, cause); /* there is no other way to tell */
+	if (pending->op != ANTIPHON_JOIN) {
+		lose(client, cause); /* there is no other way to tell */
+		return NULL;
+	}
 	end_holding(client->back, ANTIPHON_JOIN, pending->name, 0);
 	struct owned_event *owned = event_about(ANTIPHON_LOST_GROUP, pending->name, cause);
 	if (!owned)
-		return lose(client, "no memory for an event");
-	enqueue(client, owned);
+		lose(client, "no memory for an event");
+	return owned;
 }
 
-void back_done(antiphon *client, const struct pending *pending, const antiphon_event *reply)
+struct owned_event *back_done(antiphon *client, const struct pending *pending, const antiphon_event *reply)
 {
 	struct back *back = client->back;
 	if (pending->is_again)
 		return asked_again(client, pending, &reply->error);
 	if (reply->error.code)
-		return;
+		return NULL;
 	switch (pending->op) {
 	case ANTIPHON_LOCK:
 	case ANTIPHON_LEAD:
@@ -261,6 +264,7 @@ void back_done(antiphon *client, const struct pending *pending, const antiphon_e
 	default:
 		break;
 	}
+	return NULL;
 }
 
 void back_told(antiphon *client, const antiphon_event *event)
@@ -332,7 +336,7 @@ static void go_on(antiphon *client, uint64_t lines)
 {
 	struct back *back = client->back;
 	struct text *out = &client->link.out;
-	if (!back_took(client, lines))
+	if (lines < back->taken || !back_took(client, lines))
 		return lose(client, "the agent says that it took lines which this client did not send");
 	text_add(out, back->kept.bytes + back->kept_begin, back->kept.length - back->kept_begin);
 	if (out->failed)
@@ -355,25 +359,50 @@ static void ask_again(antiphon *client, const struct holding *holding)
 	pending->is_again = pending->forgotten = true;
 }
 
-/* Tells what became of it, and asks for it again. False: it is gone. */
-static bool carry_over(antiphon *client, struct holding *holding, const char *cause)
+/* What becomes of what it had, in the order in which it is told; nothing is told of a verb. */
+static const struct {
+	antiphon_op op;
+	antiphon_kind told;
+	bool is_kept;
+} fates[] = {
+	{ ANTIPHON_LOCK, ANTIPHON_LOST_LOCK, false },	{ ANTIPHON_LEAD, ANTIPHON_LOST_LEAD, false },
+	{ ANTIPHON_WATCH, ANTIPHON_LOST_WATCH, false }, { ANTIPHON_JOIN, ANTIPHON_RESYNC, true },
+	{ ANTIPHON_SERVE, 0, true },			{ ANTIPHON_SERVE_COMMAND, 0, true },
+};
+
+static void tell_fate(antiphon *client, const struct holding *holding, antiphon_kind kind, const char *cause)
 {
-	static const antiphon_kind kinds[] = {
-		[ANTIPHON_JOIN] = ANTIPHON_RESYNC,	    [ANTIPHON_LOCK] = ANTIPHON_LOST_LOCK,
-		[ANTIPHON_LEAD] = ANTIPHON_LOST_LEAD,	    [ANTIPHON_WATCH] = ANTIPHON_LOST_WATCH,
-		[ANTIPHON_SERVE_COMMAND] = (antiphon_kind)0, /* and SERVE: nothing is told */
-	};
-	antiphon_kind kind = holding->ends ? ANTIPHON_LEFT : kinds[holding->op];
-	bool stays = !holding->ends && (!kind || kind == ANTIPHON_RESYNC);
-	struct owned_event *owned = kind ? event_about(kind, holding->name, cause) : NULL;
-	if (owned) {
-		owned->event.id = holding->op == ANTIPHON_JOIN ? 0 : holding->id;
-		owned->event.token = holding->token;
-		enqueue(client, owned);
+	struct owned_event *owned = event_about(kind, holding->name, cause);
+	if (!owned)
+		return lose(client, "no memory for an event");
+	owned->event.id = holding->op == ANTIPHON_JOIN ? 0 : holding->id;
+	owned->event.token = holding->token;
+	enqueue(client, owned);
+}
+
+static void carry_over(antiphon *client, const char *cause)
+{
+	struct back *back = client->back;
+	for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
+		for (struct holding **at = &back->holdings; *at;) {
+			struct holding *holding = *at;
+			if (holding->op != fates[i].op) {
+				at = &holding->next;
+				continue;
+			}
+			if (fates[i].told)
+				tell_fate(client, holding, holding->ends ? ANTIPHON_LEFT : fates[i].told, cause);
+			bool stays = fates[i].is_kept && !holding->ends;
+			if (!client->over && stays)
+				ask_again(client, holding);
+			if (client->over)
+				return;
+			if (stays)
+				at = &holding->next;
+			else
+				take_out(back, at);
+		}
 	}
-	if (stays)
-		ask_again(client, holding);
-	return stays;
 }
 
 /* It is a new client. */
@@ -397,16 +426,9 @@ static void begin_anew(antiphon *client)
 	back->told_lines = back->told_bytes = 0;
 	client->gone_requests = client->last_request;
 	client->is_down = false;
-	for (struct holding **at = &back->holdings; *at;) {
-		bool stays = carry_over(client, *at, cause);
-		if (client->over)
-			return;
-		if (stays)
-			at = &(*at)->next;
-		else
-			take_out(back, at);
-	}
-	link_flush(&client->link);
+	carry_over(client, cause);
+	if (!client->over)
+		link_flush(&client->link);
 }
 
 static bool is(const antiphon *client, const struct json *welcome, const char *key, const char *word)
@@ -448,9 +470,10 @@ static void take_welcome(antiphon *client, char *line, size_t length)
 static void hear(antiphon *client)
 {
 	size_t length;
-	link_flush(&client->link); /* after a failed write what the agent said before is there to read */
+	/* After a failed write what the agent said before is there to read. */
+	int error = link_flush(&client->link) ? 0 : errno;
 	bool is_over = link_fill(&client->link) < 0;
-	int error = errno;
+	error = error ? error : errno;
 	char *line = link_line(&client->link, &length);
 	if (line)
 		take_welcome(client, line, length);

@@ -204,23 +204,24 @@ static size_t kept(const antiphon *client)
 	return client->back ? client->back->kept.length - client->back->kept_begin : 0;
 }
 
-static bool must_wait(const antiphon *client)
+static bool must_wait(const antiphon *client, size_t most_kept)
 {
-	return (!client->is_down && link_unwritten(&client->link)) || kept(client) > MOST_KEPT_BYTES;
+	return (!client->is_down && link_unwritten(&client->link)) || kept(client) > most_kept;
 }
 
-void write_all(antiphon *client)
+static void write_until(antiphon *client, size_t most_kept)
 {
 	int64_t deadline_ms = now_ms() + WRITE_MS;
 	bool is_up = !client->over && !client->is_down;
 	if (is_up && !link_flush(&client->link) && errno != EPIPE && errno != ECONNRESET)
 		lose_errno(client, errno);
-	while (!client->over && must_wait(client)) {
+	while (!client->over && must_wait(client, most_kept)) {
 		size_t before = link_unwritten(&client->link) + kept(client);
 		struct owned_event *owned;
 		while (client->queued_bytes < client->most_bytes && (owned = read_event(client)))
 			enqueue(client, owned);
-		if (client->queued_bytes >= client->most_bytes)
+		/* What was read may say that enough was taken. */
+		if (client->queued_bytes >= client->most_bytes || !must_wait(client, most_kept))
 			return;
 		move_bytes(client, deadline_ms);
 		if (!client->over && link_unwritten(&client->link) + kept(client) < before)
@@ -230,13 +231,18 @@ void write_all(antiphon *client)
 	}
 }
 
+void write_all(antiphon *client)
+{
+	write_until(client, SIZE_MAX);
+}
+
 int may_write(antiphon *client, antiphon_error *error)
 {
-	if (must_wait(client))
-		write_all(client);
+	if (must_wait(client, MOST_KEPT_BYTES))
+		write_until(client, MOST_KEPT_BYTES);
 	if (client->over)
 		return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
-	if (must_wait(client))
+	if (must_wait(client, MOST_KEPT_BYTES))
 		return fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_NO,
 			    "the agent takes nothing while so many events are unread: take them");
 	return 0;

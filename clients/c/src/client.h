@@ -114,8 +114,10 @@ void back_count(antiphon *client, size_t length);
 bool back_took(antiphon *client, uint64_t lines);
 /* Keeps in mind what the agent may have taken: of the connection that ends, all that was written whole. */
 void back_note(antiphon *client);
-/* An operation is done as its reply says; or what this event says is over. */
-void back_done(antiphon *client, const struct pending *pending, const antiphon_event *reply);
+/* An operation is done as its reply says. If the client asked for it by itself, there may be something to
+ * tell of it. */
+struct owned_event *back_done(antiphon *client, const struct pending *pending, const antiphon_event *reply);
+/* What this event says is over. */
 void back_told(antiphon *client, const antiphon_event *event);
 /* The connection broke. False: this client does not come back. */
 bool back_off(antiphon *client, const char *cause);

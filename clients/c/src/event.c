@@ -287,14 +287,13 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	if (op == OP_HELLO && welcome)
 		read_welcome(reading->client, welcome);
 	struct pending done = take_pending(reading->client, pending);
-	if (reading->client->back)
-		back_done(reading->client, &done, event);
+	struct owned_event *instead = reading->client->back ? back_done(reading->client, &done, event) : NULL;
 	free(done.name);
 	free(done.key);
 	if (done.forgotten || reading->client->over) {
 		give_back(reading->client, event);
 		free(reading->owned);
-		return NULL;
+		return instead;
 	}
 	keep(reading, length);
 	return reading->owned;
@@ -436,8 +435,8 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 
 struct owned_event *event_of_line(antiphon *client, char *line, size_t length, const char **wrong)
 {
-	*wrong = json_parse(&client->document, line, length);
-	if (*wrong)
+	*wrong = length ? json_parse(&client->document, line, length) : NULL;
+	if (*wrong || !length)
 		return NULL;
 	struct reading reading = { .client = client, .root = client->document.nodes, .line = line };
 	const char *word = json_string(member(&reading, reading.root, "event"));
