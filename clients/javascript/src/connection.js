@@ -223,19 +223,21 @@ export class Connection {
     this.#ledger = Ledger.welcomed();
     if (this.#closing) return void this.tell("leave", {});
     this.welcomed(welcome);
-    const watches = [...this.watches.values()];
-    const held = [...this.held.keys()];
-    this.watches.clear();
-    for (const [group, stream] of [...this.groups]) this.#joinAgain(group, stream, cause);
+    for (const [group, stream] of [...this.groups]) {
+      if (stream.isDropped) this.#leave(group); // that was under way
+      else this.#joinAgain(group, cause);
+    }
     for (const { op, fields } of this.served.values())
       this.#again(op, fields, (reason) => this.cut(`${cause}, and could not ${op} ${fields.verb}: ${reason}`));
-    for (const stream of watches) stream.end(new AntiphonError("lost", cause));
-    for (const id of held) this.#loseHeld(id, cause); // last, since this runs what the program does then
+    // What the program says when it is told of this, comes behind.
+    const groups = [...this.groups];
+    for (const id of [...this.held.keys()]) this.#loseHeld(id, cause);
+    for (const stream of this.watches.values()) stream.end(new AntiphonError("lost", cause));
+    this.watches.clear();
+    for (const [group, stream] of groups) this.#put(stream, { type: "resync", group, cause }, cause.length);
   }
 
-  #joinAgain(group, stream, cause) {
-    if (stream.isDropped) return this.#leave(group); // it is being left
-    this.#put(stream, { type: "resync", group, cause }, cause.length);
+  #joinAgain(group, cause) {
     this.#again("join", { group }, (reason) => {
       this.#takeLost({ what: "group", name: group, cause: `${cause}, and could not join: ${reason}` }, reason.length);
     });
