@@ -5,6 +5,7 @@ import test from "node:test";
 import { connect, ConnectionLost } from "../src/index.js";
 import { Ledger } from "../src/ledger.js";
 import { Agent } from "./agent.mjs";
+import { Peer } from "./peer.mjs";
 
 const TIMEOUT = { timeout: 60_000 };
 const GRACE = { name: "x", graceMs: 5000 };
@@ -181,7 +182,9 @@ test("an agent is told at the latest behind 256 lines or 64 KiB, and cannot have
   assert.deepEqual([ledger.again(), ledger.ran(2), ledger.ran(3)], ["2\n", "maybe", "no"]);
 });
 
-test("times to come back are bounded, and an agent that gives none is told of", TIMEOUT, async () => {
+test("times to come back are bounded, and an agent must give them", TIMEOUT, async () => {
+  const peer = await Peer.start(() => {});
+  await assert.rejects(connect(peer.address, GRACE), { code: "refused", reason: /keeps no clients/ });
   await assert.rejects(connect("127.0.0.1:1", { graceMs: 10_001 }), /at most 10000/);
   await assert.rejects(connect("127.0.0.1:1", GRACE), { code: "connection", cause: /ECONNREFUSED/ });
 });
