@@ -80,7 +80,9 @@ namespace eval relay {
         fcopy $far $near -command [list ::relay::cut $near $far]
     }
     proc cut {near far args} {
+        variable last
         foreach end [list $near $far] {catch {close $end}}
+        if {$near eq [lindex $last 0]} {set last {}}
     }
 }
 
@@ -102,7 +104,9 @@ namespace eval do {
         array unset held
         list member [$client member]
     }
-    proc cut {command} {::relay::cut {*}$::relay::last}
+    proc cut {command} {
+        if {$::relay::last ne ""} {::relay::cut {*}$::relay::last}
+    }
     proc close {command} {$::do::client close}
     proc members {command} {list nodes [dict get [$::do::client members] names]}
     proc why {command} {list facts [$::do::client why [dict get $command node]]}
