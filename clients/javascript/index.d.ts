@@ -228,8 +228,8 @@ export interface Suspended {
 }
 
 /**
- * The agent's node was away, or this client came back as a new one: what it knows of the group may be old. A view
- * follows.
+ * The agent's node was away, or this client came back as a new one: what it knows of the group may be old. A
+ * view follows.
  */
 export interface Resync {
   readonly type: "resync";

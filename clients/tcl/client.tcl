@@ -2,8 +2,8 @@
 
 # A client of the agent at "host:port" or "unix:/path". `-name`: what it is called in groups. `-within`:
 # seconds, for the connection and the agent's first answer. `-buffer`: bytes that may be unread of a group, a
-# watch or a served verb. `-grace`: so many seconds it comes back when its connection breaks. `-token`: what the
-# agent asks for. `-tls`: options of tls::import, to speak TLS.
+# watch or a served verb. `-grace`: for so many seconds it comes back when its connection breaks. `-token`: what
+# the agent asks for. `-tls`: options of tls::import, to speak TLS.
 proc antiphon::connect {address args} {
     set given [Options $args {-name "" -within 10 -buffer 1048576 -grace 0 -token "" -tls ""}]
     set ms [Milliseconds [dict get $given -within]]
@@ -189,9 +189,9 @@ oo::class create antiphon::Client {
             within [expr {$within eq "" ? "" : "\"$within\""}]]]
     }
 
-    # Has nodes do what their lists of commands allow. `-to all`, `one` or `any`, or `-nodes LIST`. `arguments`: a
-    # dictionary; whole numbers, true and false go as such, but those that `-text` names. `-by`: the way.
-    # `-reply 0`: until it is in the queues.
+    # Has nodes do what their lists of commands allow. `-to all`, `one` or `any`, or `-nodes LIST`.
+    # `arguments`: a dictionary; whole numbers, true and false go as such, but those that `-text` names.
+    # `-by`: the way. `-reply 0`: until it is in the queues.
     method command {verb arguments args} {
         set given [antiphon::Options $args {-to "" -nodes "" -by "" -reply 1 -within "" -text ""}]
         set within [antiphon::Span [dict get $given -within]]
@@ -200,8 +200,9 @@ oo::class create antiphon::Client {
         } else {antiphon::json::quote [dict get $given -to]}]
         if {$to eq {""}} {error "which nodes? Give -to all, one or any, or -nodes LIST"}
         set members [lmap {name value} $arguments {
-            set isPlain [expr {$name ni [dict get $given -text] && [regexp {^(?:-?(?:0|[1-9]\d{0,18})|true|false)$} $value]}]
-            string cat [antiphon::json::quote $name] : [if {$isPlain} {set value} else {antiphon::json::quote $value}]
+            set isPlain [regexp {^(?:-?(?:0|[1-9]\d{0,18})|true|false)$} $value]
+            if {!$isPlain || $name in [dict get $given -text]} {set value [antiphon::json::quote $value]}
+            string cat [antiphon::json::quote $name] : $value
         }]
         my Answers [my Ask command [list verb [antiphon::json::quote $verb] args "{[join $members ,]}" to $to \
             by [expr {$by eq "" ? "" : [antiphon::json::quote $by]}] \

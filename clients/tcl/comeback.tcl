@@ -1,7 +1,7 @@
 # Coming back when the connection broke: mixed into a client that asks for time for it.
 #
-# Lines count from 1, in each direction, but for `took`. What the agent has not taken is kept, to be said again by
-# the next connection. While there is none, what is asked for waits.
+# Lines count from 1, in each direction, but for `took`. What the agent has not taken is kept, to be said again
+# by the next connection. While there is none, what is asked for waits.
 
 namespace eval antiphon {
     variable again 100             ;# milliseconds between two tries
@@ -67,13 +67,12 @@ oo::class create antiphon::Comeback {
         }
     }
 
-    # The agent has taken so many lines.
+    # The agent has taken so many lines. After it said `resumed`, it may say fewer, which it took before.
     method Took {lines} {
-        set first [expr {$sent - [llength $kept]}]
-        if {![string is entier -strict $lines] || $lines < $first || $lines > $written} {
-            error "the agent says that it took $lines lines, of $first to $written"
+        if {![string is entier -strict $lines] || $lines > $written} {
+            error "the agent says that it took $lines of $written lines"
         }
-        set count [expr {$lines - $first}]
+        set count [expr {max(0, $lines - ($sent - [llength $kept]))}]
         foreach line [lrange $kept 0 $count-1] {incr keptBytes -[string length $line]}
         set kept [lrange $kept $count end]
         if {[my HasRoom]} {my Written}
@@ -122,7 +121,11 @@ oo::class create antiphon::Comeback {
     method Back {opened welcome more cause} {
         my Attach $opened
         if {[catch {
-            if {[dict exists $welcome resumed]} {my Resume [dict get $welcome resumed]} else {my BeginAnew $welcome $cause}
+            if {[dict exists $welcome resumed]} {
+                my Resume [dict get $welcome resumed]
+            } else {
+                my BeginAnew $welcome $cause
+            }
         } message]} {return [my Lose "the connection broke: $message"]}
         my Parse $more
     }

@@ -21,8 +21,8 @@ proc antiphon::json::parse {line} {
     return [Value text]
 }
 
-# The value at `at`, as `bytes`, as an object of which `each` member is bytes, as one of texts if it is `args`, or
-# by the names of its members.
+# The value at `at`, as `text`, as `bytes`, or as an object of which `each` member is bytes. In `args` a member
+# is none, whatever its name.
 proc antiphon::json::Value {as} {
     upvar 1 tokens tokens at at
     set token [lindex $tokens $at]

@@ -9,8 +9,8 @@ import { address as read, decode, encode, Said, span } from "./lines.js";
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // for `await using`
 
 /**
- * A client of the agent at "host:port" or "unix:/path", called `name` in groups. With `graceMs` it comes back when
- * its connection breaks.
+ * A client of the agent at "host:port" or "unix:/path", called `name` in groups. With `graceMs` it comes back
+ * when its connection breaks.
  */
 export async function connect(address, options = {}) {
   const { name, timeoutMs = 10_000, bufferBytes = 1 << 20, graceMs = 0, token, tls } = options;

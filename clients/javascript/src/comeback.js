@@ -22,8 +22,8 @@ export class Comeback {
   }
 
   /**
-   * Tries until the agent welcomes this client, which has taken so many of its lines. `back` is called with the
-   * connection, the welcome and what came behind it; `failed` with a reason if there is none in time.
+   * Tries until the agent welcomes this client, which has taken so many of its lines. `back` is called with
+   * the connection, the welcome and what came behind it; `failed` with a reason if there is none in time.
    */
   begin(lines, back, failed) {
     const line = format("hello", { ...this.#hello, resume: this.key, lines, id: 0 });

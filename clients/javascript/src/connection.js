@@ -215,7 +215,7 @@ export class Connection {
     this.#socket.write(this.#ledger.again());
   }
 
-  /** The agent knows nothing of this client any more. The program is told so of all that it had or waits for. */
+  /** The agent does not know this client any more. The program is told so of all that it had or waits for. */
   #beginAnew(welcome, why) {
     const cause = `this client came back as a new one: ${why}`;
     this.life++;

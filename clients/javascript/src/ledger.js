@@ -46,12 +46,11 @@ export class Ledger {
     return false;
   }
 
-  /** The agent has taken so many lines. */
+  /** The agent has taken so many lines. After it said `resumed`, it may say fewer, which it took before. */
   took(lines) {
-    const first = this.sent - this.#kept.length;
-    if (!(lines >= first && lines <= this.written))
-      throw new Error(`the agent says that it took ${lines} lines, of ${first} to ${this.written}`);
-    for (const line of this.#kept.splice(0, lines - first)) this.#keptBytes -= Buffer.byteLength(line);
+    if (!(lines <= this.written)) throw new Error(`the agent says that it took ${lines} of ${this.written} lines`);
+    const more = Math.max(0, lines - (this.sent - this.#kept.length));
+    for (const line of this.#kept.splice(0, more)) this.#keptBytes -= Buffer.byteLength(line);
     if (this.#keptBytes <= KEPT_BYTES) for (const { room } of this.#waiting.splice(0)) room();
   }
 

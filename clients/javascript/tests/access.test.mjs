@@ -37,7 +37,7 @@ test("a wrong token is an error that says so", { timeout }, async () => {
 
 const skip = spawnSync("openssl", ["version"]).status === 0 ? false : "no openssl";
 
-test("an agent that speaks TLS must have a certificate of an authority that is trusted", { timeout, skip }, async () => {
+test("an agent that speaks TLS must have a certificate that is trusted", { timeout, skip }, async () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "antiphon-"));
   const [keyFile, certFile] = ["key.pem", "cert.pem"].map((name) => path.join(folder, name));
   execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

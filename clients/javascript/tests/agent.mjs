@@ -94,6 +94,7 @@ export class Agent {
       known.socket = socket;
       this.#took(known, hello.lines);
       this.#put(socket, this.#reply({ hello }, { welcome: { ...this.#who(known), resumed: known.lines } }));
+      this.#put(socket, { event: "took", lines: Math.max(0, known.lines - 3) }); // from before it broke
       for (const line of known.kept) socket.put(line);
       return known;
     }

@@ -162,8 +162,8 @@ story("requests are answered one after the other", async (peer) => {
 story("commands go to peers, and come from them", async (peer) => {
   const all = await peer.reply("command", { replies: { a: "done" }, failures: {
     b: { code: "lost", reason: "it is gone", ran: "maybe" } } });
-  assert.deepEqual(all, { verb: "flush", args: { key: "x", by: "17", now: true }, to: "all", by: "udp", within: "2000ms",
-    id: all.id });
+  assert.deepEqual(all, { verb: "flush", args: { key: "x", by: "17", now: true }, to: "all", by: "udp",
+    within: "2000ms", id: all.id });
   const handed = await peer.reply("command");
   assert.deepEqual(handed, { verb: "flush", args: {}, to: ["a", "b"], reply: false, id: handed.id });
   await peer.reply("command", { error: { code: "failed", reason: "no node did it", ran: "no" },

@@ -66,7 +66,7 @@ for (const [direction, first] of [["into", 48], ["out", 136]])
     }
   });
 
-story("one that comes back as a new one is in its groups and serves again, and is told what it lost", async (client, agent) => {
+story("a new one is in its groups and serves again, and is told what it lost", async (client, agent) => {
   const group = await client.join("g");
   const watch = await client.map("m").watch({ key: "k" });
   const lock = await client.lock("till");
@@ -175,10 +175,11 @@ test("an agent is told at the latest behind 256 lines or 64 KiB, and cannot have
   assert.equal(ledger.take(64_000), '{"took":{"lines":602}}\n');
   ledger.keep("1\n");
   ledger.keep("2\n");
-  assert.throws(() => ledger.took(1), /took 1 lines, of 0 to 0/);
+  assert.throws(() => ledger.took(1), /took 1 of 0 lines/);
   assert.equal(ledger.again(), "1\n2\n");
   ledger.took(1);
-  assert.throws(() => ledger.took(0), /took 0 lines, of 1 to 2/);
+  assert.throws(() => ledger.took("?"), /took \? of 2 lines/);
+  ledger.took(0); // said before, and overtaken by `resumed`
   assert.deepEqual([ledger.again(), ledger.ran(2), ledger.ran(3)], ["2\n", "maybe", "no"]);
 });
 
