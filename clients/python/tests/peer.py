@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-WITHIN = 20
+WITHIN = 60
 VIEW = {"event": "view", "group": "g", "id": "1.1", "members": ["a/x"], "joined": ["a/x"], "left": [], "crashed": [],
         "transitional": [], "primary": True}
 
@@ -29,7 +29,11 @@ class Peer:
     def run(self, plays):
         with self.listener:
             for play in plays:
-                connection, _ = self.listener.accept()
+                try:
+                    connection, _ = self.listener.accept()
+                except TimeoutError as error:
+                    self.failed = error
+                    return
                 connection.settimeout(WITHIN)
                 if self.tls:
                     connection = self.tls.wrap_socket(connection, server_side=True)
