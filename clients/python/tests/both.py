@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import socket
 import threading
 
 import antiphon
@@ -33,6 +34,10 @@ class Threads:
     connect = staticmethod(antiphon.connect)
 
     @staticmethod
+    def cut(client):
+        client._hang_up()
+
+    @staticmethod
     def handler(function):
         return function
 
@@ -55,6 +60,10 @@ class Tasks:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.runs.join(WITHIN)
         self.loop.close()
+
+    @staticmethod
+    def cut(client):
+        client._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     @staticmethod
     def handler(function):

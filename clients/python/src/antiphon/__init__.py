@@ -4,8 +4,8 @@
 """
 
 from . import aio
-from .events import (Answers, Changed, Command, ConnectionLost, Error, GroupEvent, Lost, Members, Message, Node, Refused,
-                     Request, Resync, Suspended, Transitional, View, WatchEvent, Watching)
+from .events import (Answers, Changed, Command, ConnectionLost, Error, GroupEvent, Lost, Members, Message, Node,
+                     Refused, Request, Resync, Suspended, Transitional, View, WatchEvent, Watching)
 from .sync import Client, Counter, Group, Guard, Leadership, LostEvent, Map, Watch, connect
 
 __all__ = [

@@ -44,12 +44,15 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
     where = protocol.address(address)
     link = Link(seconds(grace)) if grace else None
     opening = functools.partial(_open, where, protocol.tls_of(tls, where))
-    client = Client(*await asyncio.wait_for(opening(), timeout), buffer_bytes, link, opening)
     try:
-        client._called(await asyncio.wait_for(client._do(client._core.hello(name, token)), timeout))
-    except BaseException:
-        client._cut()
-        raise
+        client = Client(*await asyncio.wait_for(opening(), timeout), buffer_bytes, link, opening)
+        try:
+            client._called(await asyncio.wait_for(client._do(client._core.hello(name, token)), timeout))
+        except BaseException:
+            client._cut()
+            raise
+    except asyncio.TimeoutError:  # before Python 3.11 another class
+        raise TimeoutError(f"the agent did not answer within {timeout} s") from None
     return client
 
 
@@ -235,7 +238,7 @@ class Client:
         """Another connection in place of the one that broke; or why there is none."""
         link, clock = self._core.link, asyncio.get_running_loop()
         assert link
-        self._writer.close()
+        self._writer.transport.abort()
         deadline, why_not = clock.time() + link.grace, ""
         while True:
             await asyncio.sleep(self._next_try - clock.time())
