@@ -104,14 +104,14 @@ class Agents:
         view = group.next(WITHIN)
         self.assertEqual(view.members, ("a/ann",))
         guard, total = client.lock("till"), 0
-        for number in range(600):
+        for number in range(240):
             group.send(f"{number} " + "x" * (20_000 if number % 50 == 0 else 10))
-            if number % 100 == 50:
+            if number % 40 == 20:
                 self.cut(client)
-            if number % 60 == 0:
+            if number % 24 == 0:
                 total = client.counter("c").add(1)
-        seen = [group.next(WITHIN) for _ in range(600)]
-        self.assertEqual([int(event.text.split()[0]) for event in seen], list(range(600)))
+        seen = [group.next(WITHIN) for _ in range(240)]
+        self.assertEqual([int(event.text.split()[0]) for event in seen], list(range(240)))
         self.assertEqual(total, 10)
         self.assertFalse(guard.lost.is_set())
         guard.unlock()
