@@ -70,7 +70,7 @@ class Back:
 
         def second(peer):
             resumes(peer, lines=4, resumed=2)
-            peer.say(message(2, "y" * 5000), message(3))
+            peer.say({"event": "took", "lines": 1}, message(2, "y" * 5000), message(3))
             peer.reply("add", value=1)
             peer.heard("leave")
         peer = self.peer(first, second)
