@@ -61,7 +61,7 @@ typedef enum antiphon_code {
 	ANTIPHON_UNKNOWN,     /* the majority was lost meanwhile: read before you write again */
 	ANTIPHON_FAILED,      /* handlers that were called failed */
 	/* Of this library. */
-	ANTIPHON_CONNECTION, /* the connection is over, and all that was held is free: connect again */
+	ANTIPHON_CONNECTION, /* the connection is over, or it is a new one, and all that was held is free */
 	ANTIPHON_INVALID,    /* an argument that makes no sense */
 	ANTIPHON_NO_MEMORY,
 	ANTIPHON_OTHER	     /* a code that this library does not know */
@@ -89,6 +89,30 @@ const char *antiphon_ran_name(antiphon_ran ran);
 /* `address`: "host:port", "unix:/path" or "/path". `name`: what this client is called in groups; NULL:
  * the agent gives it a name. NULL if it fails. */
 antiphon *antiphon_connect(const char *address, const char *name, int timeout_ms, antiphon_error *error);
+
+#define ANTIPHON_MAX_GRACE_MS 10000
+
+/* What else a connection may be told; what is left zero is left out. */
+typedef struct antiphon_options {
+	size_t size;	   /* sizeof(antiphon_options), so that later versions may have more */
+	const char *name;  /* as above */
+	const char *token; /* what an agent with --token-file asks for */
+	/* For how long the client comes back by itself when its connection breaks. Meanwhile what it begins
+	 * waits, and for the others it is there.
+	 *
+	 * If it comes back in time, nobody sees a change. If the agent does not know it any more, it goes on
+	 * as a new client of the same name: what was under way ends with ANTIPHON_CONNECTION, locks,
+	 * leaderships and watches are lost, each of its groups has ANTIPHON_RESYNC and then the views of a
+	 * new member, and it serves what it served. If neither is done in time, the connection is over.
+	 *
+	 * A connection that is cut by antiphon_drop, or with the process, counts as broken to the agent: the
+	 * others see this client for so long. antiphon_close is seen at once. */
+	int grace_ms;
+} antiphon_options;
+
+/* `options` may be NULL. */
+antiphon *antiphon_connect_with(const char *address, const antiphon_options *options, int timeout_ms,
+				antiphon_error *error);
 /* Leaves groups in order, waits until the agent has let go of all, and frees the handle in any case.
  * What is unread is dropped. 0, or -1 if it was not done in time: then the connection was cut, as by
  * antiphon_drop. */
@@ -104,7 +128,9 @@ const char *antiphon_cluster(const antiphon *client);
 const char *antiphon_build(const antiphon *client);
 
 /* Readable when something may have come: then take all there is with antiphon_next(…, 0, …) or
- * antiphon_dispatch. Before you poll, take all that antiphon_pending counts: it has been read already. */
+ * antiphon_dispatch. Before you poll, take all that antiphon_pending counts: it has been read already.
+ * It is the same until the connection is over, also for a client that comes back: that does so in these
+ * functions, and its descriptor tells when. */
 int antiphon_fd(const antiphon *client);
 /* Events that were read while a call waited for its reply, or together with others. */
 size_t antiphon_pending(const antiphon *client);
@@ -121,7 +147,7 @@ typedef enum antiphon_kind {
 	ANTIPHON_MESSAGE,      /* view, sender, seq, data, safe */
 	ANTIPHON_TRANSITIONAL, /* members: what follows until the next view was completed among these */
 	ANTIPHON_SUSPENDED,    /* nothing is delivered and nothing can be sent for now */
-	ANTIPHON_RESYNC,       /* cause: its node was away; it comes in again as a new member */
+	ANTIPHON_RESYNC,       /* cause: its node or its agent was away; it comes in again as a new member */
 	ANTIPHON_LEFT,	       /* after antiphon_leave: the last of the group */
 	ANTIPHON_LOST_GROUP,   /* cause: it is out; the last of the group */
 	/* cause, data: an antiphon_send that the group did not take. The agent may leave `data` out. */
@@ -138,7 +164,9 @@ typedef enum antiphon_kind {
 	/* Of what antiphon_start began. */
 	ANTIPHON_REPLY, /* id, op, error, and what the operation gives */
 	/* The connection is over, and with it all groups, watches and locks; the last of all. */
-	ANTIPHON_CLOSED /* cause */
+	ANTIPHON_CLOSED, /* cause */
+	/* Of a verb of the list that this client serves, `key`: a node asks for it. Answer as a request. */
+	ANTIPHON_COMMANDED /* id, sender: the node that asks; args, within_ms */
 } antiphon_kind;
 
 typedef enum antiphon_op {
@@ -159,11 +187,25 @@ typedef enum antiphon_op {
 	ANTIPHON_CALL,	   /* name: group; key: verb; to or nodes; data, within_ms -> answers */
 	ANTIPHON_MEMBERS,  /* -> nodes */
 	ANTIPHON_WHY,	   /* name: node -> facts */
-	ANTIPHON_CANCEL	   /* of: the id of a wait or a watch, which ends */
+	ANTIPHON_CANCEL,   /* of: the id of a wait or a watch, which ends */
+	/* key: verb; args, to or nodes, way, within_ms, no_reply -> answers */
+	ANTIPHON_COMMAND,
+	ANTIPHON_SERVE_COMMAND, /* key: verb */
+	ANTIPHON_COMMANDS	/* -> data: a JSON object */
 } antiphon_op;
 
-/* What one node answered to a call: `data` if error.code is ANTIPHON_OK. Of one that failed, `data` is
- * what its handler said. */
+typedef enum antiphon_arg_type { ANTIPHON_TEXT = 1, ANTIPHON_INTEGER, ANTIPHON_BOOLEAN } antiphon_arg_type;
+
+/* An argument of a command. */
+typedef struct antiphon_arg {
+	const char *name;
+	antiphon_arg_type type;
+	const char *text;
+	int64_t integer; /* of a boolean 0 or 1 */
+} antiphon_arg;
+
+/* What one node answered to a call or a command: `data` if error.code is ANTIPHON_OK. Of one that failed,
+ * `data` is what its handler said. */
 typedef struct antiphon_node_answer {
 	const char *node;
 	antiphon_bytes data;
@@ -204,6 +246,8 @@ typedef struct antiphon_event {
 	const antiphon_node_info *nodes;
 	size_t node_count;
 	antiphon_names facts;
+	const antiphon_arg *args;
+	size_t arg_count;
 } antiphon_event;
 
 /* The next event: 1; none within the time: 0; -1 behind ANTIPHON_CLOSED, or without memory. */
@@ -220,16 +264,23 @@ int antiphon_dispatch(antiphon *client, antiphon_handler handler, void *user, an
 typedef struct antiphon_request {
 	antiphon_op op;
 	const char *name, *key, *prefix;
-	const char *to; /* of a call: "any", "all" or a node; of resign: a node */
+	const char *to; /* of a call: "any", "all" or a node, of a command "one" as well; of resign: a node */
 	const char *const *nodes;
 	size_t node_count;
 	antiphon_bytes data;
 	bool safe, latest;
 	const uint64_t *if_version; /* NULL: whatever it has; 0: only if it has no value */
 	uint64_t token, of;
-	int64_t by, within_ms; /* within_ms of a lock: -1 is without end, 0 not at all; of a call 0 is 10 s */
+	/* within_ms of a lock: -1 is without end, 0 not at all; of a call 0 is 10 s, of a command what the
+	 * list says */
+	int64_t by, within_ms;
 	uint64_t ttl_ms;       /* 0: until it is removed */
 	uint32_t count;
+	/* From here on of commands alone. */
+	const antiphon_arg *args;
+	size_t arg_count;
+	const char *way; /* "http_kept" and so on; NULL: "library" */
+	bool no_reply;	 /* its reply comes when it is in the queues, with the failures of nodes until then */
 } antiphon_request;
 
 /* Begins it: the id of its reply, or 0 and the error. It waits only while the agent takes nothing, since
@@ -298,7 +349,7 @@ int antiphon_add(antiphon *client, const char *counter, int64_t by, int timeout_
 int antiphon_take_ids(antiphon *client, uint32_t count, int timeout_ms, uint64_t *first, antiphon_error *error);
 
 int antiphon_serve(antiphon *client, const char *group, const char *verb, int timeout_ms, antiphon_error *error);
-/* `request`: the id of ANTIPHON_REQUEST. */
+/* `request`: the id of ANTIPHON_REQUEST or ANTIPHON_COMMANDED. */
 int antiphon_answer(antiphon *client, uint64_t request, const void *bytes, size_t length, antiphon_error *error);
 int antiphon_answer_error(antiphon *client, uint64_t request, const char *reason, antiphon_error *error);
 /* `to`: "any", "all", or the name of a node; several nodes are for antiphon_start. `within_ms` 0 is 10
@@ -306,6 +357,18 @@ int antiphon_answer_error(antiphon *client, uint64_t request, const char *reason
  * answered and this is -1; otherwise it is NULL. */
 int antiphon_call(antiphon *client, const char *group, const char *verb, const char *to, const void *bytes,
 			size_t length, int within_ms, antiphon_event **reply, antiphon_error *error);
+
+/* Commands to peers, of the list that the agents have: docs/commands.md. */
+
+/* Asks nodes for a verb, by the cluster's own links; other ways, several nodes, and no waiting for their
+ * replies are for antiphon_start. `to`: "all", "one", "any", or the name of a node. `within_ms` 0 is what the
+ * list says. The reply as of antiphon_call. */
+int antiphon_command(antiphon *client, const char *verb, const antiphon_arg *args, size_t arg_count, const char *to,
+		     int within_ms, antiphon_event **reply, antiphon_error *error);
+/* From now on each ANTIPHON_COMMANDED of this verb is this client's to answer, or another's that serves it. */
+int antiphon_serve_command(antiphon *client, const char *verb, int timeout_ms, antiphon_error *error);
+/* The list's version, queues, peers and counts: a JSON object, as `data` of an event that is to be freed. */
+int antiphon_commands(antiphon *client, int timeout_ms, antiphon_event **reply, antiphon_error *error);
 
 /* The nodes of the cluster, and what is known about one, present or gone, as `nodes` and `facts` of an
  * event. */

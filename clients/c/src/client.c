@@ -9,6 +9,7 @@
 
 #define QUEUE_BYTES ((size_t)64 << 20)
 #define WRITE_MS 30000	  /* for the agent to take something */
+#define MOST_KEPT_BYTES ((size_t)1 << 20) /* that wait to be taken, and a line */
 #define MAX_PENDING 16384 /* the agent has 1024 and 2048 under way; then its lines wait */
 #define MAX_DISPATCHED 4096
 
@@ -53,9 +54,9 @@ struct pending *oldest_pending(antiphon *client, antiphon_op op)
 	return NULL;
 }
 
-bool add_pending(antiphon *client, uint64_t id, antiphon_op op, const char *name)
+bool add_pending(antiphon *client, uint64_t id, const antiphon_request *request)
 {
-	bool is_held = op == ANTIPHON_LOCK || op == ANTIPHON_LEAD;
+	bool keeps = client->back || request->op == ANTIPHON_LOCK || request->op == ANTIPHON_LEAD;
 	if (client->pending_count == client->pending_capacity) {
 		size_t capacity = client->pending_capacity ? client->pending_capacity * 2 : 16;
 		struct pending *pending = realloc(client->pending, capacity * sizeof *pending);
@@ -64,24 +65,55 @@ bool add_pending(antiphon *client, uint64_t id, antiphon_op op, const char *name
 		client->pending = pending;
 		client->pending_capacity = capacity;
 	}
-	char *copy = is_held ? strdup(name) : NULL;
-	if (is_held && !copy)
+	struct pending pending = { .id = id, .op = request->op };
+	bool has_name = keeps && request->name, has_key = client->back && request->key;
+	pending.name = has_name ? strdup(request->name) : NULL;
+	pending.key = has_key ? strdup(request->key) : NULL;
+	if (has_name != !!pending.name || has_key != !!pending.key) {
+		free(pending.name);
+		free(pending.key);
 		return false;
-	client->pending[client->pending_count++] = (struct pending){ .id = id, .op = op, .name = copy };
+	}
+	if (client->back) {
+		pending.line = client->back->sent;
+		pending.token = request->op == ANTIPHON_CANCEL ? request->of : request->token;
+	}
+	client->pending[client->pending_count++] = pending;
 	return true;
 }
 
-void end_pending(antiphon *client, struct pending *pending)
+struct pending take_pending(antiphon *client, struct pending *pending)
 {
+	struct pending taken = *pending;
 	size_t behind = (size_t)(client->pending + client->pending_count - pending) - 1;
-	free(pending->name);
 	memmove(pending, pending + 1, behind * sizeof *pending);
 	client->pending_count--;
+	return taken;
+}
+
+void fail_pending(antiphon *client, const char *cause)
+{
+	if (client->back)
+		back_note(client);
+	for (size_t i = 0; i < client->pending_count; i++) {
+		struct pending *pending = &client->pending[i];
+		struct owned_event *owned = pending->forgotten ? NULL : event_new(ANTIPHON_REPLY, 0);
+		bool was_taken = !client->back || pending->line <= client->back->maybe_taken;
+		free(pending->name);
+		free(pending->key);
+		if (!owned)
+			continue;
+		owned->event.id = pending->id;
+		owned->event.op = pending->op;
+		fail(&owned->event.error, ANTIPHON_CONNECTION, was_taken ? ANTIPHON_RAN_MAYBE : ANTIPHON_RAN_NO, cause);
+		enqueue(client, owned);
+	}
+	client->pending_count = 0;
 }
 
 /* ---- events ---- */
 
-static void enqueue(antiphon *client, struct owned_event *owned)
+void enqueue(antiphon *client, struct owned_event *owned)
 {
 	*client->last = owned;
 	client->last = &owned->next;
@@ -101,40 +133,29 @@ static struct owned_event *unlink_at(antiphon *client, struct owned_event **at)
 	return owned;
 }
 
-/* The connection is over: all that wait are told so, and then the program. */
-static void lose(antiphon *client, const char *cause)
+void lose(antiphon *client, const char *cause)
 {
 	if (client->over)
 		return;
-	client->over = true;
 	copy_reason(client->cause, sizeof client->cause, *client->last_words ? client->last_words : cause);
-	for (size_t i = 0; i < client->pending_count; i++) {
-		struct pending *pending = &client->pending[i];
-		struct owned_event *owned = pending->forgotten ? NULL : event_new(ANTIPHON_REPLY, 0);
-		free(pending->name);
-		if (!owned)
-			continue;
-		owned->event.id = pending->id;
-		owned->event.op = pending->op;
-		fail(&owned->event.error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause);
-		enqueue(client, owned);
-	}
-	client->pending_count = 0;
+	fail_pending(client, client->cause);
 	struct owned_event *last = event_new(ANTIPHON_CLOSED, 0);
 	if (last) {
 		last->event.cause = client->cause;
 		enqueue(client, last);
 	}
+	client->over = true;
 	link_close(&client->link);
+	back_free(client);
 }
 
 static void lose_errno(antiphon *client, int error)
 {
 	char cause[CAUSE_BYTES];
-	if (!error)
-		return lose(client, "the agent closed the connection");
 	snprintf(cause, sizeof cause, "the connection broke: %s", strerror(error));
-	lose(client, cause);
+	const char *why = error ? cause : "the agent closed the connection";
+	if (!back_off(client, why))
+		lose(client, why);
 }
 
 /* The next event of what was read already. */
@@ -142,7 +163,7 @@ static struct owned_event *read_event(antiphon *client)
 {
 	size_t length;
 	char *line;
-	while (!client->over && (line = link_line(&client->link, &length))) {
+	while (!client->over && !client->is_down && (line = link_line(&client->link, &length))) {
 		const char *wrong;
 		struct owned_event *owned = event_of_line(client, line, length, &wrong);
 		if (owned)
@@ -162,44 +183,66 @@ static void move_bytes(antiphon *client, int64_t deadline_ms)
 	struct pollfd fd = { .fd = client->link.fd, .events = POLLIN };
 	if (client->over)
 		return;
+	if (client->is_down)
+		return back_move(client, deadline_ms);
 	if (link_unwritten(&client->link))
 		fd.events |= POLLOUT;
-	if (poll(&fd, 1, left_ms(deadline_ms)) <= 0)
-		return;
-	/* After a failed write what the agent said before is there to read, and then the end. */
-	if (fd.revents & ~POLLIN)
-		link_flush(&client->link);
-	if ((fd.revents & ~POLLOUT) && link_fill(&client->link) < 0)
-		lose_errno(client, errno);
+	if (poll(&fd, 1, left_ms(deadline_ms)) > 0) {
+		/* After a failed write what the agent said before is there to read, and then the end. */
+		if (fd.revents & ~POLLIN)
+			link_flush(&client->link);
+		if ((fd.revents & ~POLLOUT) && link_fill(&client->link) < 0)
+			lose_errno(client, errno);
+	}
+	if (client->back)
+		back_watch(client);
 }
 
-void write_all(antiphon *client)
+/* Bytes that the agent may not have taken, if the client comes back. */
+static size_t kept(const antiphon *client)
+{
+	return client->back ? client->back->kept.length - client->back->kept_begin : 0;
+}
+
+static bool must_wait(const antiphon *client, size_t most_kept)
+{
+	return (!client->is_down && link_unwritten(&client->link)) || kept(client) > most_kept;
+}
+
+static void write_until(antiphon *client, size_t most_kept)
 {
 	int64_t deadline_ms = now_ms() + WRITE_MS;
-	if (!client->over && !link_flush(&client->link) && errno != EPIPE && errno != ECONNRESET)
+	bool is_up = !client->over && !client->is_down;
+	if (is_up && !link_flush(&client->link) && errno != EPIPE && errno != ECONNRESET)
 		lose_errno(client, errno);
-	while (!client->over && link_unwritten(&client->link)) {
-		size_t before = link_unwritten(&client->link);
+	while (!client->over && must_wait(client, most_kept)) {
+		size_t before = link_unwritten(&client->link) + kept(client);
 		struct owned_event *owned;
 		while (client->queued_bytes < client->most_bytes && (owned = read_event(client)))
 			enqueue(client, owned);
-		if (client->queued_bytes >= client->most_bytes)
+		/* What was read may say that enough was taken. */
+		if (client->queued_bytes >= client->most_bytes || !must_wait(client, most_kept))
 			return;
 		move_bytes(client, deadline_ms);
-		if (!client->over && link_unwritten(&client->link) < before)
+		if (!client->over && link_unwritten(&client->link) + kept(client) < before)
 			deadline_ms = now_ms() + WRITE_MS;
 		else if (!client->over && !left_ms(deadline_ms))
 			lose(client, "the agent has taken nothing for 30 s");
 	}
 }
 
+void write_all(antiphon *client)
+{
+	write_until(client, SIZE_MAX);
+}
+
 int may_write(antiphon *client, antiphon_error *error)
 {
-	if (link_unwritten(&client->link))
-		write_all(client);
+	if (must_wait(client, MOST_KEPT_BYTES))
+		write_until(client, MOST_KEPT_BYTES);
 	if (client->over)
 		return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
-	if (link_unwritten(&client->link))
+	if (must_wait(client, MOST_KEPT_BYTES))
 		return fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_NO,
 			    "the agent takes nothing while so many events are unread: take them");
 	return 0;
@@ -263,7 +306,8 @@ uint64_t antiphon_start(antiphon *client, const antiphon_request *request, antip
 	if (put_request(client, request, id, error))
 		return 0;
 	client->last_id = id;
-	if (!add_pending(client, id, request->op, request->name)) {
+	client->closes |= request->op == ANTIPHON_LEAVE && !request->name;
+	if (!add_pending(client, id, request)) {
 		/* The line stays: its reply is for nobody. */
 		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_MAYBE, "no memory for the reply");
 		return 0;
@@ -285,8 +329,11 @@ int antiphon_wait(antiphon *client, uint64_t id, int timeout_ms, antiphon_event 
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
 	struct owned_event *owned = take_reply(client, id);
 	for (bool last = false; !owned; last = !left_ms(deadline_ms)) {
-		if (!client->over && !find_pending(client, id))
+		/* What broke off has a reply. */
+		if (!client->over && !find_pending(client, id) && !(owned = take_reply(client, id)))
 			return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "nothing with this id is under way");
+		if (owned)
+			break;
 		while ((owned = read_event(client)) &&
 		       (owned->event.kind != ANTIPHON_REPLY || owned->event.id != id))
 			enqueue(client, owned);
@@ -327,13 +374,48 @@ void antiphon_forget(antiphon *client, uint64_t id)
 
 /* ---- a connection ---- */
 
-antiphon *antiphon_connect(const char *address, const char *name, int timeout_ms, antiphon_error *error)
+/* Says hello, and waits for the welcome. */
+static bool say_hello(antiphon *client, const char *name, int64_t deadline_ms, antiphon_error *error)
+{
+	antiphon_event *reply = NULL;
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = OP_HELLO, .name = name }, error);
+	if (!id || antiphon_wait(client, id, left_ms(deadline_ms), &reply, error))
+		return false;
+	bool is_member = client->node && client->name && client->cluster && client->build &&
+			 asprintf(&client->member, "%s/%s", client->node, client->name) >= 0;
+	if (reply->error.code && error)
+		*error = reply->error;
+	else if (!is_member)
+		fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "what answered is no agent");
+	is_member &= !reply->error.code;
+	antiphon_event_free(reply);
+	return is_member;
+}
+
+antiphon *antiphon_connect_with(const char *address, const antiphon_options *given, int timeout_ms,
+				antiphon_error *error)
 {
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
 	char reason[ANTIPHON_REASON_BYTES];
+	antiphon_options options = { .size = sizeof options };
+	if (given && given->size != sizeof options) {
+		fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "`size` of the options must be sizeof(antiphon_options)");
+		return NULL;
+	}
+	if (given)
+		options = *given;
+	if (options.grace_ms < 0 || options.grace_ms > ANTIPHON_MAX_GRACE_MS) {
+		fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "`grace_ms` is from 0 to 10000");
+		return NULL;
+	}
 	antiphon *client = calloc(1, sizeof *client);
-	if (!client) {
+	if (client)
+		client->link.fd = -1;
+	if (client && options.token)
+		client->token = strdup(options.token);
+	if (!client || (options.token && !client->token)) {
 		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a connection");
+		antiphon_drop(client);
 		return NULL;
 	}
 	client->last = &client->first;
@@ -343,25 +425,24 @@ antiphon *antiphon_connect(const char *address, const char *name, int timeout_ms
 		antiphon_drop(client);
 		return NULL;
 	}
-	antiphon_event *reply = NULL;
-	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = OP_HELLO, .name = name }, error);
-	if (!id || antiphon_wait(client, id, left_ms(deadline_ms), &reply, error)) {
+	if (options.grace_ms && !back_begin(client, options.grace_ms)) {
+		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no descriptor or no memory for a client that comes back");
 		antiphon_drop(client);
 		return NULL;
 	}
-	bool is_member = client->node && client->name && client->cluster && client->build &&
-			 asprintf(&client->member, "%s/%s", client->node, client->name) >= 0;
-	if (reply->error.code || !is_member) {
-		if (error && reply->error.code)
-			*error = reply->error;
-		else
-			fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "what answered is no agent");
-		antiphon_event_free(reply);
+	if (say_hello(client, options.name, deadline_ms, error))
+		return client;
+	if (client->back)
+		antiphon_close(client, 0); /* so that the agent does not wait for it */
+	else
 		antiphon_drop(client);
-		return NULL;
-	}
-	antiphon_event_free(reply);
-	return client;
+	return NULL;
+}
+
+antiphon *antiphon_connect(const char *address, const char *name, int timeout_ms, antiphon_error *error)
+{
+	const antiphon_options options = { .size = sizeof options, .name = name };
+	return antiphon_connect_with(address, &options, timeout_ms, error);
 }
 
 static void drop_queue(antiphon *client)
@@ -373,10 +454,13 @@ static void drop_queue(antiphon *client)
 int antiphon_close(antiphon *client, int timeout_ms)
 {
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
-	if (!client->over)
+	while (!client->over && client->is_down && left_ms(deadline_ms))
+		move_bytes(client, deadline_ms);
+	client->closes = true;
+	bool in_time = !client->is_down;
+	if (!client->over && in_time)
 		put_request(client, &(antiphon_request){ .op = ANTIPHON_LEAVE }, 0, NULL);
 	/* Its last line is the end of the connection; what comes before it is for nobody. */
-	bool in_time = true;
 	while (!client->over && in_time) {
 		client->link.in.length = client->link.taken = client->link.searched = 0;
 		move_bytes(client, deadline_ms);
@@ -391,8 +475,12 @@ void antiphon_drop(antiphon *client)
 	if (!client)
 		return;
 	drop_queue(client);
-	for (size_t i = 0; i < client->pending_count; i++)
+	for (size_t i = 0; i < client->pending_count; i++) {
 		free(client->pending[i].name);
+		free(client->pending[i].key);
+	}
+	back_free(client);
+	free(client->token);
 	link_close(&client->link);
 	json_free(&client->document);
 	free(client->pending);
@@ -431,7 +519,7 @@ const char *antiphon_build(const antiphon *client)
 
 int antiphon_fd(const antiphon *client)
 {
-	return client->link.fd;
+	return client->back ? client->back->poll_fd : client->link.fd;
 }
 
 void antiphon_set_queue_bytes(antiphon *client, size_t bytes)

@@ -24,6 +24,19 @@ struct owned_event *event_new(antiphon_kind kind, size_t more)
 	return owned;
 }
 
+struct owned_event *event_about(antiphon_kind kind, const char *name, const char *cause)
+{
+	size_t length = name ? strlen(name) + 1 : 0;
+	struct owned_event *owned = event_new(kind, length + strlen(cause) + 1);
+	if (!owned)
+		return NULL;
+	char *room = (char *)(owned + 1);
+	if (name)
+		owned->event.name = memcpy(room, name, length);
+	owned->event.cause = strcpy(room + length, cause);
+	return owned;
+}
+
 void copy_reason(char *to, size_t size, const char *reason)
 {
 	size_t length = strlen(reason);
@@ -125,6 +138,32 @@ static void read_error(const struct reading *reading, const struct json *of, ant
 	copy_reason(error->reason, sizeof error->reason, reason ? reason : code ? code : "the agent did not say why");
 }
 
+static void read_args(struct reading *reading)
+{
+	const struct json_document *document = &reading->client->document;
+	const struct json *args = member(reading, reading->root, "args");
+	antiphon_event *event = &reading->owned->event;
+	if (!args || args->type != JSON_OBJECT)
+		return;
+	antiphon_arg *arg = take_room(reading, args->count * sizeof *arg);
+	event->args = arg;
+	for (const struct json *one = json_first(document, args); one; one = json_next(document, args, one)) {
+		*arg = (antiphon_arg){ .name = reading->copy + (one->key - reading->line) };
+		arg->text = text_at(reading, one);
+		arg->integer = json_is_true(one);
+		if (arg->text)
+			arg->type = ANTIPHON_TEXT;
+		else if (one->type == JSON_TRUE || one->type == JSON_FALSE)
+			arg->type = ANTIPHON_BOOLEAN;
+		else if (json_i64(one, &arg->integer))
+			arg->type = ANTIPHON_INTEGER;
+		else
+			continue; /* of a newer agent */
+		arg++;
+		event->arg_count++;
+	}
+}
+
 /* Replies and failures of nodes. */
 static void read_answers(struct reading *reading)
 {
@@ -173,6 +212,19 @@ static void read_nodes(struct reading *reading)
 	}
 }
 
+static void read_welcome(antiphon *client, const struct json *welcome)
+{
+	char **words[] = { &client->name, &client->node, &client->cluster, &client->build };
+	static const char *const keys[] = { "client", "node", "cluster", "build" };
+	for (int i = 0; i < 4; i++) {
+		const char *word = json_string(json_member(&client->document, welcome, keys[i]));
+		free(*words[i]);
+		*words[i] = strdup(word ? word : "");
+	}
+	if (client->back)
+		back_keyed(client, json_string(json_member(&client->document, welcome, "resume")));
+}
+
 /* The reply to an operation; nothing if nobody waits for it. */
 static struct owned_event *read_reply(struct reading *reading, struct pending *pending, size_t length,
 				      const struct json *error, const char *reason, const char **wrong)
@@ -181,13 +233,20 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 		return NULL;
 	antiphon_op op = pending->op;
 	size_t lists = 0;
+	struct text commands = { 0 };
+	const struct json *status = op == ANTIPHON_COMMANDS ? member(reading, reading->root, "commands") : NULL;
+	if (status)
+		text_add_json(&commands, &reading->client->document, status);
 	if (pending->name)
 		lists = (strlen(pending->name) + 8) & ~(size_t)7;
-	else if (op == ANTIPHON_CALL)
+	else if (status)
+		lists = (commands.length + 8) & ~(size_t)7;
+	else if (op == ANTIPHON_CALL || op == ANTIPHON_COMMAND)
 		lists = reading->client->document.count * sizeof(antiphon_node_answer);
 	else if (op == ANTIPHON_MEMBERS || op == ANTIPHON_WHY)
 		lists = reading->client->document.count * sizeof(antiphon_node_info);
-	if (!begin(reading, ANTIPHON_REPLY, length, lists)) {
+	if (commands.failed || !begin(reading, ANTIPHON_REPLY, length, lists)) {
+		text_free(&commands);
 		*wrong = "no memory for a reply";
 		return NULL;
 	}
@@ -213,29 +272,28 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 		json_i64(member(reading, reading->root, "value"), &event->value);
 	else if (op == ANTIPHON_GET || op == ANTIPHON_REMOVE)
 		event->has_value = bytes_of(reading, member(reading, reading->root, "value"), &event->data);
-	else if (op == ANTIPHON_CALL)
+	else if (op == ANTIPHON_CALL || op == ANTIPHON_COMMAND)
 		read_answers(reading);
+	else if (status)
+		event->data = (antiphon_bytes){ memcpy(reading->room, commands.bytes, commands.length), commands.length };
 	else if (op == ANTIPHON_MEMBERS)
 		read_nodes(reading);
 	else if (op == ANTIPHON_WHY)
 		event->facts = names_of(reading, member(reading, reading->root, "facts"));
+	if (status)
+		reading->room[commands.length] = 0;
+	text_free(&commands);
 	const struct json *welcome = member(reading, reading->root, "welcome");
-	if (op == OP_HELLO && welcome) {
-		antiphon *client = reading->client;
-		char **words[] = { &client->name, &client->node, &client->cluster, &client->build };
-		static const char *const keys[] = { "client", "node", "cluster", "build" };
-		for (int i = 0; i < 4; i++) {
-			const char *word = json_string(member(reading, welcome, keys[i]));
-			free(*words[i]);
-			*words[i] = strdup(word ? word : "");
-		}
-	}
-	bool forgotten = pending->forgotten;
-	end_pending(reading->client, pending);
-	if (forgotten) {
+	if (op == OP_HELLO && welcome)
+		read_welcome(reading->client, welcome);
+	struct pending done = take_pending(reading->client, pending);
+	struct owned_event *instead = reading->client->back ? back_done(reading->client, &done, event) : NULL;
+	free(done.name);
+	free(done.key);
+	if (done.forgotten || reading->client->over) {
 		give_back(reading->client, event);
 		free(reading->owned);
-		return NULL;
+		return instead;
 	}
 	keep(reading, length);
 	return reading->owned;
@@ -300,7 +358,7 @@ static const struct {
 	{ "message", ANTIPHON_MESSAGE },   { "view", ANTIPHON_VIEW },	      { "changed", ANTIPHON_CHANGED },
 	{ "request", ANTIPHON_REQUEST },   { "lost", ANTIPHON_LOST_LOCK },    { "transitional", ANTIPHON_TRANSITIONAL },
 	{ "resync", ANTIPHON_RESYNC },	   { "suspended", ANTIPHON_SUSPENDED }, { "group_left", ANTIPHON_LEFT },
-	{ "watching", ANTIPHON_WATCHING },
+	{ "watching", ANTIPHON_WATCHING }, { "command", ANTIPHON_COMMANDED },
 };
 
 static antiphon_kind kind_of_lost(const char *what)
@@ -317,6 +375,8 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 	bool has_lists = kind == ANTIPHON_VIEW || kind == ANTIPHON_TRANSITIONAL;
 	/* Each name stands in one list, and may have a cause. */
 	size_t lists = has_lists ? (reading->client->document.count * 2 + 8) * sizeof(char *) : 0;
+	if (kind == ANTIPHON_COMMANDED)
+		lists = reading->client->document.count * sizeof(antiphon_arg);
 	if (kind == ANTIPHON_LOST_LOCK)
 		kind = kind_of_lost(json_string(member(reading, reading->root, "what")));
 	if (!begin(reading, kind, length, lists)) {
@@ -325,10 +385,13 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 	}
 	antiphon_event *event = &reading->owned->event;
 	bool of_group = kind <= ANTIPHON_LEFT || kind == ANTIPHON_REQUEST;
+	bool is_request = kind == ANTIPHON_REQUEST || kind == ANTIPHON_COMMANDED;
 	bool of_map = kind == ANTIPHON_WATCHING || kind == ANTIPHON_CHANGED;
 	event->name = text_of(reading, of_group ? "group" : of_map ? "map" : "name");
-	event->id = number_of(reading, kind == ANTIPHON_REQUEST ? "request" : "id");
+	event->id = number_of(reading, is_request ? "request" : "id");
 	event->cause = text_of(reading, "cause");
+	if (is_request)
+		reading->client->last_request = event->id += reading->client->gone_requests;
 	switch (kind) {
 	case ANTIPHON_VIEW:
 		read_view(reading, event);
@@ -352,6 +415,9 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 		event->version = number_of(reading, "version");
 		event->has_value = bytes_of(reading, member(reading, reading->root, "value"), &event->data);
 		break;
+	case ANTIPHON_COMMANDED:
+		read_args(reading);
+		/* fall through */
 	case ANTIPHON_REQUEST:
 		event->key = text_of(reading, "verb");
 		event->sender = text_of(reading, "from");
@@ -362,13 +428,15 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 		event->token = number_of(reading, "token");
 	}
 	keep(reading, length);
+	if (reading->client->back)
+		back_told(reading->client, event);
 	return reading->owned;
 }
 
 struct owned_event *event_of_line(antiphon *client, char *line, size_t length, const char **wrong)
 {
-	*wrong = json_parse(&client->document, line, length);
-	if (*wrong)
+	*wrong = length ? json_parse(&client->document, line, length) : NULL;
+	if (*wrong || !length)
 		return NULL;
 	struct reading reading = { .client = client, .root = client->document.nodes, .line = line };
 	const char *word = json_string(member(&reading, reading.root, "event"));
@@ -377,6 +445,13 @@ struct owned_event *event_of_line(antiphon *client, char *line, size_t length, c
 		*wrong = "a line without an event";
 		return NULL;
 	}
+	if (client->back && !strcmp(word, "took")) {
+		if (!back_took(client, number_of(&reading, "lines")))
+			*wrong = "it took lines that it was not sent";
+		return NULL;
+	}
+	if (client->back)
+		back_count(client, length);
 	if (!strcmp(word, "reply")) {
 		if (!json_u64(member(&reading, reading.root, "id"), &id))
 			return NULL;

@@ -433,6 +433,30 @@ void text_add_payload(struct text *text, const void *bytes, size_t length)
 	text_add_string(text, "\"}");
 }
 
+void text_add_json(struct text *text, const struct json_document *document, const struct json *value)
+{
+	static const char *const words[] = { [JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true" };
+	bool is_object = value->type == JSON_OBJECT;
+	if (value->type <= JSON_TRUE)
+		return text_add_string(text, words[value->type]);
+	if (value->type == JSON_NUMBER)
+		return text_add(text, value->text, value->length);
+	if (value->type == JSON_STRING)
+		return text_add_quoted(text, value->text, value->length);
+	text_add_string(text, is_object ? "{" : "[");
+	const struct json *first = json_first(document, value);
+	for (const struct json *one = first; one; one = json_next(document, value, one)) {
+		if (one != first)
+			text_add_string(text, ",");
+		if (is_object) {
+			text_add_quoted(text, one->key, strlen(one->key));
+			text_add_string(text, ":");
+		}
+		text_add_json(text, document, one); /* as deep as the reader takes it */
+	}
+	text_add_string(text, is_object ? "}" : "]");
+}
+
 void text_free(struct text *text)
 {
 	free(text->bytes);

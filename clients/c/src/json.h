@@ -67,6 +67,8 @@ void text_add_quoted(struct text *text, const char *bytes, size_t length);
 bool payload_is_text(const void *bytes, size_t length);
 /* As a string if it is text, and in base64 otherwise. */
 void text_add_payload(struct text *text, const void *bytes, size_t length);
+/* A value and all within it. */
+void text_add_json(struct text *text, const struct json_document *document, const struct json *value);
 void text_free(struct text *text);
 
 /* How many bytes from the start are UTF-8. */

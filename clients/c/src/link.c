@@ -30,14 +30,30 @@ int left_ms(int64_t deadline_ms)
 	return left < 0 ? 0 : left > 1 << 30 ? 1 << 30 : (int)left;
 }
 
-/* A socket that is connected by the deadline, or -1 and errno. */
-static int connected(const struct sockaddr *address, socklen_t length, int64_t deadline_ms)
+/* A socket that is connected, with errno 0, or about to be; or -1 and errno. */
+static int begin(const struct sockaddr *address, socklen_t length)
 {
-	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
 	if (fd < 0)
 		return -1;
+	if (address->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	int error = connect(fd, address, length) == 0 ? 0 : errno;
-	if (error == EINPROGRESS || error == EINTR) {
+	if (error && error != EINPROGRESS && error != EINTR) {
+		close(fd);
+		fd = -1;
+	}
+	errno = error;
+	return fd;
+}
+
+/* A socket that is connected by the deadline, or -1 and errno. */
+static int connected(struct link *link, const struct sockaddr *address, socklen_t length, int64_t deadline_ms)
+{
+	int fd = begin(address, length), error = errno;
+	if (fd < 0)
+		return -1;
+	if (error) {
 		struct pollfd out = { .fd = fd, .events = POLLOUT };
 		int ready;
 		while ((ready = poll(&out, 1, left_ms(deadline_ms))) < 0 && errno == EINTR)
@@ -48,14 +64,17 @@ static int connected(const struct sockaddr *address, socklen_t length, int64_t d
 		else if (ready < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
 			error = errno;
 	}
-	if (!error)
+	if (!error) {
+		memcpy(&link->peer, address, length);
+		link->peer_length = length;
 		return fd;
+	}
 	close(fd);
 	errno = error;
 	return -1;
 }
 
-static int open_unix(const char *path, int64_t deadline_ms, char *reason, size_t size)
+static int open_unix(struct link *link, const char *path, int64_t deadline_ms, char *reason, size_t size)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	if (!*path || strlen(path) >= sizeof address.sun_path) {
@@ -66,7 +85,7 @@ static int open_unix(const char *path, int64_t deadline_ms, char *reason, size_t
 	memcpy(address.sun_path, path, strlen(path));
 	/* A Unix socket whose queue of connections is full does not wait: it says so. */
 	for (;;) {
-		int fd = connected((struct sockaddr *)&address, sizeof address, deadline_ms);
+		int fd = connected(link, (struct sockaddr *)&address, sizeof address, deadline_ms);
 		if (fd >= 0)
 			return fd;
 		if (errno != EAGAIN || left_ms(deadline_ms) == 0)
@@ -80,7 +99,7 @@ static int open_unix(const char *path, int64_t deadline_ms, char *reason, size_t
 	return -1;
 }
 
-static int open_tcp(const char *address, int64_t deadline_ms, char *reason, size_t size)
+static int open_tcp(struct link *link, const char *address, int64_t deadline_ms, char *reason, size_t size)
 {
 	char host[LINK_MAX_ADDRESS];
 	const char *colon = strrchr(address, ':');
@@ -101,14 +120,11 @@ static int open_tcp(const char *address, int64_t deadline_ms, char *reason, size
 	}
 	int fd = -1;
 	for (struct addrinfo *one = found; one && fd < 0; one = one->ai_next)
-		fd = connected(one->ai_addr, one->ai_addrlen, deadline_ms);
+		fd = connected(link, one->ai_addr, one->ai_addrlen, deadline_ms);
 	int error = errno;
 	freeaddrinfo(found);
-	if (fd >= 0) {
-		int on = 1;
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	if (fd >= 0)
 		return fd;
-	}
 	snprintf(reason, size, "cannot connect to %.200s: %s: is the agent running, with this --listen?", address,
 		 strerror(error));
 	errno = error;
@@ -120,11 +136,20 @@ bool link_open(struct link *link, const char *address, int timeout_ms, char *rea
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
 	*link = (struct link){ .fd = -1 };
 	if (!strncmp(address, "unix:", 5))
-		link->fd = open_unix(address + 5, deadline_ms, reason, size);
+		link->fd = open_unix(link, address + 5, deadline_ms, reason, size);
 	else if (address[0] == '/')
-		link->fd = open_unix(address, deadline_ms, reason, size);
+		link->fd = open_unix(link, address, deadline_ms, reason, size);
 	else
-		link->fd = open_tcp(address, deadline_ms, reason, size);
+		link->fd = open_tcp(link, address, deadline_ms, reason, size);
+	return link->fd >= 0;
+}
+
+bool link_again(struct link *link)
+{
+	link->fd = begin((const struct sockaddr *)&link->peer, link->peer_length);
+	link->in.length = link->taken = link->searched = 0;
+	link->out.length = link->written = 0;
+	link->out.failed = false;
 	return link->fd >= 0;
 }
 

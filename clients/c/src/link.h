@@ -2,6 +2,7 @@
 #ifndef ANTIPHON_LINK_H
 #define ANTIPHON_LINK_H
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "json.h"
@@ -16,10 +17,15 @@ struct link {
 	size_t searched; /* bytes of `in` behind those in which no line ends */
 	struct text out;
 	size_t written;
+	struct sockaddr_storage peer; /* to whom it was connected */
+	socklen_t peer_length;
 };
 
 /* Connects to "host:port", "unix:/path" or "/path". False: `reason` says why not, and errno. */
 bool link_open(struct link *link, const char *address, int timeout_ms, char *reason, size_t size);
+/* Begins to connect where link_open did, behind link_close, and does not wait: what is to be written goes
+ * when it is connected, and link_fill says if that failed. False: errno says why not. */
+bool link_again(struct link *link);
 void link_close(struct link *link);
 /* The next whole line that was read, without its end, or NULL. It may be changed, with the byte behind
  * it, and stands until the next link_fill. */

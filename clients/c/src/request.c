@@ -5,7 +5,9 @@
 
 /* A line may have 4 MiB, and a payload 1 MiB: what is larger is not even sent. */
 #define MOST_DATA_BYTES ((size_t)2 << 20)
-#define GRACE_MS 5000 /* for the agent to say that a time is over */
+#define MOST_LINE_BYTES ((size_t)4 << 20)
+#define LATE_MS 5000	      /* for the agent to say that a time is over */
+#define MOST_COMMAND_MS 600000 /* that a list gives a command */
 
 /* ---- lines ---- */
 
@@ -58,7 +60,9 @@ static void put_receivers(struct text *out, const antiphon_request *request)
 {
 	const char *const *nodes = request->nodes ? request->nodes : &request->to;
 	size_t count = request->nodes ? request->node_count : 1;
-	if (!request->nodes && (!strcmp(request->to, "any") || !strcmp(request->to, "all")))
+	bool is_word = !request->nodes && (!strcmp(request->to, "any") || !strcmp(request->to, "all") ||
+					   (request->op == ANTIPHON_COMMAND && !strcmp(request->to, "one")));
+	if (is_word)
 		return put_string(out, "to", request->to);
 	key(out, "to");
 	text_add_string(out, "[");
@@ -67,6 +71,22 @@ static void put_receivers(struct text *out, const antiphon_request *request)
 		text_add_quoted(out, nodes[i], strlen(nodes[i]));
 	}
 	text_add_string(out, "]");
+}
+
+static void put_args(struct text *out, const antiphon_arg *args, size_t count)
+{
+	key(out, "args");
+	text_add_string(out, "{");
+	for (size_t i = 0; i < count; i++) {
+		key(out, args[i].name);
+		if (args[i].type == ANTIPHON_INTEGER)
+			text_add_i64(out, args[i].integer);
+		else if (args[i].type == ANTIPHON_BOOLEAN)
+			text_add_string(out, args[i].integer ? "true" : "false");
+		else
+			text_add_quoted(out, args[i].text, strlen(args[i].text));
+	}
+	text_add_string(out, "}");
 }
 
 /* What each operation's word is, and what its `name` and `key` are called. */
@@ -82,7 +102,8 @@ static const struct {
 	[ANTIPHON_TAKE_IDS] = { "take_ids", NULL, NULL },    [ANTIPHON_SERVE] = { "serve", "group", "verb" },
 	[ANTIPHON_CALL] = { "call", "group", "verb" },	     [ANTIPHON_MEMBERS] = { "members", NULL, NULL },
 	[ANTIPHON_WHY] = { "why", "node", NULL },	     [ANTIPHON_CANCEL] = { "cancel", NULL, NULL },
-	[OP_HELLO] = { "hello", "name", NULL },
+	[ANTIPHON_COMMAND] = { "command", NULL, "verb" },    [ANTIPHON_SERVE_COMMAND] = { "serve_command", NULL, "verb" },
+	[ANTIPHON_COMMANDS] = { "commands", NULL, NULL },    [OP_HELLO] = { "hello", "name", NULL },
 };
 
 /* Whether all is there that an operation needs. */
@@ -90,28 +111,54 @@ static const char *what_is_missing(const antiphon_request *request)
 {
 	antiphon_op op = request->op;
 	bool needs_key = op == ANTIPHON_GET || op == ANTIPHON_PUT || op == ANTIPHON_REMOVE || op == ANTIPHON_SERVE ||
-			 op == ANTIPHON_CALL;
+			 op == ANTIPHON_CALL || op == ANTIPHON_COMMAND || op == ANTIPHON_SERVE_COMMAND;
 	if (op < ANTIPHON_JOIN || op > OP_HELLO || !ops[op].word)
 		return "there is no such operation";
 	if (ops[op].name && !request->name && op != OP_HELLO && op != ANTIPHON_LEAVE)
 		return "the operation needs a name";
 	if (needs_key && !request->key)
 		return "the operation needs a key, or a verb";
-	if (op == ANTIPHON_CALL && !request->to && !request->nodes)
-		return "a call needs a receiver: any, all, or nodes";
+	if ((op == ANTIPHON_CALL || op == ANTIPHON_COMMAND) && !request->to && !request->nodes)
+		return "a call and a command need a receiver: any, all, or nodes";
+	for (size_t i = 0; op == ANTIPHON_COMMAND && i < request->arg_count; i++) {
+		const antiphon_arg *arg = &request->args[i];
+		bool is_known = arg->type >= ANTIPHON_TEXT && arg->type <= ANTIPHON_BOOLEAN;
+		if (!arg->name || !is_known || (arg->type == ANTIPHON_TEXT && !arg->text))
+			return "an argument needs a name, a type, and a value of that type";
+	}
 	return NULL;
 }
 
-int put_request(antiphon *client, const antiphon_request *request, uint64_t id, antiphon_error *error)
+/* A line that was put from this place on stays, or is taken back. */
+static int end_line(antiphon *client, size_t before, antiphon_error *error)
 {
-	const char *missing = what_is_missing(request);
-	if (missing)
-		return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, missing);
-	if (request->data.bytes && request->data.length > MOST_DATA_BYTES)
-		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
-			    "a payload has at most 1048570 bytes: send it in parts");
 	struct text *out = &client->link.out;
-	size_t before = out->length;
+	size_t length = out->length - before;
+	if (!out->failed && length <= MOST_LINE_BYTES && (!client->back || back_keep(client, before)))
+		return 0;
+	out->failed = false;
+	out->length = before;
+	if (length > MOST_LINE_BYTES)
+		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "a line has at most 4 MiB: use shorter names");
+	return fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a line");
+}
+
+static void put_hello(antiphon *client)
+{
+	struct text *out = &client->link.out;
+	put_string(out, "token", client->token);
+	if (!client->back)
+		return;
+	put_ms(out, "grace", (uint64_t)client->back->grace_ms);
+	if (client->is_down) {
+		put_string(out, "resume", client->back->key);
+		put_u64(out, "lines", client->back->lines);
+	}
+}
+
+static void put_line(antiphon *client, const antiphon_request *request, uint64_t id)
+{
+	struct text *out = &client->link.out;
 	antiphon_op op = request->op;
 	text_add_string(out, "{");
 	key(out, ops[op].word);
@@ -166,17 +213,42 @@ int put_request(antiphon *client, const antiphon_request *request, uint64_t id, 
 	case ANTIPHON_CANCEL:
 		put_u64(out, "of", request->of);
 		break;
-	default:
+	case ANTIPHON_COMMAND:
+		put_args(out, request->args, request->arg_count);
+		put_receivers(out, request);
+		put_string(out, "by", request->way);
+		if (request->no_reply) {
+			key(out, "reply");
+			text_add_string(out, "false");
+		}
+		if (request->within_ms > 0)
+			put_ms(out, "within", (uint64_t)request->within_ms);
 		break;
+	default:
+		if (op == OP_HELLO)
+			put_hello(client);
 	}
 	if (id && op != ANTIPHON_WHY) /* which has none: answers come in the order of the questions */
 		put_u64(out, "id", id);
 	text_add_string(out, "}}\n");
-	if (!out->failed)
-		return 0;
-	out->failed = false;
-	out->length = before;
-	return fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a line");
+}
+
+int put_request(antiphon *client, const antiphon_request *request, uint64_t id, antiphon_error *error)
+{
+	const char *missing = what_is_missing(request);
+	if (missing)
+		return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, missing);
+	if (request->data.bytes && request->data.length > MOST_DATA_BYTES)
+		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
+			    "a payload has at most 1048570 bytes: send it in parts");
+	size_t before = client->link.out.length;
+	put_line(client, request, id);
+	return end_line(client, before, error);
+}
+
+void put_hello_again(antiphon *client)
+{
+	put_line(client, &(antiphon_request){ .op = OP_HELLO, .name = client->name }, 0);
 }
 
 void give_back(antiphon *client, const antiphon_event *reply)
@@ -204,7 +276,7 @@ static int reply_to(antiphon *client, const antiphon_request *request, int timeo
 		return 0;
 	if (error)
 		*error = (*reply)->error;
-	if (request->op != ANTIPHON_CALL || !(*reply)->answer_count) {
+	if (!(*reply)->answer_count) { /* of a call or a command */
 		antiphon_event_free(*reply);
 		*reply = NULL;
 	}
@@ -263,7 +335,7 @@ int antiphon_send_wait(antiphon *client, const char *group, const void *bytes, s
 int antiphon_lock(antiphon *client, const char *name, int within_ms, uint64_t *token, antiphon_error *error)
 {
 	const antiphon_request request = { .op = ANTIPHON_LOCK, .name = name, .within_ms = within_ms };
-	int timeout_ms = within_ms < 0 || within_ms > INT32_MAX - GRACE_MS ? -1 : within_ms + GRACE_MS;
+	int timeout_ms = within_ms < 0 || within_ms > INT32_MAX - LATE_MS ? -1 : within_ms + LATE_MS;
 	return perform(client, &request, timeout_ms, token, NULL, error);
 }
 
@@ -395,17 +467,18 @@ static int answer(antiphon *client, uint64_t request, const char *as, antiphon_b
 	if (may_write(client, error))
 		return -1;
 	if (data.length > MOST_DATA_BYTES)
-		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "an answer has at most 59744 bytes");
+		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
+			    "an answer has at most 59744 bytes, and one to a command 1 MiB");
+	if (client->gone_requests && request <= client->gone_requests)
+		return fail(error, ANTIPHON_NOT_HELD, ANTIPHON_RAN_NO,
+			    "the request came by a connection that broke, and this client is a new one");
 	size_t before = out->length;
 	text_add_string(out, "{\"answer\":{");
-	put_u64(out, "request", request);
+	put_u64(out, "request", request - client->gone_requests);
 	put_data(out, as, data);
 	text_add_string(out, "}}\n");
-	if (out->failed) {
-		out->failed = false;
-		out->length = before;
-		return fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a line");
-	}
+	if (end_line(client, before, error))
+		return -1;
 	write_all(client);
 	return client->over ? fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause) : 0;
 }
@@ -426,7 +499,7 @@ int antiphon_call(antiphon *client, const char *group, const char *verb, const c
 	const antiphon_request request = { .op = ANTIPHON_CALL, .name = group, .key = verb, .to = to,
 					   .data = { bytes, length }, .within_ms = within_ms };
 	*reply = NULL;
-	int timeout_ms = within_ms <= 0 ? 10000 + GRACE_MS : within_ms > INT32_MAX - GRACE_MS ? -1 : within_ms + GRACE_MS;
+	int timeout_ms = within_ms <= 0 ? 10000 + LATE_MS : within_ms > INT32_MAX - LATE_MS ? -1 : within_ms + LATE_MS;
 	return reply_to(client, &request, timeout_ms, reply, error);
 }
 
@@ -440,4 +513,26 @@ int antiphon_why(antiphon *client, const char *node, int timeout_ms, antiphon_ev
 {
 	*reply = NULL;
 	return reply_to(client, &(antiphon_request){ .op = ANTIPHON_WHY, .name = node }, timeout_ms, reply, error);
+}
+
+int antiphon_command(antiphon *client, const char *verb, const antiphon_arg *args, size_t arg_count, const char *to,
+		     int within_ms, antiphon_event **reply, antiphon_error *error)
+{
+	const antiphon_request request = { .op = ANTIPHON_COMMAND, .key = verb, .args = args, .arg_count = arg_count,
+					   .to = to, .within_ms = within_ms };
+	*reply = NULL;
+	int timeout_ms = within_ms <= 0 || within_ms > MOST_COMMAND_MS ? MOST_COMMAND_MS : within_ms;
+	return reply_to(client, &request, timeout_ms + LATE_MS, reply, error);
+}
+
+int antiphon_serve_command(antiphon *client, const char *verb, int timeout_ms, antiphon_error *error)
+{
+	const antiphon_request request = { .op = ANTIPHON_SERVE_COMMAND, .key = verb };
+	return perform(client, &request, timeout_ms, NULL, NULL, error);
+}
+
+int antiphon_commands(antiphon *client, int timeout_ms, antiphon_event **reply, antiphon_error *error)
+{
+	*reply = NULL;
+	return reply_to(client, &(antiphon_request){ .op = ANTIPHON_COMMANDS }, timeout_ms, reply, error);
 }

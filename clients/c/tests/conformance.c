@@ -10,8 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/socket.h>
+
 #include "antiphon.h"
-#include "json.h"
+#include "client.h" /* to cut its connection */
 
 #define TIMEOUT_MS 30000
 #define MOST 256 /* of groups, watches, locks and verbs; a scenario has a few */
@@ -177,6 +179,14 @@ static struct entry *find_id(struct list *list, uint64_t id)
 {
 	for (size_t i = 0; i < list->count; i++)
 		if (list->entries[i].id == id)
+			return &list->entries[i];
+	return NULL;
+}
+
+static struct entry *find_token(struct list *list, uint64_t token)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (list->entries[i].token == token)
 			return &list->entries[i];
 	return NULL;
 }
@@ -350,6 +360,7 @@ static void tell(antiphon *of, const antiphon_event *event, void *unused)
 	case ANTIPHON_LOST_LOCK:
 	case ANTIPHON_LOST_LEAD:
 		tell_lost(what_of(event->kind), "name", event->name, event->cause);
+		take_out(&held, find_token(&held, event->token));
 		break;
 	case ANTIPHON_LOST_WATCH:
 		tell_lost("watch", "map", event->name, event->cause);
@@ -379,6 +390,7 @@ static void tell(antiphon *of, const antiphon_event *event, void *unused)
 		tell_closed(event->cause);
 		break;
 	case ANTIPHON_LEFT:
+	case ANTIPHON_COMMANDED:
 		break;
 	}
 }
@@ -438,7 +450,7 @@ static int start(uint64_t id, const char *name, const antiphon_request *request,
 	return 1;
 }
 
-static int give_back(antiphon_error *error)
+static int end_hold(antiphon_error *error)
 {
 	struct entry *lock = find(&held, text("name"), NULL);
 	if (!lock) {
@@ -471,7 +483,10 @@ static int connect_to(uint64_t id, antiphon_error *error)
 {
 	antiphon_drop(client);
 	forget_all();
-	client = antiphon_connect(text("address"), text("name"), 10000, error);
+	int64_t grace_ms = milliseconds("grace");
+	const antiphon_options options = { .size = sizeof options, .name = text("name"),
+					   .grace_ms = grace_ms < 0 ? 0 : (int)grace_ms };
+	client = antiphon_connect_with(text("address"), &options, 10000, error);
 	if (!client)
 		return -1;
 	begin_ok(id);
@@ -544,6 +559,10 @@ static int obey(const char *what, uint64_t id, antiphon_error *error)
 		client = NULL;
 		return 0;
 	}
+	if (!strcmp(what, "cut")) {
+		shutdown(client->link.fd, SHUT_RDWR);
+		return 0;
+	}
 	if (!strcmp(what, "members")) {
 		if (antiphon_members(client, TIMEOUT_MS, &reply, error))
 			return -1;
@@ -601,7 +620,7 @@ static int obey(const char *what, uint64_t id, antiphon_error *error)
 		return start(id, text("name"), &(antiphon_request){ .op = ANTIPHON_LEAD, .name = text("name") },
 			     error);
 	if (!strcmp(what, "unlock") || !strcmp(what, "resign"))
-		return give_back(error);
+		return end_hold(error);
 	if (!strcmp(what, "get"))
 		return tell_value(id, antiphon_get(client, text("map"), text("key"), flag("latest"), TIMEOUT_MS, &value,
 						   error), &value);

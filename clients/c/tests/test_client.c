@@ -1,6 +1,4 @@
 /* The library: with a peer that says what a script has, and with a real agent if ANTIPHON_BIN is set. */
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,20 +6,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "antiphon.h"
-
-static int failed;
-
-#define CHECK(what)                                                                     \
-	do {                                                                            \
-		if (!(what)) {                                                          \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #what); \
-			failed = 1;                                                     \
-		}                                                                       \
-	} while (0)
+#include "real.h"
 
 /* ---- a peer with a script ---- */
 
@@ -197,48 +185,6 @@ static void bad_addresses_say_what_is_wrong(void)
 
 /* ---- a real agent ---- */
 
-static pid_t agent;
-static char agent_address[128];
-
-static void end_agent(void)
-{
-	if (agent > 0) {
-		kill(agent, SIGKILL);
-		waitpid(agent, NULL, 0);
-	}
-	agent = 0;
-}
-
-static void start_agent(const char *binary)
-{
-	int out[2];
-	if (pipe(out))
-		exit(1);
-	agent = fork();
-	if (!agent) {
-		dup2(out[1], 1);
-		close(out[0]);
-		execl(binary, binary, "agent", "--json", "--console", "none", "--cluster", "test-c", "--name", "a", "--bind",
-		      "127.0.0.1:0", "--found", "--listen", "127.0.0.1:0", (char *)NULL);
-		perror(binary);
-		_exit(127);
-	}
-	atexit(end_agent);
-	close(out[1]);
-	FILE *lines = fdopen(out[0], "r");
-	char line[65536];
-	while (!*agent_address && fgets(line, sizeof line, lines)) {
-		const char *serving = strstr(line, "\"serving\",\"addrs\":[\"");
-		if (serving)
-			sscanf(serving + strlen("\"serving\",\"addrs\":[\""), "%127[^\"]", agent_address);
-	}
-	if (!*agent_address) {
-		fprintf(stderr, "%s has not said where it serves programs\n", binary);
-		exit(1);
-	}
-	/* It goes on writing there. */
-}
-
 static void blocks_do_what_they_say(antiphon *client, antiphon *other)
 {
 	antiphon_error error;
@@ -362,7 +308,7 @@ static void a_client_that_sends_much_reads_meanwhile(antiphon *client, antiphon 
 
 static void with_a_real_agent(const char *binary)
 {
-	start_agent(binary);
+	start_agent(binary, NULL);
 	antiphon_error error;
 	antiphon *client = antiphon_connect(agent_address, "one", 10000, &error);
 	antiphon *other = antiphon_connect(agent_address, "two", 10000, &error);
@@ -389,6 +335,106 @@ static void with_a_real_agent(const char *binary)
 	antiphon_drop(other);
 }
 
+/* ---- tokens, and commands of peers ---- */
+
+static char folder[] = "/tmp/antiphon-test-c-XXXXXX", list[64], key_file[64];
+
+static void with_a_token(const char *binary)
+{
+	char command[256], token[128] = "", token_file[64];
+	snprintf(token_file, sizeof token_file, "%s/token", folder);
+	snprintf(command, sizeof command, "%s key %s >/dev/null", binary, token_file);
+	CHECK(!system(command));
+	FILE *file = fopen(token_file, "r");
+	while (file && fgets(token, sizeof token, file) && *token == '#')
+		;
+	token[strcspn(token, "\n")] = 0;
+	if (file)
+		fclose(file);
+	start_agent(binary, (const char *const[]){ "--token-file", token_file, NULL });
+	antiphon_error error;
+	antiphon_options options = { .size = sizeof options, .name = "t", .token = token, .grace_ms = 1000 };
+	antiphon *client = antiphon_connect_with(agent_address, &options, 10000, &error);
+	CHECK(client && !strcmp(antiphon_member(client), "a/t"));
+	if (client)
+		CHECK(!antiphon_close(client, 5000));
+	CHECK(!antiphon_connect(agent_address, "t", 10000, &error) && strstr(error.reason, "a token is asked for"));
+	options.token = "0123456789abcdef0123456789abcdef";
+	CHECK(!antiphon_connect_with(agent_address, &options, 10000, &error) && strstr(error.reason, "none of the agent's"));
+	end_agent();
+	unlink(token_file);
+}
+
+static void with_commands(const char *binary)
+{
+	char command[256];
+	snprintf(list, sizeof list, "%s/commands.toml", folder);
+	snprintf(key_file, sizeof key_file, "%s/key", folder);
+	snprintf(command, sizeof command, "%s key %s >/dev/null", binary, key_file);
+	CHECK(!system(command));
+	FILE *file = fopen(list, "w");
+	fputs("version = 7\n[[verb]]\nname = \"flush\"\nfrom = \"all\"\nto = \"all\"\ndeliver = \"session\"\n"
+	      "args.key = { type = \"text\", max-bytes = 200 }\nargs.depth = { type = \"integer\", min = -5, max = 10 }\n"
+	      "args.now = { type = \"boolean\", default = false }\n", file);
+	fclose(file);
+	start_agent(binary, (const char *const[]){ "--key-file", key_file, "--commands", list, NULL });
+	antiphon_error error;
+	antiphon_event *event, *reply = NULL;
+	antiphon *asks = antiphon_connect(agent_address, "asks", 10000, &error);
+	antiphon *serves = antiphon_connect(agent_address, "serves", 10000, &error);
+	if (!asks || !serves) {
+		fprintf(stderr, "connect: %s\n", error.reason);
+		exit(1);
+	}
+	const antiphon_arg args[] = { { "key", ANTIPHON_TEXT, .text = "/t\"\303\244" }, { "depth", ANTIPHON_INTEGER, .integer = -3 },
+				      { "now", ANTIPHON_BOOLEAN, .integer = 1 } };
+	CHECK(antiphon_command(asks, "flush", args, 3, "all", 5000, &reply, &error) == -1 && error.code == ANTIPHON_FAILED);
+	CHECK(reply && reply->answer_count == 1 && !strcmp(reply->answers->node, "a"));
+	CHECK(reply && reply->answers->error.code == ANTIPHON_UNAVAILABLE && reply->answers->error.ran == ANTIPHON_RAN_NO);
+	antiphon_event_free(reply);
+	CHECK(!antiphon_serve_command(serves, "flush", 10000, &error));
+	antiphon_request request = { .op = ANTIPHON_COMMAND, .key = "flush", .args = args, .arg_count = 3, .to = "one",
+				     .way = "library", .within_ms = 10000 };
+	uint64_t id = antiphon_start(asks, &request, &error);
+	CHECK(id && antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	CHECK(!strcmp(event->key, "flush") && !strcmp(event->sender, "a") && event->within_ms > 0 && event->arg_count == 3);
+	for (size_t i = 0; i < event->arg_count; i++) { /* in the order of their names */
+		const antiphon_arg *arg = &event->args[i], *as = &args[i == 0 ? 1 : i == 1 ? 0 : 2];
+		CHECK(!strcmp(arg->name, as->name) && arg->type == as->type && arg->integer == as->integer);
+		CHECK(arg->type != ANTIPHON_TEXT || !strcmp(arg->text, as->text));
+	}
+	CHECK(!antiphon_answer(serves, event->id, "forgotten", 9, &error));
+	antiphon_event_free(event);
+	CHECK(!antiphon_wait(asks, id, 10000, &reply, &error) && !reply->error.code && reply->answer_count == 1);
+	CHECK(!strcmp(reply->answers->node, "a") && !strcmp(reply->answers->data.bytes, "forgotten"));
+	antiphon_event_free(reply);
+	/* By name, as a list, and without waiting for it. */
+	request.to = NULL;
+	request.nodes = (const char *const[]){ "a", "nobody" };
+	request.node_count = 2;
+	request.no_reply = true;
+	id = antiphon_start(asks, &request, &error);
+	CHECK(id && !antiphon_wait(asks, id, 10000, &reply, &error) && reply->answer_count == 1);
+	CHECK(!strcmp(reply->answers->node, "nobody") && reply->answers->error.ran == ANTIPHON_RAN_NO);
+	antiphon_event_free(reply);
+	CHECK(antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	CHECK(!antiphon_answer_error(serves, event->id, "no", &error));
+	antiphon_event_free(event);
+	/* What makes no sense is refused here or there. */
+	const antiphon_arg bad[] = { { "key", ANTIPHON_TEXT, .integer = 1 } };
+	CHECK(antiphon_command(asks, "flush", bad, 1, "a", 0, &reply, &error) == -1 && error.code == ANTIPHON_INVALID);
+	CHECK(antiphon_command(asks, "melt", NULL, 0, "a", 0, &reply, &error) == -1 && error.ran == ANTIPHON_RAN_NO);
+	antiphon_event_free(reply);
+	CHECK(!antiphon_commands(asks, 10000, &reply, &error) && strstr(reply->data.bytes, "\"list\":7"));
+	CHECK(*reply->data.bytes == '{' && reply->data.bytes[reply->data.length - 1] == '}');
+	antiphon_event_free(reply);
+	antiphon_drop(asks);
+	antiphon_drop(serves);
+	end_agent();
+	unlink(list);
+	unlink(key_file);
+}
+
 int main(void)
 {
 	signal(SIGPIPE, SIG_IGN); /* of the script's peer; the library needs it not */
@@ -398,8 +444,13 @@ int main(void)
 	a_lock_that_is_granted_too_late_is_given_back();
 	bad_addresses_say_what_is_wrong();
 	const char *binary = getenv("ANTIPHON_BIN");
-	if (binary)
+	if (binary) {
 		with_a_real_agent(binary);
+		CHECK(mkdtemp(folder));
+		with_a_token(binary);
+		with_commands(binary);
+		rmdir(folder);
+	}
 	printf("client: %s%s\n", failed ? "FAILED" : "passed", binary ? "" : " (without an agent: ANTIPHON_BIN is not set)");
 	return failed;
 }

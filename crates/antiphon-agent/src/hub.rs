@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use antiphon::clients::{ClientEvent, ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
 use antiphon::{Cluster, Error, Outcome};
-use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Welcome};
+use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Span, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
@@ -38,6 +38,7 @@ use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
 use crate::pipe::{Text, pipe};
+use crate::socket::MAX_GRACE;
 use crate::told::MessageLines;
 use crate::{Names, commands, told};
 
@@ -45,6 +46,8 @@ use crate::{Names, commands, told};
 pub const MAX_SESSIONS: usize = 8192;
 /// The most groups of a session.
 pub const MAX_JOINED: usize = 64;
+/// A payload up to this length is told with a message that was refused.
+const ECHOED_BYTES: usize = 4096;
 /// How the causes begin of clients that did not read.
 const SLOW: &str = "slow: ";
 
@@ -122,6 +125,7 @@ impl Hub {
                 joined: BTreeMap::new(),
                 followed: BTreeMap::new(),
                 serving: Vec::new(),
+                key: None,
                 last: 0,
             })),
             may_name_files,
@@ -208,6 +212,8 @@ struct Inside {
     followed: BTreeMap<String, JoinHandle<()>>,
     /// The verbs of the list that it serves.
     serving: Vec<Serving>,
+    /// By which it comes back, if it may.
+    key: Option<String>,
     last: u64,
 }
 
@@ -259,6 +265,11 @@ impl Session {
     /// connection has ended.
     pub fn ends_for(&self, departure: Departure) {
         *self.departure() = departure;
+    }
+
+    /// From here on its program may come back by another connection, with this key.
+    pub(crate) fn may_resume(&self, key: &str) {
+        self.inside().key = Some(key.to_owned());
     }
 
     fn departure(&self) -> MutexGuard<'_, Departure> {
@@ -322,6 +333,11 @@ impl Session {
                     "clients are not told anything alone: send it to the group, or call a verb",
                 );
             }
+            Command::Took(_) => {
+                return senseless(
+                    "it is for a client that may come back: ask for `grace` in the first hello",
+                );
+            }
             Command::Fault(_) => {
                 return senseless("faults are for a node's own program: `antiphon node --json`");
             }
@@ -366,7 +382,7 @@ impl Session {
             }
         };
         match (command, operation) {
-            (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello.name)).await),
+            (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello)).await),
             (Command::Members(_), Some(operation)) => drop(operation.reply(self.members()).await),
             (Command::Join(join), Some(operation)) => self.join(join.group, operation).await,
             (
@@ -453,19 +469,32 @@ impl Session {
         }
     }
 
-    fn hello(&self, name: Option<String>) -> Reply {
-        if let Some(name) = name
-            && let Err(failure) = self.rename(name)
-        {
-            return not_done(failure);
+    fn hello(&self, hello: command::Hello) -> Reply {
+        let comes_back = hello.grace.is_some() || hello.resume.is_some() || hello.lines.is_some();
+        if comes_back && self.inside().key.is_none() {
+            return not_done(refused(format!(
+                "time to come back is asked for by the first line of a connection in JSON lines, as `grace`, up to {}",
+                Span(MAX_GRACE)
+            )));
         }
+        match hello.name.map_or(Ok(()), |name| self.rename(name)) {
+            Ok(()) => self.welcome(None),
+            Err(failure) => not_done(failure),
+        }
+    }
+
+    /// The answer to `hello`; of one that came back, with how many of its lines were taken.
+    pub(crate) fn welcome(&self, resumed: Option<u64>) -> Reply {
         let cluster = self.hub.cluster();
+        let inside = self.inside();
         Reply {
             welcome: Some(Box::new(Welcome {
-                client: self.name(),
+                client: inside.name.clone(),
                 node: cluster.name().to_owned(),
                 cluster: cluster.observer().settings().cluster.clone(),
                 build: env!("CARGO_PKG_VERSION").to_owned(),
+                resume: inside.key.clone(),
+                resumed,
             })),
             ..Reply::default()
         }
@@ -540,11 +569,13 @@ impl Session {
 
     async fn send(&self, send: command::Send, operation: Option<Operation>) {
         let (group, id) = (send.group.clone(), send.id.clone());
-        // What the payload was is said of one that makes no sense alone.
-        let request = |group| {
+        let request = |payload: &Bytes| {
             Command::Send(command::Send {
-                group,
-                payload: Payload::Text("…".to_owned()),
+                group: group.clone(),
+                payload: match payload.len() {
+                    0..=ECHOED_BYTES => Payload::from_bytes(payload),
+                    _ => Payload::Text("…".to_owned()),
+                },
                 safe: send.safe,
                 scope: None,
                 id: id.clone(),
@@ -563,7 +594,9 @@ impl Session {
                 .next()
                 .map(|joined| joined.sender.clone()),
         };
-        let sent = match (send.payload.into_bytes(), sender) {
+        let payload = send.payload.into_bytes();
+        let said = payload.as_ref().cloned().unwrap_or_default();
+        let sent = match (payload, sender) {
             (Err(reason), _) => Err(refused(reason)),
             (Ok(payload), Some(sender)) => say(&sender, payload, send.safe).await,
             (Ok(_), None) => Err(not_joined(group.as_deref().unwrap_or("any group"))),
@@ -585,7 +618,7 @@ impl Session {
                     group: group.clone(),
                     reason: failure.reason,
                     fatal: false,
-                    request: Some(request(group).to_value()),
+                    request: Some(request(&said).to_value()),
                 };
                 self.desk.print(refused).await;
             }

@@ -320,6 +320,12 @@ pub struct Welcome {
     pub cluster: String,
     /// The node's build.
     pub build: String,
+    /// Of a client that may come back: the key by which it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
+    /// Of one that came back and is the same: how many of its lines were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<u64>,
 }
 
 /// What a key or a counter has.

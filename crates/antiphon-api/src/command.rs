@@ -62,6 +62,8 @@ pub enum Command {
     Join(Join),
     /// Leave a group of clients; or all of them, in order, and end.
     Leave(Leave),
+    /// What a client that may come back has taken.
+    Took(Took),
 }
 
 /// `{"send":{"group":G,"payload":P,"safe":true,"scope":S}}`.
@@ -145,9 +147,26 @@ pub struct Hello {
     /// What an agent that has tokens asks for, as the first that a connection says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
+    /// How long it remains a client when its connection breaks, and may come back; not at all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<blocks::Span>,
+    /// The key by which it comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Secret>,
+    /// How many lines it took before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<u64>,
     /// For the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
+}
+
+/// `{"took":{"lines":120}}`: this client took so many lines since its first. There is no reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Took {
+    /// How many.
+    pub lines: u64,
 }
 
 /// A text that no log shows.
@@ -242,6 +261,7 @@ impl Command {
             Command::Hello(_) => "hello",
             Command::Join(_) => "join",
             Command::Leave(_) => "leave",
+            Command::Took(_) => "took",
         }
     }
 
@@ -369,6 +389,8 @@ mod tests {
             r#"{"commands":{"id":3}}"#,
             r#"{"cancel":{"of":6,"id":7}}"#,
             r#"{"hello":{"name":"web-1","id":0}}"#,
+            r#"{"hello":{"name":"web-1","grace":"5s","resume":"6f","lines":120,"id":0}}"#,
+            r#"{"took":{"lines":120}}"#,
             r#"{"join":{"group":"chat","id":1}}"#,
             r#"{"send":{"group":"chat","payload":"hello","id":2}}"#,
             r#"{"leave":{"group":"chat","id":3}}"#,

@@ -39,6 +39,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commands: Option<String>,
     },
+    /// To a client that may come back: so many of its lines were taken.
+    Took {
+        /// Since its first.
+        lines: u64,
+    },
     /// The node goes on as a fresh incarnation (after `expelled` or a merge).
     Incarnation {
         /// 32 hex digits.
@@ -499,7 +504,8 @@ mod tests {
                 None => "ready",
                 Some(event) => match event {
                     Event::Ready { .. } => "serving",
-                    Event::Serving { .. } => "incarnation",
+                    Event::Serving { .. } => "took",
+                    Event::Took { .. } => "incarnation",
                     Event::Incarnation { .. } => "forming",
                     Event::Forming { .. } => "founded_alone",
                     Event::FoundedAlone { .. } => "discovery",

@@ -71,6 +71,7 @@ fn describe(event: &Event) -> String {
                 peers.unwrap_or_default()
             )
         }
+        Event::Took { lines } => format!("{lines} lines were taken"),
         Event::Multicast { peer, hears: true } => format!("{peer} hears this node's multicast"),
         Event::Multicast { peer, hears: false } => {
             format!("{peer} does NOT hear this node's multicast: it is sent to directly")

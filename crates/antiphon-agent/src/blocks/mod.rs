@@ -335,7 +335,8 @@ fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
         | Command::Command(_)
         | Command::ServeCommand(_)
         | Command::Commands(_)
-        | Command::Leave(_) => unreachable!("the session carries these out itself"),
+        | Command::Leave(_)
+        | Command::Took(_) => unreachable!("the session carries these out itself"),
     }
 }
 

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::first::{Way, way};
 use super::http::Http;
+use super::kept::Resumable;
 use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, lines, part, resp};
 use crate::Hub;
 use crate::access::{Access, Certificates, Visitor};
@@ -43,6 +44,7 @@ pub(super) struct Door {
     hub: Hub,
     http: Http,
     access: Access,
+    resumable: Resumable,
     /// For connections of all kinds, also those that have said nothing yet.
     places: Arc<Semaphore>,
 }
@@ -59,6 +61,7 @@ impl Door {
             http: Http::new(hub.clone()),
             hub: hub.clone(),
             access,
+            resumable: Resumable::default(),
             places: Arc::new(Semaphore::new(MAX_SESSIONS)),
         }
     }
@@ -167,7 +170,7 @@ impl Door {
                         return self.refuse(stream, &first, full()).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Lines);
-                    return lines::serve(stream, &first, session, text).await;
+                    return lines::serve(stream, &first, session, text, &self.resumable).await;
                 }
                 Ok(Way::Resp) => {
                     let Ok((session, events)) = self.hub.session() else {

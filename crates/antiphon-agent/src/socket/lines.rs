@@ -5,16 +5,17 @@ use std::ops::ControlFlow;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Command, Event, LineBuffer, MAX_LINE_BYTES, command};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
+use super::kept::{self, Arrival, Resumable};
 use super::{Connection, PART_WITHIN, SPEAK_WITHIN};
 use crate::access::{Denied, Visitor};
 use crate::hub::Session;
 use crate::pipe::Text;
 
 /// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
+pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// The longest first line of a program that must show a token.
 const MAX_HELLO_BYTES: usize = 4096;
@@ -87,11 +88,29 @@ fn token(line: &[u8]) -> Option<command::Secret> {
 }
 
 /// Serves it until one of both ends.
-pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Session, mut text: Text) {
+pub(super) async fn serve(
+    mut stream: impl Connection + 'static,
+    first: &[u8],
+    session: Session,
+    mut text: Text,
+    resumable: &Resumable,
+) {
+    let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), vec![0; READ_BYTES]);
+    lines.push(first);
+    // An agent says nothing before its program has.
+    let begun = next_line(&mut stream, &mut lines, &mut buffer).await;
+    if let Ok(line) = &begun
+        && let Some(hello) = kept::asks(line)
+    {
+        drop(buffer);
+        let stream = Box::new(stream);
+        let arrival = Arrival { stream, lines, hello };
+        return kept::serve(resumable, arrival, line, session, text).await;
+    }
     let (mut reader, mut writer) = tokio::io::split(stream);
     let ended = tokio::select! {
         // A session that holds up its own reading is still written to.
-        ended = read(&mut reader, first, &session) => ended,
+        ended = read(&mut reader, begun, lines, buffer, &session) => ended,
         slow = write(&mut writer, &mut text) => slow,
     };
     session.ends_for(ended);
@@ -109,31 +128,66 @@ pub(super) async fn serve(stream: impl Connection, first: &[u8], session: Sessio
     let _ = timeout(PART_WITHIN, rest).await;
 }
 
-async fn read(reader: &mut ReadHalf<impl Connection>, first: &[u8], session: &Session) -> Departure {
-    let mut lines = LineBuffer::new(MAX_LINE_BYTES);
-    lines.push(first);
-    let mut buffer = vec![0; READ_BYTES];
+async fn read(
+    reader: &mut ReadHalf<impl Connection>,
+    begun: Result<Vec<u8>, Stop>,
+    mut lines: LineBuffer,
+    mut buffer: Vec<u8>,
+    session: &Session,
+) -> Departure {
+    let mut next = begun;
     loop {
-        loop {
-            let line = match lines.pop() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(_) => {
-                    let reason = format!("a line has at most {MAX_LINE_BYTES} bytes: the connection ends");
-                    let request = serde_json::Value::Null;
-                    session.tell(Event::Error { reason, request }).await;
-                    return Departure::lost("it sent a line that is too long");
+        match next {
+            Ok(line) => {
+                if let ControlFlow::Break(departure) = super::obey(session, &line).await {
+                    return departure;
                 }
-            };
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
             }
-            if let ControlFlow::Break(departure) = super::obey(session, &line).await {
-                return departure;
+            Err(stop) => return stop.told(session).await,
+        }
+        next = next_line(reader, &mut lines, &mut buffer).await;
+    }
+}
+
+/// Why there is no further line.
+pub(super) enum Stop {
+    Ended,
+    TooLong,
+}
+
+impl Stop {
+    /// Tells the program what it did wrong; how it departs.
+    pub(super) async fn told(self, session: &Session) -> Departure {
+        match self {
+            Stop::Ended => Departure::lost("its connection ended"),
+            Stop::TooLong => {
+                let reason = format!("a line has at most {MAX_LINE_BYTES} bytes: the connection ends");
+                let request = serde_json::Value::Null;
+                session.tell(Event::Error { reason, request }).await;
+                Departure::lost("it sent a line that is too long")
             }
         }
-        match reader.read(&mut buffer).await {
-            Ok(0) | Err(_) => return Departure::lost("its connection ended"),
+    }
+}
+
+/// The next line that is not empty.
+///
+/// # Cancel safety
+/// No line is lost if the future is dropped.
+pub(super) async fn next_line(
+    reader: &mut (impl AsyncRead + Unpin),
+    lines: &mut LineBuffer,
+    buffer: &mut [u8],
+) -> Result<Vec<u8>, Stop> {
+    loop {
+        match lines.pop() {
+            Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
+            Ok(Some(line)) => return Ok(line),
+            Ok(None) => {}
+            Err(_) => return Err(Stop::TooLong),
+        }
+        match reader.read(buffer).await {
+            Ok(0) | Err(_) => return Err(Stop::Ended),
             Ok(length) => lines.push(&buffer[..length]),
         }
     }
@@ -180,7 +234,7 @@ mod tests {
         let hub = Hub::new(builder.found().start().await.unwrap());
         let (session, text) = hub.session_in_lines().unwrap();
         let (mut near, far) = tokio::io::duplex(4096);
-        tokio::spawn(async move { serve(far, b"", session, text).await });
+        tokio::spawn(async move { serve(far, b"", session, text, &Resumable::default()).await });
         let value = "x".repeat(100_000);
         let put = format!("{{\"put\":{{\"map\":\"m\",\"key\":\"k\",\"value\":\"{value}\",\"id\":1}}}}\n");
         let get = "{\"get\":{\"map\":\"m\",\"key\":\"k\",\"id\":2}}\n";

@@ -26,6 +26,7 @@ mod first;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod kept;
 mod lines;
 mod resp;
 #[cfg(test)]
@@ -51,6 +52,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::door::Door;
 use self::first::{Way, way};
+pub(crate) use self::kept::MAX_GRACE;
 use crate::Hub;
 use crate::access::Access;
 use crate::console::Socket;

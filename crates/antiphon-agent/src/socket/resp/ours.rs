@@ -64,8 +64,13 @@ impl Talk<'_> {
         match verb {
             Verb::ApHello => {
                 let name = Some(text(&words[0])?);
-                let token = None;
-                let hello = |id| Command::Hello(command::Hello { name, token, id });
+                let hello = |id| {
+                    Command::Hello(command::Hello {
+                        name,
+                        id,
+                        ..command::Hello::default()
+                    })
+                };
                 self.begin(input, Shape::Welcome, None, hello).await
             }
             Verb::ApMembers => {

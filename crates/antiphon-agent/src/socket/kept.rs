@@ -1,0 +1,408 @@
+//! Clients that come back: one session over several connections, each of which begins where the one before
+//! broke off. The protocol is in docs/agent.md ("Coming back").
+//!
+//! ```text
+//!   lines of the program ─► accepted ─► obeyed ─► session ─► told ─► written ─► taken by the program
+//!                           └ counted: `resumed`                     └──── sent: kept until `took`
+//! ```
+//! A connection ends at any byte. What holds then:
+//! - a line of the program is accepted whole or not at all, in its order; the count of accepted lines is what
+//!   `resumed` says, so the program sends exactly the others again;
+//! - what was written stays in `sent` until the program says that it took it; a new connection is told `sent`
+//!   again from its first byte on, and then what is new;
+//! - the command that is under way goes on, as do those behind it: they do not belong to a connection.
+//!
+//! | what goes | what happens |
+//! |---|---|
+//! | the connection | the session waits [`MAX_GRACE`] at most, and ends with that cause |
+//! | the connection, unnoticed | a new one takes over at once |
+//! | the program | as the connection |
+//! | the agent | the key is unknown to the next one: a new client |
+//! | the connection, while it resumes | as the first time: nothing was dropped that was not taken |
+//!
+//! # Bounds
+//! [`MAX_KEPT`] and a line are accepted and not obeyed yet, and as much is sent and not taken. `took` is not
+//! queued behind other lines, so a program that takes what it is told always gets on.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io::BufRead as _;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use antiphon::clients::Departure;
+use antiphon_api::blocks::{Reply, Span};
+use antiphon_api::command::{Hello, Took};
+use antiphon_api::{Command, Event, LineBuffer};
+use bytes::{Buf as _, BytesMut};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::io::{AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::lines::{READ_BYTES, Stop, next_line};
+use super::{Connection, PART_WITHIN, READ_WITHIN, obey, part, slow};
+use crate::hub::Session;
+use crate::pipe::{Pipe, Text, pipe};
+
+/// The longest time in which a client comes back: that after which one that takes nothing is out of its
+/// groups.
+pub(crate) const MAX_GRACE: Duration = Duration::from_secs(10);
+/// Of what was sent and not taken.
+const MAX_KEPT: usize = 1 << 20;
+/// A program is told at the latest after so many of its lines that they were taken.
+const TELL_LINES: u64 = 256;
+/// And so many bytes.
+const TELL_BYTES: usize = 64 << 10;
+/// How a line begins that does not count.
+const TOOK: &[u8] = b"{\"event\":\"took\"";
+/// No longer line is looked at before its turn.
+const MAX_TOOK_BYTES: usize = 64;
+
+/// Clients that may come back, by their keys. A cheap handle.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Resumable(Arc<Mutex<HashMap<String, mpsc::Sender<Arrival>>>>);
+
+/// A connection that a client comes with, behind its first line.
+pub(super) struct Arrival {
+    pub(super) stream: Box<dyn Connection>,
+    pub(super) lines: LineBuffer,
+    pub(super) hello: Hello,
+}
+
+/// A key is good as long as this is there.
+struct Registered {
+    resumable: Resumable,
+    key: String,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.resumable.keys().remove(&self.key);
+    }
+}
+
+impl Resumable {
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Arrival>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self) -> Option<(Registered, mpsc::Receiver<Arrival>)> {
+        let mut bytes = [0; 16];
+        SystemRandom::new().fill(&mut bytes).ok()?;
+        let key = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let (sender, arrivals) = mpsc::channel(1);
+        self.keys().insert(key.clone(), sender);
+        let resumable = self.clone();
+        Some((Registered { resumable, key }, arrivals))
+    }
+
+    /// Gives a connection to the client that it belongs to, or back if that is gone.
+    async fn hand_over(&self, arrival: Arrival) -> Result<(), Arrival> {
+        let key = arrival.hello.resume.as_ref().map(|key| key.0.as_str());
+        let found = key.and_then(|key| self.keys().get(key).cloned());
+        match found {
+            Some(client) => client.send(arrival).await.map_err(|gone| gone.0),
+            None => Err(arrival),
+        }
+    }
+}
+
+/// Whether the first line of a connection asks for time to come back.
+pub(super) fn asks(line: &[u8]) -> Option<Hello> {
+    match Command::parse(std::str::from_utf8(line).ok()?) {
+        Ok(Command::Hello(hello)) => hello.grace.filter(is_granted).is_some().then_some(hello),
+        _ => None,
+    }
+}
+
+fn is_granted(grace: &Span) -> bool {
+    (Duration::from_millis(1)..=MAX_GRACE).contains(&grace.0)
+}
+
+/// How many lines the program says that it took, if it says that.
+fn took(line: &[u8]) -> Option<u64> {
+    if line.len() > MAX_TOOK_BYTES || !line.windows(4).any(|word| word == b"took") {
+        return None;
+    }
+    match Command::parse(std::str::from_utf8(line).ok()?) {
+        Ok(Command::Took(Took { lines })) => Some(lines),
+        _ => None,
+    }
+}
+
+/// What was sent and not taken.
+#[derive(Debug, Default)]
+struct Sent {
+    bytes: BytesMut,
+    /// Lines before those.
+    taken: u64,
+}
+
+impl Sent {
+    /// Forgets what was taken. Fails if so much was not sent, or is forgotten already.
+    fn take(&mut self, lines: u64) -> Result<(), ()> {
+        let (mut rest, mut taken) = (&self.bytes[..], self.taken);
+        while taken < lines {
+            let counts = !rest.starts_with(TOOK);
+            // Reading from memory does not fail.
+            let skipped = rest.skip_until(b'\n').unwrap_or_default();
+            let end = self.bytes.len() - rest.len();
+            if skipped == 0 || self.bytes[end - 1] != b'\n' {
+                return Err(());
+            }
+            taken += u64::from(counts);
+        }
+        if taken > lines {
+            return Err(());
+        }
+        let forgotten = self.bytes.len() - rest.len();
+        self.bytes.advance(forgotten);
+        self.taken = taken;
+        Ok(())
+    }
+}
+
+/// What outlives a connection.
+struct Kept {
+    /// The program's lines on their way to the session.
+    accepted: Pipe,
+    /// How many went there.
+    count: AtomicU64,
+    sent: Mutex<Sent>,
+    /// Some was taken.
+    room: Notify,
+}
+
+/// How a connection ends.
+enum Ended {
+    /// The program may come back.
+    Broken,
+    /// The session ends with it.
+    For(Departure),
+}
+
+impl Kept {
+    fn sent(&self) -> MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, lines: u64) -> Result<(), ()> {
+        let taken = self.sent().take(lines);
+        self.room.notify_one();
+        taken
+    }
+
+    async fn read(
+        &self,
+        reader: &mut ReadHalf<Box<dyn Connection>>,
+        lines: &mut LineBuffer,
+        session: &Session,
+    ) -> Ended {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let mut line = match next_line(reader, lines, &mut buffer).await {
+                Ok(line) => line,
+                Err(Stop::Ended) => return Ended::Broken,
+                Err(stop) => return Ended::For(stop.told(session).await),
+            };
+            match took(&line).map(|lines| self.take(lines)) {
+                Some(Ok(())) => {}
+                Some(Err(())) => {
+                    return Ended::For(Departure::lost("it took lines that it was not told"));
+                }
+                None => {
+                    line.push(b'\n');
+                    self.accept(&line).await;
+                }
+            }
+        }
+    }
+
+    /// If the future is dropped, the line was accepted and counted, or neither.
+    async fn accept(&self, line: &[u8]) {
+        let append = |text: &mut Vec<u8>| {
+            text.extend_from_slice(line);
+            self.count.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        self.accepted.fill(append).await;
+    }
+
+    /// Writes what is to be written again, then what is told, until there is an end of it. If the future is
+    /// dropped, another one goes on with the rest.
+    async fn write(
+        &self,
+        writer: &mut WriteHalf<Box<dyn Connection>>,
+        again: &mut BytesMut,
+        text: &mut Text,
+    ) -> Ended {
+        while !again.is_empty() {
+            match super::write(writer, again).await {
+                Ok(written) => again.advance(written),
+                Err(departure) => return broken(departure),
+            }
+        }
+        loop {
+            let room = async {
+                while self.sent().bytes.len() >= MAX_KEPT {
+                    self.room.notified().await;
+                }
+            };
+            if timeout(READ_WITHIN, room).await.is_err() {
+                return Ended::For(slow());
+            }
+            if !text.ready().await {
+                return Ended::Broken;
+            }
+            match super::write(writer, text.left()).await {
+                Ok(written) => {
+                    self.sent().bytes.extend_from_slice(&text.left()[..written]);
+                    text.advance(written);
+                }
+                Err(departure) => return broken(departure),
+            }
+            if text.left().is_empty()
+                && let Err(departure) = super::flush(writer).await
+            {
+                return broken(departure);
+            }
+        }
+    }
+
+    /// Tells a connection that it goes on here. False: it does not.
+    async fn greet(&self, arrival: &mut Arrival, session: &Session) -> bool {
+        let hello = &arrival.hello;
+        let resumes = self.sent().take(hello.lines.unwrap_or_default());
+        let line = match resumes {
+            Ok(()) => Event::Reply(Reply {
+                op: "hello".to_owned(),
+                id: hello.id.clone(),
+                ..session.welcome(Some(self.count.load(Ordering::Relaxed)))
+            }),
+            Err(()) => Event::Error {
+                reason: "this client said before that it took more lines, or was not told as many: say hello as a new one".to_owned(),
+                request: serde_json::Value::Null,
+            },
+        };
+        let text = line.to_json() + "\n";
+        let written = timeout(PART_WITHIN, arrival.stream.write_all(text.as_bytes())).await;
+        resumes.is_ok() && matches!(written, Ok(Ok(())))
+    }
+}
+
+fn broken(departure: Departure) -> Ended {
+    match departure == slow() {
+        true => Ended::For(departure),
+        false => Ended::Broken,
+    }
+}
+
+/// Does what the program says, whatever becomes of its connections.
+async fn obey_all(session: &Session, mut lines: Text) -> Departure {
+    let (mut count, mut told, mut bytes) = (0, 0, 0);
+    while lines.ready().await {
+        let mut line = Vec::new();
+        // Lines are whole here, and reading from memory does not fail.
+        let _ = lines.left().read_until(b'\n', &mut line);
+        lines.advance(line.len());
+        if let ControlFlow::Break(departure) = obey(session, &line).await {
+            return departure;
+        }
+        count += 1;
+        bytes += line.len();
+        if count >= told + TELL_LINES || bytes >= TELL_BYTES {
+            session.tell(Event::Took { lines: count }).await;
+            (told, bytes) = (count, 0);
+        }
+    }
+    // The other end of it is there as long as this runs.
+    std::future::pending().await
+}
+
+/// Serves a client that asked for time to come back by this line, over as many connections as it takes; or
+/// gives the connection to the client that it belongs to.
+pub(super) async fn serve(
+    resumable: &Resumable,
+    arrival: Arrival,
+    line: &[u8],
+    session: Session,
+    mut text: Text,
+) {
+    let mut arrival = match resumable.hand_over(arrival).await {
+        Ok(()) => return,
+        Err(arrival) => arrival,
+    };
+    let grace = arrival.hello.grace.map_or(MAX_GRACE, |grace| grace.0);
+    let Some((registered, mut arrivals)) = resumable.register() else {
+        session.ends_for(Departure::lost("the system gave its agent no entropy"));
+        return;
+    };
+    session.may_resume(&registered.key);
+    let (accepted, lines) = pipe();
+    let kept = Kept {
+        accepted,
+        count: AtomicU64::new(0),
+        sent: Mutex::default(),
+        room: Notify::new(),
+    };
+    kept.accept(&[line, b"\n"].concat()).await;
+    let mut last;
+    let departure = {
+        let mut obeying = pin!(obey_all(&session, lines));
+        'connections: loop {
+            let (mut reader, mut writer) = tokio::io::split(arrival.stream);
+            let mut again = kept.sent().bytes.clone();
+            let ended = tokio::select! {
+                departure = &mut obeying => Ended::For(departure),
+                ended = kept.read(&mut reader, &mut arrival.lines, &session) => ended,
+                ended = kept.write(&mut writer, &mut again, &mut text) => ended,
+                // Its program knows better than this end whether it broke.
+                Some(another) = arrivals.recv() => {
+                    arrival = another;
+                    if kept.greet(&mut arrival, &session).await {
+                        continue;
+                    }
+                    Ended::Broken
+                }
+            };
+            last = (reader, writer, again);
+            if let Ended::For(departure) = ended {
+                break departure;
+            }
+            let until = Instant::now() + grace;
+            loop {
+                let comes = tokio::select! {
+                    departure = &mut obeying => break 'connections departure,
+                    comes = timeout_at(until, arrivals.recv()) => comes,
+                };
+                let Ok(Some(another)) = comes else {
+                    let cause = format!(
+                        "its connection ended, and it did not come back within {}",
+                        Span(grace)
+                    );
+                    break 'connections Departure::lost(cause);
+                };
+                arrival = another;
+                if kept.greet(&mut arrival, &session).await {
+                    break;
+                }
+            }
+        }
+    };
+    drop(registered);
+    session.ends_for(departure);
+    drop(session);
+    // A program that has left may still read.
+    let (mut reader, mut writer, mut again) = last;
+    let rest = async {
+        kept.write(&mut writer, &mut again, &mut text).await;
+        part(&mut reader, &mut writer).await;
+    };
+    let _ = timeout(PART_WITHIN, rest).await;
+}

@@ -1,0 +1,345 @@
+use antiphon::memory::MemoryNetwork;
+use antiphon::{Cluster, Profile};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
+
+use super::*;
+use crate::Hub;
+use crate::socket::lines;
+
+/// For what takes a moment, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A node, and where its programs come.
+struct Agent {
+    hub: Hub,
+    resumable: Resumable,
+}
+
+impl Agent {
+    async fn start() -> Self {
+        let builder = Cluster::builder("kept").name("n1").bind("10.0.0.1:7400");
+        let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
+        Self {
+            hub: Hub::new(builder.found().start().await.unwrap()),
+            resumable: Resumable::default(),
+        }
+    }
+
+    /// A new connection, of so many bytes each way.
+    fn connect(&self, bytes: usize) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(bytes);
+        let (session, text) = self.hub.session_in_lines().unwrap();
+        let resumable = self.resumable.clone();
+        tokio::spawn(async move { lines::serve(far, b"", session, text, &resumable).await });
+        near
+    }
+}
+
+/// A program that comes back.
+struct Program<'a> {
+    agent: &'a Agent,
+    stream: BufReader<DuplexStream>,
+    /// What it said and the agent has not said that it took, with the number of the line before.
+    said: (u64, Vec<String>),
+    heard: Vec<Value>,
+    key: Option<String>,
+    grace: &'static str,
+}
+
+impl<'a> Program<'a> {
+    async fn connect(agent: &'a Agent, grace: &'static str) -> Self {
+        let mut program = Self {
+            agent,
+            stream: BufReader::new(agent.connect(64 << 10)),
+            said: (0, Vec::new()),
+            heard: Vec::new(),
+            key: None,
+            grace,
+        };
+        program
+            .say(json!({"hello": {"name": "ann", "grace": grace, "id": "hello"}}))
+            .await;
+        let welcome = program.hear().await["welcome"].clone();
+        assert_eq!(welcome["client"], "ann");
+        assert_eq!(welcome.get("resumed"), None);
+        program.key = Some(welcome["resume"].as_str().unwrap().to_owned());
+        program
+    }
+
+    async fn write(&mut self, line: &str) {
+        // A connection that broke is noticed by reading.
+        let _ = self.stream.write_all(format!("{line}\n").as_bytes()).await;
+    }
+
+    async fn say(&mut self, line: Value) {
+        self.said.1.push(line.to_string());
+        self.write(&line.to_string()).await;
+    }
+
+    /// The next line that counts.
+    async fn hear(&mut self) -> Value {
+        loop {
+            let line = self.line().await.expect("a connection that goes on");
+            if line["event"] == "took" {
+                let took = line["lines"].as_u64().unwrap();
+                self.forget(took);
+            } else {
+                self.heard.push(line.clone());
+                return line;
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        let read = timeout(SOON, self.stream.read_line(&mut line)).await.unwrap();
+        (read.is_ok() && line.ends_with('\n')).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    fn forget(&mut self, took: u64) {
+        let (before, lines) = &mut self.said;
+        lines.drain(..usize::try_from(took.saturating_sub(*before)).unwrap());
+        *before = took.max(*before);
+    }
+
+    fn breaks(&mut self, bytes: usize) {
+        self.stream = BufReader::new(self.agent.connect(bytes));
+    }
+
+    /// A new connection, whatever became of the one before. Gives its welcome.
+    async fn resume(&mut self, bytes: usize) -> Value {
+        self.breaks(bytes);
+        let hello = json!({"hello": {"name": "ann", "grace": self.grace, "resume": self.key, "lines": self.heard.len(), "id": 0}});
+        self.write(&hello.to_string()).await;
+        let welcome = self.line().await.unwrap();
+        if let Some(resumed) = welcome["welcome"]["resumed"].as_u64() {
+            self.forget(resumed);
+            for line in self.said.1.clone() {
+                self.write(&line).await;
+            }
+        }
+        welcome
+    }
+}
+
+/// A draw that is the same each time.
+fn draw(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*state >> 33) as usize
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_done_twice() {
+    const OPERATIONS: usize = 600;
+    let agent = Agent::start().await;
+    for seed in 0..12 {
+        let mut state = seed * 7919 + 1;
+        let mut program = Program::connect(&agent, "10s").await;
+        let counter = format!("c{seed}");
+        let (mut replies, mut next, mut breaks) = (vec![0; OPERATIONS], 0, 0);
+        while replies.contains(&0) {
+            // As much as goes through the pipe without an answer being read.
+            while next < OPERATIONS && !draw(&mut state).is_multiple_of(8) {
+                program
+                    .say(json!({"add": {"counter": counter, "by": 1, "id": next}}))
+                    .await;
+                next += 1;
+            }
+            if draw(&mut state).is_multiple_of(6) {
+                // Some bytes of the next line are on their way in each direction.
+                let part = draw(&mut state) % 20;
+                let line = json!({"add": {"counter": counter, "by": 1, "id": next}}).to_string();
+                let _ = program.stream.write_all(&line.as_bytes()[..part]).await;
+                let heard = program.heard.len();
+                let welcome = program.resume(200 + draw(&mut state) % 60_000).await;
+                assert!(
+                    welcome["welcome"]["resumed"].is_u64(),
+                    "seed {seed}, {heard}: {welcome}"
+                );
+                breaks += 1;
+            }
+            if replies.iter().sum::<usize>() < next {
+                let reply = program.hear().await;
+                replies[usize::try_from(reply["id"].as_u64().unwrap()).unwrap()] += 1;
+                if program.heard.len().is_multiple_of(50) {
+                    let took = json!({"took": {"lines": program.heard.len()}});
+                    program.write(&took.to_string()).await;
+                }
+            }
+        }
+        assert!(breaks > 10, "seed {seed}");
+        assert!(replies.iter().all(|count| *count == 1), "seed {seed}");
+        program
+            .say(json!({"get": {"counter": counter, "id": "sum"}}))
+            .await;
+        program
+            .say(json!({"add": {"counter": counter, "by": 0, "id": "sum"}}))
+            .await;
+        let sum = loop {
+            let line = program.hear().await;
+            if line["op"] == "add" {
+                break line;
+            }
+        };
+        assert_eq!(sum["value"], OPERATIONS, "seed {seed}");
+        program.say(json!({"leave": {}})).await;
+        while program.line().await.is_some() {}
+    }
+    assert_eq!(agent.hub.sessions(), 0);
+    assert!(agent.resumable.keys().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_come_back_goes_with_that_cause_and_its_key_is_of_no_use() {
+    let agent = Agent::start().await;
+    let (watcher, mut events) = agent.hub.session().unwrap();
+    let mut program = Program::connect(&agent, "300ms").await;
+    let name = watcher.name();
+    watcher
+        .obey(Command::parse(r#"{"join":{"group":"g"}}"#).unwrap())
+        .await;
+    program.say(json!({"join": {"group": "g"}})).await;
+    while program.hear().await["event"] != "view" {}
+    program.breaks(4096);
+    let cause = loop {
+        if let Event::View(view) = timeout(SOON, events.next()).await.unwrap().unwrap()
+            && view.crashed == ["n1/ann"]
+        {
+            assert_eq!(view.members, [format!("n1/{name}")]);
+            break view.causes["n1/ann"].clone();
+        }
+    };
+    assert_eq!(
+        cause,
+        "its connection ended, and it did not come back within 300ms"
+    );
+    let old = program.key.clone();
+    let welcome = program.resume(4096).await["welcome"].clone();
+    assert_eq!(welcome.get("resumed"), None, "{welcome}");
+    assert_ne!(welcome["resume"].as_str().map(str::to_owned), old);
+    assert_eq!(welcome["client"], "ann");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_connection_takes_over_from_one_that_is_still_there() {
+    let agent = Agent::start().await;
+    let mut program = Program::connect(&agent, "5s").await;
+    program.say(json!({"join": {"group": "g", "id": 1}})).await;
+    while program.hear().await["event"] != "view" {}
+    let mut before = std::mem::replace(&mut program.stream, BufReader::new(tokio::io::duplex(1).0));
+    assert_eq!(program.resume(4096).await["welcome"]["resumed"], 2);
+    let mut rest = String::new();
+    timeout(SOON, before.read_line(&mut rest)).await.unwrap().unwrap();
+    assert_eq!(rest, "");
+    program
+        .say(json!({"send": {"group": "g", "payload": "x", "id": 2}}))
+        .await;
+    let message = program.hear().await;
+    assert!(message["payload"] == "x" || message["id"] == 2, "{message}");
+    assert_eq!(agent.hub.sessions(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_told() {
+    let agent = Agent::start().await;
+    // A program that takes what it was not told is in error, and goes.
+    let mut program = Program::connect(&agent, "5s").await;
+    program.write(r#"{"took":{"lines":2}}"#).await;
+    assert_eq!(program.line().await, None);
+    assert_eq!(agent.hub.sessions(), 0);
+    // One that comes back with such a number does not come back so, but may with the right one.
+    let mut program = Program::connect(&agent, "10s").await;
+    program.heard.push(Value::Null);
+    let error = program.resume(4096).await;
+    assert!(
+        error["reason"].as_str().unwrap().contains("took more lines"),
+        "{error}"
+    );
+    program.heard.pop();
+    assert_eq!(program.resume(4096).await["welcome"]["resumed"], 1);
+    // A time that is too long, a later hello, and `took` where it means nothing.
+    for first in [
+        r#"{"hello":{"grace":"11s","id":1}}"#,
+        r#"{"hello":{"resume":"00","id":1}}"#,
+    ] {
+        let mut stream = BufReader::new(agent.connect(4096));
+        stream
+            .write_all(format!("{first}\n{{\"took\":{{\"lines\":1}}}}\n").as_bytes())
+            .await
+            .unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        assert!(
+            line.contains("\"refused\"") && line.contains("up to 10s"),
+            "{line}"
+        );
+        line.clear();
+        stream.read_line(&mut line).await.unwrap();
+        assert!(line.contains("ask for `grace`"), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_taken_is_kept_up_to_a_bound_and_sent_again_whole() {
+    let agent = Agent::start().await;
+    let mut program = Program::connect(&agent, "10s").await;
+    let value = "x".repeat(100_000);
+    program
+        .say(json!({"put": {"map": "m", "key": "k", "value": value, "id": "put"}}))
+        .await;
+    program.hear().await;
+    for id in 0..40 {
+        program
+            .say(json!({"get": {"map": "m", "key": "k", "id": id}}))
+            .await;
+    }
+    // It reads and does not say so: the agent stops.
+    let mut read = 0;
+    while let Ok(Ok(line)) = timeout(Duration::from_millis(500), async {
+        let mut line = String::new();
+        program.stream.read_line(&mut line).await.map(|_| line)
+    })
+    .await
+    {
+        read += line.len();
+    }
+    // Less the line that is cut.
+    let bounds = MAX_KEPT - value.len() - 100..MAX_KEPT + (300 << 10);
+    assert!(bounds.contains(&read), "{read}");
+    // It forgets all of that, and is told it again.
+    assert!(program.resume(4096).await["welcome"]["resumed"].is_u64());
+    let mut got = 0;
+    while got < 40 {
+        let line = program.hear().await;
+        assert_eq!(
+            line["value"].as_str().unwrap().len(),
+            value.len(),
+            "{}",
+            line["id"]
+        );
+        got += 1;
+        let took = json!({"took": {"lines": program.heard.len()}});
+        program.write(&took.to_string()).await;
+    }
+}
+
+#[test]
+fn sent_lines_are_forgotten_in_whole_and_only_once() {
+    let mut sent = Sent::default();
+    let took = Event::Took { lines: 7 }.to_json();
+    assert!(took.as_bytes().starts_with(TOOK));
+    sent.bytes
+        .extend_from_slice(format!("one\n{took}\ntwo\n{took}\nthr").as_bytes());
+    assert_eq!(sent.take(3), Err(()));
+    assert_eq!(sent.take(0), Ok(()));
+    assert_eq!(sent.take(1), Ok(()));
+    assert_eq!(sent.take(0), Err(()));
+    assert_eq!(sent.bytes, format!("{took}\ntwo\n{took}\nthr"));
+    assert_eq!(sent.take(2), Ok(()));
+    assert_eq!(sent.bytes, format!("{took}\nthr"));
+    assert_eq!(sent.take(3), Err(()));
+    sent.bytes.extend_from_slice(b"ee\n");
+    assert_eq!(sent.take(3), Ok(()));
+    assert!(sent.bytes.is_empty());
+}
