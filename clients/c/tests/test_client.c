@@ -389,14 +389,14 @@ static void with_commands(const char *binary)
 	const antiphon_arg args[] = { { "key", ANTIPHON_TEXT, .text = "/t\"\303\244" }, { "depth", ANTIPHON_INTEGER, .integer = -3 },
 				      { "now", ANTIPHON_BOOLEAN, .integer = 1 } };
 	CHECK(antiphon_command(asks, "flush", args, 3, "all", 5000, &reply, &error) == -1 && error.code == ANTIPHON_FAILED);
-	CHECK(reply && reply->answer_count == 1 && !strcmp(reply->answers->node, "a"));
+	MUST(reply && reply->answer_count == 1 && !strcmp(reply->answers->node, "a"));
 	CHECK(reply && reply->answers->error.code == ANTIPHON_UNAVAILABLE && reply->answers->error.ran == ANTIPHON_RAN_NO);
 	antiphon_event_free(reply);
 	CHECK(!antiphon_serve_command(serves, "flush", 10000, &error));
 	antiphon_request request = { .op = ANTIPHON_COMMAND, .key = "flush", .args = args, .arg_count = 3, .to = "one",
 				     .way = "library", .within_ms = 10000 };
 	uint64_t id = antiphon_start(asks, &request, &error);
-	CHECK(id && antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	MUST(id && antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
 	CHECK(!strcmp(event->key, "flush") && !strcmp(event->sender, "a") && event->within_ms > 0 && event->arg_count == 3);
 	for (size_t i = 0; i < event->arg_count; i++) { /* in the order of their names */
 		const antiphon_arg *arg = &event->args[i], *as = &args[i == 0 ? 1 : i == 1 ? 0 : 2];
@@ -405,7 +405,7 @@ static void with_commands(const char *binary)
 	}
 	CHECK(!antiphon_answer(serves, event->id, "forgotten", 9, &error));
 	antiphon_event_free(event);
-	CHECK(!antiphon_wait(asks, id, 10000, &reply, &error) && !reply->error.code && reply->answer_count == 1);
+	MUST(!antiphon_wait(asks, id, 10000, &reply, &error) && !reply->error.code && reply->answer_count == 1);
 	CHECK(!strcmp(reply->answers->node, "a") && !strcmp(reply->answers->data.bytes, "forgotten"));
 	antiphon_event_free(reply);
 	/* By name, as a list, and without waiting for it. */
@@ -414,10 +414,10 @@ static void with_commands(const char *binary)
 	request.node_count = 2;
 	request.no_reply = true;
 	id = antiphon_start(asks, &request, &error);
-	CHECK(id && !antiphon_wait(asks, id, 10000, &reply, &error) && reply->answer_count == 1);
+	MUST(id && !antiphon_wait(asks, id, 10000, &reply, &error) && reply->answer_count == 1);
 	CHECK(!strcmp(reply->answers->node, "nobody") && reply->answers->error.ran == ANTIPHON_RAN_NO);
 	antiphon_event_free(reply);
-	CHECK(antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	MUST(antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
 	CHECK(!antiphon_answer_error(serves, event->id, "no", &error));
 	antiphon_event_free(event);
 	/* What makes no sense is refused here or there. */
