@@ -377,7 +377,7 @@ static void tell_fate(antiphon *client, const struct holding *holding, antiphon_
 		return lose(client, "no memory for an event");
 	owned->event.id = holding->op == ANTIPHON_JOIN ? 0 : holding->id;
 	owned->event.token = holding->token;
-	enqueue(client, owned);
+	queue_event(client, owned);
 }
 
 static void carry_over(antiphon *client, const char *cause)

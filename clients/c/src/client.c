@@ -106,14 +106,14 @@ void fail_pending(antiphon *client, const char *cause)
 		owned->event.id = pending->id;
 		owned->event.op = pending->op;
 		fail(&owned->event.error, ANTIPHON_CONNECTION, was_taken ? ANTIPHON_RAN_MAYBE : ANTIPHON_RAN_NO, cause);
-		enqueue(client, owned);
+		queue_event(client, owned);
 	}
 	client->pending_count = 0;
 }
 
 /* ---- events ---- */
 
-void enqueue(antiphon *client, struct owned_event *owned)
+void queue_event(antiphon *client, struct owned_event *owned)
 {
 	*client->last = owned;
 	client->last = &owned->next;
@@ -142,7 +142,7 @@ void lose(antiphon *client, const char *cause)
 	struct owned_event *last = event_new(ANTIPHON_CLOSED, 0);
 	if (last) {
 		last->event.cause = client->cause;
-		enqueue(client, last);
+		queue_event(client, last);
 	}
 	client->over = true;
 	link_close(&client->link);
@@ -219,7 +219,7 @@ static void write_until(antiphon *client, size_t most_kept)
 		size_t before = link_unwritten(&client->link) + kept(client);
 		struct owned_event *owned;
 		while (client->queued_bytes < client->most_bytes && (owned = read_event(client)))
-			enqueue(client, owned);
+			queue_event(client, owned);
 		/* What was read may say that enough was taken. */
 		if (client->queued_bytes >= client->most_bytes || !must_wait(client, most_kept))
 			return;
@@ -336,7 +336,7 @@ int antiphon_wait(antiphon *client, uint64_t id, int timeout_ms, antiphon_event 
 			break;
 		while ((owned = read_event(client)) &&
 		       (owned->event.kind != ANTIPHON_REPLY || owned->event.id != id))
-			enqueue(client, owned);
+			queue_event(client, owned);
 		if (owned || (owned = take_reply(client, id)))
 			break;
 		if (client->over)

@@ -90,7 +90,7 @@ bool add_pending(antiphon *client, uint64_t id, const antiphon_request *request)
 struct pending take_pending(antiphon *client, struct pending *pending);
 /* Each that waits is told so. */
 void fail_pending(antiphon *client, const char *cause);
-void enqueue(antiphon *client, struct owned_event *owned);
+void queue_event(antiphon *client, struct owned_event *owned);
 /* The connection is over for good: all that wait are told so, and then the program. */
 void lose(antiphon *client, const char *cause);
 /* Writes all that is to be written, and reads meanwhile: as long as there is room for events. */

@@ -19,6 +19,14 @@ static int failed;
 		}                                                                       \
 	} while (0)
 
+/* Without it what follows makes no sense. */
+#define MUST(what)             \
+	do {                   \
+		CHECK(what);   \
+		if (failed)    \
+			exit(1); \
+	} while (0)
+
 static pid_t agent;
 static char agent_address[128];
 

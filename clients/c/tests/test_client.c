@@ -101,12 +101,12 @@ static void what_waits_is_told_that_the_connection_is_over(void)
 	uint64_t lock = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_LOCK, .name = "x", .within_ms = -1 }, &error);
 	uint64_t get = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_GET, .name = "m", .key = "k" }, &error);
 	CHECK(lock && get);
-	CHECK(antiphon_wait(client, get, 5000, &event, &error) == 0 && event->error.code == ANTIPHON_CONNECTION);
+	MUST(antiphon_wait(client, get, 5000, &event, &error) == 0 && event->error.code == ANTIPHON_CONNECTION);
 	CHECK(event->error.ran == ANTIPHON_RAN_MAYBE && !strcmp(event->error.reason, "go away"));
 	antiphon_event_free(event);
-	CHECK(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_REPLY && event->id == lock);
+	MUST(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_REPLY && event->id == lock);
 	antiphon_event_free(event);
-	CHECK(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	MUST(antiphon_next(client, 0, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
 	CHECK(!strcmp(event->cause, "go away"));
 	antiphon_event_free(event);
 	CHECK(antiphon_next(client, -1, &event, &error) == -1 && error.code == ANTIPHON_CONNECTION);
@@ -146,7 +146,7 @@ static void what_is_no_line_ends_the_connection(void)
 	antiphon *client = connected(&peer);
 	antiphon_error error;
 	antiphon_event *event;
-	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
 	CHECK(strstr(event->cause, "cannot read") != NULL);
 	antiphon_event_free(event);
 	end_peer(&peer, client);
@@ -164,7 +164,7 @@ static void a_lock_that_is_granted_too_late_is_given_back(void)
 	CHECK(id == 2);
 	CHECK(antiphon_wait(client, id, 50, &event, &error) == -1 && error.code == ANTIPHON_TIMEOUT);
 	antiphon_forget(client, id); /* its cancel is the second line: now the lock is granted */
-	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_SUSPENDED);
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_SUSPENDED);
 	antiphon_event_free(event);
 	CHECK(antiphon_next(client, 0, &event, &error) == 0);
 	end_peer(&peer, client);
@@ -202,12 +202,12 @@ static void blocks_do_what_they_say(antiphon *client, antiphon *other)
 	uint64_t watch;
 	antiphon_event *event;
 	CHECK(!antiphon_watch(client, "m", "k", NULL, 10000, &watch, &error));
-	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_WATCHING && event->number == 1);
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_WATCHING && event->number == 1);
 	antiphon_event_free(event);
-	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED && event->id == watch);
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED && event->id == watch);
 	CHECK(event->version == v2 && event->data.length == 1 && !event->gone);
 	antiphon_event_free(event);
-	CHECK(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED);
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CHANGED);
 	CHECK(event->gone && !strcmp(event->gone, "expired"));
 	antiphon_event_free(event);
 	CHECK(!antiphon_unwatch(client, watch, 10000, &error));
@@ -240,10 +240,10 @@ static void one_thread_serves_and_calls(antiphon *client, antiphon *other)
 	CHECK(!antiphon_serve(other, "desk", "echo", 10000, &error));
 	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_CALL, .name = "desk", .key = "echo", .to = "a",
 								  .data = { "\xff\x01", 2 }, .within_ms = 5000 }, &error);
-	CHECK(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_REQUEST && event->data.length == 2);
+	MUST(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_REQUEST && event->data.length == 2);
 	CHECK(!antiphon_answer(other, event->id, event->data.bytes, event->data.length, &error));
 	antiphon_event_free(event);
-	CHECK(!antiphon_wait(client, id, 5000, &event, &error) && event->answer_count == 1);
+	MUST(!antiphon_wait(client, id, 5000, &event, &error) && event->answer_count == 1);
 	CHECK(!event->answers->error.code && event->answers->data.length == 2 && !memcmp(event->answers->data.bytes, "\xff\x01", 2));
 	antiphon_event_free(event);
 }
@@ -330,7 +330,7 @@ static void with_a_real_agent(const char *binary)
 	CHECK( event->kind == ANTIPHON_VIEW && event->left.count == 1 && !strcmp(event->left.names[0], "a/one"));
 	antiphon_event_free(event);
 	end_agent();
-	CHECK(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
+	MUST(antiphon_next(other, 5000, &event, &error) == 1 && event->kind == ANTIPHON_CLOSED);
 	antiphon_event_free(event);
 	antiphon_drop(other);
 }
@@ -389,14 +389,14 @@ static void with_commands(const char *binary)
 	const antiphon_arg args[] = { { "key", ANTIPHON_TEXT, .text = "/t\"\303\244" }, { "depth", ANTIPHON_INTEGER, .integer = -3 },
 				      { "now", ANTIPHON_BOOLEAN, .integer = 1 } };
 	CHECK(antiphon_command(asks, "flush", args, 3, "all", 5000, &reply, &error) == -1 && error.code == ANTIPHON_FAILED);
-	CHECK(reply && reply->answer_count == 1 && !strcmp(reply->answers->node, "a"));
+	MUST(reply && reply->answer_count == 1 && !strcmp(reply->answers->node, "a"));
 	CHECK(reply && reply->answers->error.code == ANTIPHON_UNAVAILABLE && reply->answers->error.ran == ANTIPHON_RAN_NO);
 	antiphon_event_free(reply);
 	CHECK(!antiphon_serve_command(serves, "flush", 10000, &error));
 	antiphon_request request = { .op = ANTIPHON_COMMAND, .key = "flush", .args = args, .arg_count = 3, .to = "one",
 				     .way = "library", .within_ms = 10000 };
 	uint64_t id = antiphon_start(asks, &request, &error);
-	CHECK(id && antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	MUST(id && antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
 	CHECK(!strcmp(event->key, "flush") && !strcmp(event->sender, "a") && event->within_ms > 0 && event->arg_count == 3);
 	for (size_t i = 0; i < event->arg_count; i++) { /* in the order of their names */
 		const antiphon_arg *arg = &event->args[i], *as = &args[i == 0 ? 1 : i == 1 ? 0 : 2];
@@ -405,7 +405,7 @@ static void with_commands(const char *binary)
 	}
 	CHECK(!antiphon_answer(serves, event->id, "forgotten", 9, &error));
 	antiphon_event_free(event);
-	CHECK(!antiphon_wait(asks, id, 10000, &reply, &error) && !reply->error.code && reply->answer_count == 1);
+	MUST(!antiphon_wait(asks, id, 10000, &reply, &error) && !reply->error.code && reply->answer_count == 1);
 	CHECK(!strcmp(reply->answers->node, "a") && !strcmp(reply->answers->data.bytes, "forgotten"));
 	antiphon_event_free(reply);
 	/* By name, as a list, and without waiting for it. */
@@ -414,10 +414,10 @@ static void with_commands(const char *binary)
 	request.node_count = 2;
 	request.no_reply = true;
 	id = antiphon_start(asks, &request, &error);
-	CHECK(id && !antiphon_wait(asks, id, 10000, &reply, &error) && reply->answer_count == 1);
+	MUST(id && !antiphon_wait(asks, id, 10000, &reply, &error) && reply->answer_count == 1);
 	CHECK(!strcmp(reply->answers->node, "nobody") && reply->answers->error.ran == ANTIPHON_RAN_NO);
 	antiphon_event_free(reply);
-	CHECK(antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
+	MUST(antiphon_next(serves, 10000, &event, &error) == 1 && event->kind == ANTIPHON_COMMANDED);
 	CHECK(!antiphon_answer_error(serves, event->id, "no", &error));
 	antiphon_event_free(event);
 	/* What makes no sense is refused here or there. */
