@@ -132,11 +132,14 @@ pub(super) fn server(lab: &Lab, node: usize, more: &[&str]) -> Result<Peer, Fail
     Ok(server)
 }
 
-/// Has each agent take part in the database, and waits until the first one knows that.
+/// Has each agent take part in the database and in the counters, and waits until the first one knows that.
 pub(super) fn share(lab: &Lab) -> Result<(), Failure> {
     for node in 1..=NODES {
         until(lab, node, PROGRAM_PORT, &["SET", "shared", "yes"], |said| {
             said.contains("OK")
+        })?;
+        until(lab, node, PROGRAM_PORT, &["INCRBY", "shared", "0"], |said| {
+            said.trim() == "0"
         })?;
     }
     let others = (NODES - 1).to_string();

@@ -361,10 +361,14 @@ fn bytes_of(command: &mut Command) -> Result<Bytes, String> {
     let Some(payload) = payload else {
         return Ok(Bytes::new());
     };
-    if let Payload::File { file, .. } = &payload {
-        check_file(Path::new(file), limit as u64)?;
-    }
-    let bytes = block_in_place(|| payload.into_bytes())?;
+    let bytes = match &payload {
+        Payload::File { file, .. } => {
+            check_file(Path::new(file), limit as u64)?;
+            block_in_place(|| payload.into_bytes())?
+        }
+        // That wakes another thread, for what takes no time.
+        _ => payload.into_bytes()?,
+    };
     if bytes.len() > limit {
         return Err(format!(
             "it has {} bytes, at most {limit} are taken: send it in parts, or to a group",
