@@ -7,23 +7,27 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import io.antiphon.AntiphonException.Ran;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.ByteChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
- * One connection: two threads at the socket, and all that they share with those that ask, under one lock.
+ * One connection, or several, one after the other, if the client comes back: two threads at the socket, and
+ * all that they share with those that ask, under one lock.
  *
  * <pre>
  * ask ─► outgoing ─► writer ─► socket ─► reader ─┬─► Ask     the reply to an operation, by its id
@@ -42,10 +46,11 @@ final class Connection {
     static final int BUFFER_BYTES = 1 << 20;
     static final int MOST_BYTES = 64 << 20;
     static final long FOREVER = Long.MAX_VALUE;
-    private static final int OUTGOING_BYTES = 1 << 20; // then those that send wait
     private static final int PIECE = 64 << 10; // of a write: Java copies as much outside of its heap
     private static final int MOST_LINE_BYTES = 4 << 20; // that an agent takes
     private static final Duration END_WITHIN = Duration.ofSeconds(5);
+    private static final Duration TRY_EACH = Duration.ofMillis(100);
+    static final String ANEW = "the connection broke, and this client came back as a new one";
     /** Operations that may wait for others: the agent is told when nobody waits for them any more. */
     private static final Set<String> CANCELLABLE = Set.of("lock", "lead", "watch", "call");
 
@@ -59,28 +64,71 @@ final class Connection {
     final int mostBytes;
     final Map<String, Stream<Event>> groups = new HashMap<>();
     final Map<Long, Stream<Change>> watches = new HashMap<>();
-    final Map<String, Stream<Request>> served = new HashMap<>();
+    final Map<Verb, Stream<Asked>> served = new HashMap<>();
     /** What is told of the loss of a lock or a leadership, by the id that it was asked for with. */
     final Map<Long, CompletableFuture<String>> held = new HashMap<>();
     private final Map<Long, Ask> asked = new HashMap<>();
     private final ArrayDeque<Ask> whys = new ArrayDeque<>();
     private final Set<Thread> waiting = new HashSet<>();
-    private final ByteArrayOutputStream outgoing = new ByteArrayOutputStream();
+    private final Traffic traffic;
     private Stream<?> full;
     private long lastId;
     private String lastWords;
+    private boolean closing;
     private String cause; // why the connection is over
 
-    private final SocketChannel channel;
+    // Coming back.
+    private final Condition back = lock.newCondition();
+    private final Opener opener;
+    private final Duration grace;
+    private JsonObject hello;
+    private String key; // by which the client comes back; null: it does not
+    private int number; // of the connection
+    private boolean away; // it broke, and there is no other yet
+    private long life; // counts the new clients that this one came back as
+    private String problem; // why it is not back
+    private ByteChannel trying;
+    /** What the agent has said of this client. */
+    volatile JsonObject welcome;
+
+    private ByteChannel channel;
     private final Thread reader;
 
-    Connection(SocketChannel channel, int bufferBytes, int mostBytes) {
-        this.channel = channel;
-        this.bufferBytes = bufferBytes;
+    /** Makes a connection, again and again if the client comes back. */
+    interface Opener {
+        ByteChannel open(Duration timeout);
+    }
+
+    /** What is served; a command has no group. */
+    record Verb(String group, String name) {
+        Ask serve() {
+            return new Ask(group == null ? "serve_command" : "serve").with("group", group).with("verb", name);
+        }
+    }
+
+    /** A request of the client that this one is in this life. */
+    record Asked(Request request, long life) {}
+
+    /** How a connection ended. */
+    private record Breach(String why, boolean isFinal) {}
+
+    Connection(Opener opener, Options options, int mostBytes) {
+        this.opener = opener;
+        this.channel = opener.open(options.timeout);
+        this.bufferBytes = options.bufferBytes;
         this.mostBytes = mostBytes;
-        reader = daemon("antiphon reader", this::read);
+        this.grace = options.grace;
+        traffic = new Traffic(!grace.isZero());
+        Lines lines = new Lines(channel);
+        reader = daemon("antiphon reader", () -> read(lines));
         reader.start();
-        daemon("antiphon writer", this::write).start();
+        startWriter();
+    }
+
+    private void startWriter() {
+        ByteChannel to = channel;
+        int now = number;
+        daemon("antiphon writer", () -> write(to, now)).start();
     }
 
     static Thread daemon(String name, Runnable run) {
@@ -183,8 +231,8 @@ final class Connection {
     }
 
     private void append(byte[] line) {
-        outgoing.writeBytes(line);
-        written.signal();
+        traffic.add(line);
+        written.signalAll();
     }
 
     private static byte[] line(Ask ask) {
@@ -230,6 +278,7 @@ final class Connection {
             watches.values().forEach(Stream::discard);
             served.values().forEach(Stream::discard);
             if (cause == null) {
+                closing = true;
                 lastWords = "this client closed the connection";
                 append(new Ask("leave"));
             }
@@ -242,6 +291,8 @@ final class Connection {
 
     /** The connection is over: all that wait are told so. */
     void lose(String why) {
+        ByteChannel last;
+        ByteChannel tried;
         lock.lock();
         try {
             if (cause != null) {
@@ -264,11 +315,21 @@ final class Connection {
             held.clear();
             room.signalAll();
             written.signalAll();
+            back.signalAll();
+            last = channel;
+            tried = trying;
         } finally {
             lock.unlock();
         }
+        end(last);
+        end(tried);
+    }
+
+    private static void end(ByteChannel channel) {
         try {
-            channel.close();
+            if (channel != null) {
+                channel.close();
+            }
         } catch (IOException alreadyBroken) {
             // It is over either way.
         }
@@ -277,6 +338,14 @@ final class Connection {
     void check() {
         if (cause != null) {
             throw new ConnectionLostException(cause, Ran.NO);
+        }
+    }
+
+    /** Breaks the connection, as whatever is between both ends may. */
+    void cut() throws IOException {
+        if (locked(() -> channel) instanceof SocketChannel socket && socket.isOpen()) {
+            socket.shutdownOutput();
+            socket.shutdownInput();
         }
     }
 
@@ -301,12 +370,19 @@ final class Connection {
         if (!ask.urgent && Thread.interrupted()) {
             throw new InterruptedException();
         }
-        while (!ask.urgent && cause == null && outgoing.size() > OUTGOING_BYTES) {
+        if (ask.life < 0) {
+            ask.life = life;
+        }
+        while (!ask.urgent && cause == null && ask.life == life && traffic.isFull()) {
             room.await();
         }
         if (cause != null) {
             ask.onFailure.accept(null);
             check();
+        }
+        if (ask.life != life) {
+            ask.onFailure.accept(null);
+            throw new AntiphonException("connection", ANEW, Ran.NO);
         }
     }
 
@@ -340,44 +416,244 @@ final class Connection {
 
     // The threads at the socket.
 
-    private void write() {
+    private void write(ByteChannel to, int now) {
         try {
-            for (byte[] lines = drain(); lines != null; lines = drain()) {
+            for (byte[] lines = drain(now); lines != null; lines = drain(now)) {
                 for (int at = 0; at < lines.length; ) {
-                    at += channel.write(ByteBuffer.wrap(lines, at, Math.min(PIECE, lines.length - at)));
+                    at += to.write(ByteBuffer.wrap(lines, at, Math.min(PIECE, lines.length - at)));
                 }
             }
         } catch (IOException broken) {
-            join(reader); // comes to its end, behind what the agent said before
-            lose("the connection broke: " + broken);
+            if (locked(() -> key == null)) {
+                join(reader); // comes to its end, behind what the agent said before
+                lose("the connection broke: " + broken);
+            }
         }
     }
 
-    /** All that is to be written; null when the connection is over. */
-    private byte[] drain() {
+    /** All that is to be written; null when this connection is over. */
+    private byte[] drain(int now) {
         return locked(() -> {
-            while (outgoing.size() == 0 && cause == null) {
+            while (!traffic.isDue() && cause == null && number == now) {
                 written.awaitUninterruptibly();
             }
-            byte[] lines = cause == null ? outgoing.toByteArray() : null;
-            outgoing.reset();
+            byte[] lines = cause == null && number == now ? traffic.drain() : null;
             room.signalAll();
             return lines;
         });
     }
 
-    private void read() {
-        String why = "the agent closed the connection";
-        try {
-            Lines lines = new Lines(channel);
-            for (byte[] line = lines.next(); line != null; line = lines.next()) {
-                JsonObject event = JsonParser.parseString(new String(line, UTF_8)).getAsJsonObject();
-                take(event, line.length);
-            }
-        } catch (IOException | RuntimeException | Error broken) {
-            why = "the connection broke: " + broken;
+    private void read(Lines lines) {
+        while (lines != null) {
+            lines = comeBack(follow(lines));
         }
-        lose(why);
+    }
+
+    /** Takes in what comes by one connection. */
+    private Breach follow(Lines lines) {
+        try {
+            for (byte[] line = lines.next(); line != null; line = lines.next()) {
+                if (line.length > 0) {
+                    take(json(line), line.length);
+                }
+            }
+            return new Breach("the agent closed the connection", false);
+        } catch (IOException | RuntimeException | Error broken) {
+            boolean isFinal = !(broken instanceof IOException) || broken instanceof Lines.TooLong;
+            return new Breach("the connection broke: " + broken, isFinal);
+        }
+    }
+
+    private static JsonObject json(byte[] line) {
+        return JsonParser.parseString(new String(line, UTF_8)).getAsJsonObject();
+    }
+
+    // Coming back.
+
+    /** Introduces this client. */
+    Ask hello(String name, Options options) {
+        Ask ask = new Ask("hello").with("name", name).with("token", options.token)
+                .with("grace", grace.isZero() ? null : grace);
+        hello = ask.fields.deepCopy();
+        ask.onReply = reply -> isWelcome(reply.getAsJsonObject("welcome"));
+        return ask;
+    }
+
+    private void isWelcome(JsonObject by) {
+        welcome = by;
+        if (by.has("resume")) {
+            key = Json.text(by, "resume");
+        }
+    }
+
+    /** Makes another connection in place of one that broke; null if that is the end. */
+    private Lines comeBack(Breach breach) {
+        boolean comes = locked(() -> {
+            away = key != null && !closing && !breach.isFinal && cause == null;
+            if (away) {
+                number++; // which ends the writer
+                problem = null;
+                written.signalAll();
+            }
+            return away;
+        });
+        if (!comes) {
+            lose(breach.why);
+            return null;
+        }
+        end(channel);
+        int broken = number;
+        daemon("antiphon grace", () -> awaitReturn(broken, breach.why)).start();
+        while (locked(() -> cause == null)) {
+            try {
+                return connectAgain();
+            } catch (IOException | RuntimeException failed) {
+                String why = failed instanceof AntiphonException no ? no.reason() : failed.toString();
+                locked(() -> problem = why);
+            }
+            try {
+                Thread.sleep(TRY_EACH.toMillis());
+            } catch (InterruptedException impossible) {
+                // Nobody knows this thread.
+            }
+        }
+        return null;
+    }
+
+    private void awaitReturn(int broken, String why) {
+        String lost;
+        lock.lock();
+        try {
+            long left = grace.toNanos();
+            while (away && number == broken && cause == null && left > 0) {
+                left = back.awaitNanos(left);
+            }
+            if (!away || number != broken) {
+                return;
+            }
+            lost = why + ", and this client did not come back within " + Json.span(grace) + ": " + problem;
+        } catch (InterruptedException impossible) {
+            return; // nobody knows this thread
+        } finally {
+            lock.unlock();
+        }
+        lose(lost);
+    }
+
+    /** Tries once. */
+    private Lines connectAgain() throws IOException {
+        ByteChannel to = opener.open(grace);
+        try {
+            boolean over = locked(() -> {
+                trying = to;
+                return cause != null;
+            });
+            if (over) {
+                throw new IOException("it is too late");
+            }
+            Ask again = new Ask("hello");
+            locked(() -> {
+                hello.asMap().forEach(again::with);
+                return again.with("resume", key).with("lines", traffic.tell());
+            });
+            to.write(ByteBuffer.wrap(again.line()));
+            Lines lines = new Lines(to);
+            byte[] line = lines.next();
+            if (line == null) {
+                throw new IOException("the agent closed the connection");
+            }
+            JsonObject reply = json(line);
+            if (reply.has("error")) {
+                throw Json.failure(reply);
+            }
+            if (!reply.has("welcome")) {
+                throw new IOException(Json.text(reply, "reason"));
+            }
+            goOn(to, reply.getAsJsonObject("welcome"));
+            return lines;
+        } catch (IOException | RuntimeException failed) {
+            try { // what the agent made of it, nobody needs
+                to.write(ByteBuffer.wrap(new Ask("leave").line()));
+            } catch (IOException broken) {
+                // It needs none either.
+            }
+            end(to);
+            throw failed;
+        }
+    }
+
+    private void goOn(ByteChannel to, JsonObject by) throws IOException {
+        lock.lock();
+        try {
+            if (cause != null) {
+                throw new IOException("it is too late");
+            }
+            if (by.has("resumed")) {
+                traffic.resume(by.get("resumed").getAsLong());
+            } else if (closing) { // the one that was to leave has gone
+                lose(ANEW);
+                throw new IOException(ANEW);
+            } else {
+                startAnew();
+            }
+            isWelcome(by);
+            channel = to;
+            trying = null;
+            away = false;
+            lastWords = closing ? lastWords : null;
+            back.signalAll();
+            room.signalAll();
+            startWriter();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** This client is a new one, which joins and serves what the one before did. */
+    private void startAnew() {
+        Set<byte[]> unwritten = traffic.startAnew();
+        life++;
+        List<Ask> underWay = new ArrayList<>(asked.values());
+        underWay.addAll(whys);
+        asked.clear();
+        whys.clear();
+        underWay.forEach(ask ->
+                finish(ask, Json.failed("connection", ANEW, unwritten.contains(ask.line) ? Ran.NO : Ran.MAYBE)));
+        held.values().forEach(loss -> tell(loss, ANEW));
+        held.clear();
+        watches.values().forEach(watch -> watch.end(() -> new AntiphonException("lost", ANEW, Ran.NO)));
+        watches.clear();
+        served.forEach((verb, requests) -> {
+            requests.clear();
+            again(verb.serve(), why -> giveUp(ANEW + ", and could not serve " + verb.name + " again: " + why));
+        });
+        groups.values().stream().filter(group -> group.over).forEach(group -> group.end(null)); // it was being left
+        groups.values().removeIf(group -> group.over);
+        groups.forEach((name, group) -> {
+            put(group, () -> new Event.Resync(name, ANEW), 0);
+            again(new Ask("join").with("group", name), why -> {
+                groups.remove(name, group);
+                group.endWith(new Event.Lost(name, ANEW + ", and could not join again: " + why));
+            });
+        });
+        gate.signalAll();
+    }
+
+    /** Asks for what this client had. Nobody waits for the reply. */
+    private void again(Ask ask, Consumer<String> failed) {
+        ask.onFailure = reply -> {
+            AntiphonException error = reply == null ? null : Json.failure(reply);
+            if (error != null && !error.code().equals("connection")) {
+                failed.accept(error.reason());
+            }
+        };
+        register(ask);
+    }
+
+    private void giveUp(String why) {
+        key = null;
+        lastWords = why;
+        end(channel);
     }
 
     /** For a few seconds, or until this thread is interrupted; that it was before does not count. */
@@ -411,10 +687,19 @@ final class Connection {
                 case "watching" -> put(watches.get(id(event)),
                         () -> new Change.Watching(event.get("entries").getAsLong()), bytes);
                 case "changed" -> put(watches.get(id(event)), () -> Json.changed(event), bytes);
-                case "request" -> put(served.get(verb(Json.text(event, "group"), Json.text(event, "verb"))),
-                        () -> Json.request(event), bytes);
+                case "request", "command" ->
+                        put(served.get(new Verb(Json.text(event, "group"), Json.text(event, "verb"))),
+                                () -> new Asked(Json.request(event), life), bytes);
                 case "why" -> finish(whys.poll(), event);
+                case "took" -> {
+                    traffic.letGo(event.get("lines").getAsLong());
+                    room.signalAll();
+                    return; // it does not count
+                }
                 default -> { } // of a newer agent
+            }
+            if (traffic.count(bytes)) {
+                written.signalAll();
             }
         } finally {
             lock.unlock();
@@ -469,12 +754,7 @@ final class Connection {
         if (request == null) {
             lastWords = Json.text(event, "reason");
         } else if (request.isJsonObject()) {
-            JsonObject error = new JsonObject();
-            error.addProperty("code", "refused");
-            error.add("reason", event.get("reason"));
-            error.addProperty("ran", "no");
-            JsonObject reply = new JsonObject();
-            reply.add("error", error);
+            JsonObject reply = Json.failed("refused", Json.text(event, "reason"), Ran.NO);
             request.getAsJsonObject().asMap().forEach((op, fields) -> {
                 finish(op.equals("why") ? whys.poll() : asked.remove(id(fields)), reply);
             });
@@ -524,9 +804,5 @@ final class Connection {
     private static long id(JsonElement of) {
         return of.isJsonObject() && of.getAsJsonObject().get("id") instanceof JsonPrimitive id && id.isNumber()
                 ? id.getAsLong() : 0;
-    }
-
-    static String verb(String group, String verb) {
-        return group + '\n' + verb;
     }
 }

@@ -52,8 +52,7 @@ final class Peer implements AutoCloseable {
 
     /** A client with small buffers. */
     Client connect(int bufferBytes, int mostBytes) {
-        var connection = new Connection(Address.connect(address(), WITHIN), bufferBytes, mostBytes);
-        return Client.connect(connection, "x", WITHIN);
+        return Client.connect(address(), "x", new Options().timeout(WITHIN).bufferBytes(bufferBytes), mostBytes);
     }
 
     Client connect() {
