@@ -6,8 +6,8 @@
 //	err = group.Send(ctx, []byte("hello"))
 //	for event, err := range group.Events(ctx) { … }
 //
-// A Client is one connection, and may be used by many goroutines. A connection that breaks is over, and what was
-// held is free, unless the client has asked for time to come back: see Grace.
+// A Client is one connection, and may be used by many goroutines. A connection that breaks is over, and what
+// was held is free, unless the client has asked for time to come back: see Grace.
 //
 // # Back-pressure
 //

@@ -19,8 +19,8 @@ import (
 
 const resumable = `"welcome":{"client":"x","node":"a","cluster":"shop","build":"0.1.0","resume":"KEY"}`
 
-// come makes a client of peers, one after the other: each follows its script, and its end breaks the connection.
-// The last one goes on until the client leaves.
+// come makes a client of peers, one after the other: each follows its script, and its end breaks the
+// connection. The last one goes on until the client leaves.
 func come(t *testing.T, scripts ...func(p *peer)) (*Client, context.Context) {
 	t.Helper()
 	next, played := 0, make(chan struct{})
@@ -66,8 +66,8 @@ func come(t *testing.T, scripts ...func(p *peer)) (*Client, context.Context) {
 // welcomes answers a first hello.
 func (p *peer) welcomes() { p.expect(p.reply("hello", resumable)["grace"], "5000ms") }
 
-// resumes answers the hello of a client that comes back: it has taken so many lines, and so many of its own were
-// taken.
+// resumes answers the hello of a client that comes back: it has taken so many lines, and so many of its own
+// were taken.
 func (p *peer) resumes(has, taken int) {
 	hello := p.heard("hello")
 	p.expect([]any{hello["resume"], hello["lines"], hello["name"]}, []any{"KEY", float64(has), "x"})

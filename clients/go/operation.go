@@ -140,8 +140,8 @@ func (c *Client) tell(ctx context.Context, op string, of fields) error {
 	return c.push(ctx, line, false)
 }
 
-// push hands a line to the writer, and waits while many wait there already, or were not taken by the agent. The
-// lock is held, and free meanwhile.
+// push hands a line to the writer, and waits while many wait there already, or were not taken by the agent.
+// The lock is held, and free meanwhile.
 func (c *Client) push(ctx context.Context, line []byte, always bool) error {
 	for life := c.life; ; {
 		if lost := new(Error); errors.As(c.Err(), &lost) {

@@ -47,10 +47,10 @@ public final class Client implements AutoCloseable {
         return connect(timeout -> Address.connect(address, timeout, tls), name, options, mostBytes);
     }
 
-    static Client connect(Connection.Opener opener, String name, Options options, int mostBytes) {
+    static Client connect(Link.Opener opener, String name, Options options, int mostBytes) {
         Connection connection = new Connection(opener, options, mostBytes);
         try {
-            connection.ask(connection.hello(name, options), options.timeout.toNanos());
+            connection.ask(connection.link.hello(name, options), options.timeout.toNanos());
             return new Client(connection);
         } catch (RuntimeException error) {
             connection.lose("the agent did not welcome this client");
@@ -64,28 +64,28 @@ public final class Client implements AutoCloseable {
 
     /** This client's name. */
     public String name() {
-        return Json.text(connection.welcome, "client");
+        return Json.text(connection.link.welcome, "client");
     }
 
     /** The agent's node. */
     public String node() {
-        return Json.text(connection.welcome, "node");
+        return Json.text(connection.link.welcome, "node");
     }
 
     /** What this client is called in groups: NODE/CLIENT. */
     public String member() {
-        JsonObject welcome = connection.welcome;
+        JsonObject welcome = connection.link.welcome;
         return Json.text(welcome, "node") + '/' + Json.text(welcome, "client");
     }
 
     /** The cluster's name. */
     public String cluster() {
-        return Json.text(connection.welcome, "cluster");
+        return Json.text(connection.link.welcome, "cluster");
     }
 
     /** The agent's build. */
     public String build() {
-        return Json.text(connection.welcome, "build");
+        return Json.text(connection.link.welcome, "build");
     }
 
     /** Joins this group. Its first {@link Event.View} says that this client is in. */
@@ -214,8 +214,17 @@ public final class Client implements AutoCloseable {
 
     // For the tests.
 
+    int asks() {
+        return connection.asks();
+    }
+
+    /** Ends it without a word. */
+    void abandon() {
+        connection.lose("this client was abandoned");
+    }
+
     void cut() throws IOException {
-        connection.cut();
+        connection.link.cut();
     }
 
     boolean waits(Thread thread) {

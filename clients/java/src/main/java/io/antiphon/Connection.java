@@ -1,17 +1,9 @@
 package io.antiphon;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import io.antiphon.AntiphonException.Ran;
-import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.ByteChannel;
-import java.nio.channels.SocketChannel;
-import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -26,13 +18,12 @@ import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
- * One connection, or several, one after the other, if the client comes back: two threads at the socket, and
- * all that they share with those that ask, under one lock.
+ * The protocol, and all that the two threads at the socket share with those that ask, under one lock.
  *
  * <pre>
- * ask ─► outgoing ─► writer ─► socket ─► reader ─┬─► Ask     the reply to an operation, by its id
- *                                                ├─► Stream  what a group, a watch or a verb is told
- *                                                └─► held    a lock or a leadership is lost
+ * ask ─► Traffic ─► Link ─► the agent ─► Link ─┬─► Ask     the reply to an operation, by its id
+ *                                              ├─► Stream  what a group, a watch or a verb is told
+ *                                              └─► held    a lock or a leadership is lost
  * </pre>
  *
  * <p>Programs' threads never touch the socket, because Java closes a channel whose thread is interrupted.
@@ -46,10 +37,7 @@ final class Connection {
     static final int BUFFER_BYTES = 1 << 20;
     static final int MOST_BYTES = 64 << 20;
     static final long FOREVER = Long.MAX_VALUE;
-    private static final int PIECE = 64 << 10; // of a write: Java copies as much outside of its heap
     private static final int MOST_LINE_BYTES = 4 << 20; // that an agent takes
-    private static final Duration END_WITHIN = Duration.ofSeconds(5);
-    private static final Duration TRY_EACH = Duration.ofMillis(100);
     static final String ANEW = "the connection broke, and this client came back as a new one";
     /** Operations that may wait for others: the agent is told when nobody waits for them any more. */
     private static final Set<String> CANCELLABLE = Set.of("lock", "lead", "watch", "call");
@@ -57,8 +45,7 @@ final class Connection {
     final ReentrantLock lock = new ReentrantLock();
     /** Wakes the reader when a stream may not be full any more. */
     final Condition gate = lock.newCondition();
-    private final Condition room = lock.newCondition();
-    private final Condition written = lock.newCondition();
+    final Condition room = lock.newCondition();
 
     final int bufferBytes;
     final int mostBytes;
@@ -70,34 +57,15 @@ final class Connection {
     private final Map<Long, Ask> asked = new HashMap<>();
     private final ArrayDeque<Ask> whys = new ArrayDeque<>();
     private final Set<Thread> waiting = new HashSet<>();
-    private final Traffic traffic;
+    final Traffic traffic;
     private Stream<?> full;
     private long lastId;
-    private String lastWords;
-    private boolean closing;
+    String lastWords;
+    boolean closing;
     private String cause; // why the connection is over
 
-    // Coming back.
-    private final Condition back = lock.newCondition();
-    private final Opener opener;
-    private final Duration grace;
-    private JsonObject hello;
-    private String key; // by which the client comes back; null: it does not
-    private int number; // of the connection
-    private boolean away; // it broke, and there is no other yet
     private long life; // counts the new clients that this one came back as
-    private String problem; // why it is not back
-    private ByteChannel trying;
-    /** What the agent has said of this client. */
-    volatile JsonObject welcome;
-
-    private ByteChannel channel;
-    private final Thread reader;
-
-    /** Makes a connection, again and again if the client comes back. */
-    interface Opener {
-        ByteChannel open(Duration timeout);
-    }
+    final Link link;
 
     /** What is served; a command has no group. */
     record Verb(String group, String name) {
@@ -109,26 +77,12 @@ final class Connection {
     /** A request of the client that this one is in this life. */
     record Asked(Request request, long life) {}
 
-    /** How a connection ended. */
-    private record Breach(String why, boolean isFinal) {}
-
-    Connection(Opener opener, Options options, int mostBytes) {
-        this.opener = opener;
-        this.channel = opener.open(options.timeout);
+    Connection(Link.Opener opener, Options options, int mostBytes) {
         this.bufferBytes = options.bufferBytes;
         this.mostBytes = mostBytes;
-        this.grace = options.grace;
-        traffic = new Traffic(!grace.isZero());
-        Lines lines = new Lines(channel);
-        reader = daemon("antiphon reader", () -> read(lines));
-        reader.start();
-        startWriter();
-    }
-
-    private void startWriter() {
-        ByteChannel to = channel;
-        int now = number;
-        daemon("antiphon writer", () -> write(to, now)).start();
+        traffic = new Traffic(!options.grace.isZero());
+        link = new Link(this, opener, options);
+        link.start();
     }
 
     static Thread daemon(String name, Runnable run) {
@@ -232,7 +186,7 @@ final class Connection {
 
     private void append(byte[] line) {
         traffic.add(line);
-        written.signalAll();
+        link.wake();
     }
 
     private static byte[] line(Ask ask) {
@@ -285,14 +239,12 @@ final class Connection {
         } finally {
             lock.unlock();
         }
-        join(reader);
+        link.join();
         lose("the agent did not end it in time");
     }
 
     /** The connection is over: all that wait are told so. */
     void lose(String why) {
-        ByteChannel last;
-        ByteChannel tried;
         lock.lock();
         try {
             if (cause != null) {
@@ -314,25 +266,15 @@ final class Connection {
             served.clear();
             held.clear();
             room.signalAll();
-            written.signalAll();
-            back.signalAll();
-            last = channel;
-            tried = trying;
         } finally {
             lock.unlock();
         }
-        end(last);
-        end(tried);
+        link.end();
     }
 
-    private static void end(ByteChannel channel) {
-        try {
-            if (channel != null) {
-                channel.close();
-            }
-        } catch (IOException alreadyBroken) {
-            // It is over either way.
-        }
+    /** Whether the connection is over, and no other takes its place. */
+    boolean isOver() {
+        return locked(() -> cause != null);
     }
 
     void check() {
@@ -341,12 +283,8 @@ final class Connection {
         }
     }
 
-    /** Breaks the connection, as whatever is between both ends may. */
-    void cut() throws IOException {
-        if (locked(() -> channel) instanceof SocketChannel socket && socket.isOpen()) {
-            socket.shutdownOutput();
-            socket.shutdownInput();
-        }
+    int asks() {
+        return locked(asked::size);
     }
 
     /** Whether this thread waits for a reply now, or to send. */
@@ -414,203 +352,10 @@ final class Connection {
         loss.completeAsync(() -> why, task -> daemon("antiphon lost", task).start());
     }
 
-    // The threads at the socket.
-
-    private void write(ByteChannel to, int now) {
-        try {
-            for (byte[] lines = drain(now); lines != null; lines = drain(now)) {
-                for (int at = 0; at < lines.length; ) {
-                    at += to.write(ByteBuffer.wrap(lines, at, Math.min(PIECE, lines.length - at)));
-                }
-            }
-        } catch (IOException broken) {
-            if (locked(() -> key == null)) {
-                join(reader); // comes to its end, behind what the agent said before
-                lose("the connection broke: " + broken);
-            }
-        }
-    }
-
-    /** All that is to be written; null when this connection is over. */
-    private byte[] drain(int now) {
-        return locked(() -> {
-            while (!traffic.isDue() && cause == null && number == now) {
-                written.awaitUninterruptibly();
-            }
-            byte[] lines = cause == null && number == now ? traffic.drain() : null;
-            room.signalAll();
-            return lines;
-        });
-    }
-
-    private void read(Lines lines) {
-        while (lines != null) {
-            lines = comeBack(follow(lines));
-        }
-    }
-
-    /** Takes in what comes by one connection. */
-    private Breach follow(Lines lines) {
-        try {
-            for (byte[] line = lines.next(); line != null; line = lines.next()) {
-                if (line.length > 0) {
-                    take(json(line), line.length);
-                }
-            }
-            return new Breach("the agent closed the connection", false);
-        } catch (IOException | RuntimeException | Error broken) {
-            boolean isFinal = !(broken instanceof IOException) || broken instanceof Lines.TooLong;
-            return new Breach("the connection broke: " + broken, isFinal);
-        }
-    }
-
-    private static JsonObject json(byte[] line) {
-        return JsonParser.parseString(new String(line, UTF_8)).getAsJsonObject();
-    }
-
-    // Coming back.
-
-    /** Introduces this client. */
-    Ask hello(String name, Options options) {
-        Ask ask = new Ask("hello").with("name", name).with("token", options.token)
-                .with("grace", grace.isZero() ? null : grace);
-        hello = ask.fields.deepCopy();
-        ask.onReply = reply -> isWelcome(reply.getAsJsonObject("welcome"));
-        return ask;
-    }
-
-    private void isWelcome(JsonObject by) {
-        welcome = by;
-        if (by.has("resume")) {
-            key = Json.text(by, "resume");
-        }
-    }
-
-    /** Makes another connection in place of one that broke; null if that is the end. */
-    private Lines comeBack(Breach breach) {
-        boolean comes = locked(() -> {
-            away = key != null && !closing && !breach.isFinal && cause == null;
-            if (away) {
-                number++; // which ends the writer
-                problem = null;
-                written.signalAll();
-            }
-            return away;
-        });
-        if (!comes) {
-            lose(breach.why);
-            return null;
-        }
-        end(channel);
-        int broken = number;
-        daemon("antiphon grace", () -> awaitReturn(broken, breach.why)).start();
-        while (locked(() -> cause == null)) {
-            try {
-                return connectAgain();
-            } catch (IOException | RuntimeException failed) {
-                String why = failed instanceof AntiphonException no ? no.reason() : failed.toString();
-                locked(() -> problem = why);
-            }
-            try {
-                Thread.sleep(TRY_EACH.toMillis());
-            } catch (InterruptedException impossible) {
-                // Nobody knows this thread.
-            }
-        }
-        return null;
-    }
-
-    private void awaitReturn(int broken, String why) {
-        String lost;
-        lock.lock();
-        try {
-            long left = grace.toNanos();
-            while (away && number == broken && cause == null && left > 0) {
-                left = back.awaitNanos(left);
-            }
-            if (!away || number != broken) {
-                return;
-            }
-            lost = why + ", and this client did not come back within " + Json.span(grace) + ": " + problem;
-        } catch (InterruptedException impossible) {
-            return; // nobody knows this thread
-        } finally {
-            lock.unlock();
-        }
-        lose(lost);
-    }
-
-    /** Tries once. */
-    private Lines connectAgain() throws IOException {
-        ByteChannel to = opener.open(grace);
-        try {
-            boolean over = locked(() -> {
-                trying = to;
-                return cause != null;
-            });
-            if (over) {
-                throw new IOException("it is too late");
-            }
-            Ask again = new Ask("hello");
-            locked(() -> {
-                hello.asMap().forEach(again::with);
-                return again.with("resume", key).with("lines", traffic.tell());
-            });
-            to.write(ByteBuffer.wrap(again.line()));
-            Lines lines = new Lines(to);
-            byte[] line = lines.next();
-            if (line == null) {
-                throw new IOException("the agent closed the connection");
-            }
-            JsonObject reply = json(line);
-            if (reply.has("error")) {
-                throw Json.failure(reply);
-            }
-            if (!reply.has("welcome")) {
-                throw new IOException(Json.text(reply, "reason"));
-            }
-            goOn(to, reply.getAsJsonObject("welcome"));
-            return lines;
-        } catch (IOException | RuntimeException failed) {
-            try { // what the agent made of it, nobody needs
-                to.write(ByteBuffer.wrap(new Ask("leave").line()));
-            } catch (IOException broken) {
-                // It needs none either.
-            }
-            end(to);
-            throw failed;
-        }
-    }
-
-    private void goOn(ByteChannel to, JsonObject by) throws IOException {
-        lock.lock();
-        try {
-            if (cause != null) {
-                throw new IOException("it is too late");
-            }
-            if (by.has("resumed")) {
-                traffic.resume(by.get("resumed").getAsLong());
-            } else if (closing) { // the one that was to leave has gone
-                lose(ANEW);
-                throw new IOException(ANEW);
-            } else {
-                startAnew();
-            }
-            isWelcome(by);
-            channel = to;
-            trying = null;
-            away = false;
-            lastWords = closing ? lastWords : null;
-            back.signalAll();
-            room.signalAll();
-            startWriter();
-        } finally {
-            lock.unlock();
-        }
-    }
+    // Coming back as a new client.
 
     /** This client is a new one, which joins and serves what the one before did. */
-    private void startAnew() {
+    void startAnew() {
         Set<byte[]> unwritten = traffic.startAnew();
         life++;
         List<Ask> underWay = new ArrayList<>(asked.values());
@@ -625,9 +370,9 @@ final class Connection {
         watches.clear();
         served.forEach((verb, requests) -> {
             requests.clear();
-            again(verb.serve(), why -> giveUp(ANEW + ", and could not serve " + verb.name + " again: " + why));
+            again(verb.serve(), why -> link.giveUp(ANEW + ", and could not serve " + verb.name + " again: " + why));
         });
-        groups.values().stream().filter(group -> group.over).forEach(group -> group.end(null)); // it was being left
+        groups.values().stream().filter(group -> group.over).forEach(group -> group.end(null)); // being left
         groups.values().removeIf(group -> group.over);
         groups.forEach((name, group) -> {
             put(group, () -> new Event.Resync(name, ANEW), 0);
@@ -650,28 +395,9 @@ final class Connection {
         register(ask);
     }
 
-    private void giveUp(String why) {
-        key = null;
-        lastWords = why;
-        end(channel);
-    }
-
-    /** For a few seconds, or until this thread is interrupted; that it was before does not count. */
-    private static void join(Thread thread) {
-        boolean interrupted = Thread.interrupted();
-        try {
-            thread.join(END_WITHIN.toMillis());
-        } catch (InterruptedException again) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
     // What the agent says.
 
-    private void take(JsonObject event, int bytes) {
+    void take(JsonObject event, int bytes) {
         lock.lock();
         try {
             while (heldUp()) {
@@ -699,7 +425,7 @@ final class Connection {
                 default -> { } // of a newer agent
             }
             if (traffic.count(bytes)) {
-                written.signalAll();
+                link.wake();
             }
         } finally {
             lock.unlock();

@@ -110,7 +110,8 @@ final class Json {
     static Request request(JsonObject of) {
         JsonElement payload = field(of, "payload");
         return new Request(text(of, "group"), text(of, "verb"), text(of, "from"),
-                payload == null ? new byte[0] : decode(payload), map(of, "args", Json::argument), Duration.ofMillis(of.get("within_ms").getAsLong()), of.get("request").getAsLong());
+                payload == null ? new byte[0] : decode(payload), map(of, "args", Json::argument),
+                Duration.ofMillis(of.get("within_ms").getAsLong()), of.get("request").getAsLong());
     }
 
     private static Object argument(JsonElement value) {
