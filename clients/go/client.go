@@ -6,8 +6,8 @@
 //	err = group.Send(ctx, []byte("hello"))
 //	for event, err := range group.Events(ctx) { … }
 //
-// A Client is one connection, and may be used by many goroutines. Nothing connects again by itself, since
-// what was held would not come back.
+// A Client is one connection, and may be used by many goroutines. A connection that breaks is over, and what
+// was held is free, unless the client has asked for time to come back: see Grace.
 //
 // # Back-pressure
 //
@@ -18,6 +18,7 @@ package antiphon
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"strings"
 	"sync"
@@ -33,21 +34,22 @@ const (
 	closeWithin   = 5 * time.Second
 )
 
-// A Client is one connection to an agent.
+// A Client is one connection to an agent, or several, one after the other, if it comes back.
 type Client struct {
-	conn    net.Conn
-	welcome Welcome
-	ctx     context.Context // until the connection is over; its cause is an *Error
-	end     context.CancelCauseFunc
+	ctx context.Context // until the connection is over; its cause is an *Error
+	end context.CancelCauseFunc
 	settings
 
 	mu        sync.Mutex
+	conn      net.Conn
+	welcome   Welcome
 	closing   bool
 	lastWords string // of the agent, on why it ends the connection
 
 	outgoing []byte // lines to be written
 	wake     bell   // there are some
 	room     bell   // there are few
+	resumption
 
 	lastID  uint64
 	asked   map[uint64]*question // what the agent is to reply to
@@ -64,7 +66,11 @@ type Client struct {
 type settings struct {
 	bufferBytes, mostBytes, maxLineBytes int
 
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	dial             func(ctx context.Context, network, address string) (net.Conn, error)
+	network, address string
+	tls              *tls.Config
+	token            string
+	grace            time.Duration
 }
 
 // An Option changes how Connect connects.
@@ -78,20 +84,34 @@ func Dial(dial func(ctx context.Context, network, address string) (net.Conn, err
 	return func(s *settings) { s.dial = dial }
 }
 
+// Token is shown to an agent that asks for one.
+func Token(token string) Option { return func(s *settings) { s.token = token } }
+
+// TLS has the client speak TLS at a TCP address. Without a ServerName it is the address's host.
+func TLS(config *tls.Config) Option { return func(s *settings) { s.tls = config } }
+
 // Connect makes a client of the agent at "host:port" or "unix:/path". In groups it is called by this name, or
 // by one that the agent chooses if it is empty. The context is for the connecting alone.
 func Connect(ctx context.Context, address, name string, options ...Option) (*Client, error) {
-	s := settings{bufferBytes, mostBytes, maxLineBytes, new(net.Dialer).DialContext}
+	s := settings{
+		bufferBytes: bufferBytes, mostBytes: mostBytes, maxLineBytes: maxLineBytes,
+		dial: new(net.Dialer).DialContext, network: "tcp", address: address,
+	}
 	for _, option := range options {
 		option(&s)
 	}
-	network := "tcp"
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, address = "unix", path
-	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, refused(`an address is "host:port" or "unix:/path", not %q`, address)
+	if s.grace < 0 || s.grace > mostGrace {
+		return nil, refused("the grace is %v: give 0 to %v", s.grace, mostGrace)
 	}
-	conn, err := s.dial(ctx, network, address)
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		s.network, s.address, s.tls = "unix", path, nil
+	} else if host, _, err := net.SplitHostPort(address); err != nil {
+		return nil, refused(`an address is "host:port" or "unix:/path", not %q`, address)
+	} else if s.tls != nil && s.tls.ServerName == "" {
+		s.tls = s.tls.Clone()
+		s.tls.ServerName = host
+	}
+	conn, err := s.open(ctx)
 	if err != nil {
 		return nil, &Error{Code: ErrConnection, Reason: err.Error(), Ran: RanNo, cause: err}
 	}
@@ -102,26 +122,62 @@ func Connect(ctx context.Context, address, name string, options ...Option) (*Cli
 		held: map[uint64]*Lock{},
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
-	go c.read()
-	go c.write()
-	hello := fields{}
+	c.life, c.endLife = context.WithCancel(c.ctx)
+	c.trying, c.stopTrying = context.WithCancel(context.Background())
+	c.hello = fields{}
 	if name != "" {
-		hello["name"] = name
+		c.hello["name"] = name
 	}
-	r, err := c.do(ctx, operation{op: "hello", fields: hello})
+	if s.token != "" {
+		c.hello["token"] = s.token
+	}
+	if s.grace > 0 {
+		c.hello["grace"] = span(s.grace)
+	}
+	go c.read()
+	go c.write(conn, 0)
+	_, err = c.do(ctx, operation{op: "hello", fields: c.hello, settled: func(r *reply, _ bool) {
+		if r.Error == nil {
+			c.welcome, c.key = r.Welcome.Welcome, r.Welcome.Resume
+		}
+	}})
 	if err != nil {
-		conn.Close()
+		c.mu.Lock()
+		c.closing = true // it does not come back
+		c.stopTrying()
+		c.conn.Close()
+		c.mu.Unlock()
 		return nil, err
 	}
-	c.welcome = r.Welcome
 	return c, nil
 }
 
-// Welcome is what the agent has said at the beginning.
-func (c *Client) Welcome() Welcome { return c.welcome }
+// open opens a connection.
+func (s *settings) open(ctx context.Context) (net.Conn, error) {
+	conn, err := s.dial(ctx, s.network, s.address)
+	if err != nil || s.tls == nil {
+		return conn, err
+	}
+	secured := tls.Client(conn, s.tls)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// Welcome is what the agent has said at the beginning; or, if this client came back as a new one, said then.
+func (c *Client) Welcome() Welcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.welcome
+}
 
 // Member is what this client is called in groups: NODE/CLIENT.
-func (c *Client) Member() string { return c.welcome.Node + "/" + c.welcome.Client }
+func (c *Client) Member() string {
+	w := c.Welcome()
+	return w.Node + "/" + w.Client
+}
 
 // Done is closed when the connection is over. The agent has freed then what this client held.
 func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
@@ -166,7 +222,11 @@ func (c *Client) Close() error {
 	case <-time.After(closeWithin):
 		err = &Error{Code: ErrTimeout, Reason: "the agent did not end the connection in order", Ran: RanMaybe}
 	}
-	c.conn.Close()
+	c.stopTrying()
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	conn.Close()
 	<-c.ctx.Done()
 	return err
 }
@@ -182,6 +242,7 @@ func (c *Client) lose(reason string, err error) {
 	}
 	lost := &Error{Code: ErrConnection, Reason: reason, Ran: RanMaybe, cause: err}
 	c.end(lost)
+	c.stopTrying()
 	c.conn.Close()
 	for _, q := range c.asked {
 		c.settle(q, &reply{Error: lost})

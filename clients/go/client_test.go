@@ -48,7 +48,7 @@ func connect(t *testing.T, script func(p *peer), options ...Option) (*Client, co
 		}
 	}()
 	dial := Dial(func(context.Context, string, string) (net.Conn, error) { return ours, nil })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // machines are busy
 	c, err := Connect(ctx, "a:1", "x", append(options, dial)...)
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +94,9 @@ func (p *peer) say(format string, of ...any) {
 // reply answers the next line, which must be this command.
 func (p *peer) reply(op string, more ...string) map[string]any {
 	asked := p.heard(op)
+	if asked["id"] == nil {
+		asked["id"] = 0
+	}
 	p.say(`{%s}`, strings.Join(append([]string{`"event":"reply"`, fmt.Sprintf(`"op":%q,"id":%v`, op, asked["id"])},
 		more...), ","))
 	return asked

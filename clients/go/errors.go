@@ -20,7 +20,7 @@ const (
 	ErrRefused     Code = "refused"     // not so: beyond a bound, or without sense
 	ErrUnknown     Code = "unknown"     // the majority was lost meanwhile: read before you write again
 	ErrFailed      Code = "failed"      // handlers of the members that were called failed
-	ErrConnection  Code = "connection"  // the connection is over; connect again, as a new client
+	ErrConnection  Code = "connection"  // the connection is over, or this client came back as a new one
 )
 
 func (c Code) Error() string { return string(c) }

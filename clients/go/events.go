@@ -89,12 +89,13 @@ type Changed struct {
 func (*Watching) ofMap() {}
 func (*Changed) ofMap()  {}
 
-// A Request is what a node of the cluster wants done.
+// A Request is what a node of the cluster wants done: a call, with a Payload, or a command, with Args.
 type Request struct {
-	Group   string  `json:"group"`
+	Group   string  `json:"group"` // empty of a command
 	Verb    string  `json:"verb"`
 	From    string  `json:"from"` // the node that calls
 	Payload Payload `json:"payload"`
+	Args    Args    `json:"args"`
 }
 
 // Members is the cluster's present view: its nodes, the elder first.

@@ -3,9 +3,11 @@ package antiphon
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"time"
@@ -47,40 +49,67 @@ type (
 		ID uint64 `json:"id"`
 		Changed
 	}
+	took struct {
+		Lines uint64 `json:"lines"`
+	}
 	asking struct {
 		Request
 		Number   uint64 `json:"request"`
 		WithinMS int64  `json:"within_ms"`
 		until    time.Time
+		life     context.Context // of the client that is asked
 	}
 )
 
-// read takes in what the agent says, until the connection is over.
+// A breach is the end of a connection.
+type breach struct {
+	reason string
+	err    error
+	final  bool // another connection would not help
+}
+
+// read takes in what the agent says, until the connection is over, and so is the last that came in its place.
 func (c *Client) read() {
-	lines := bufio.NewScanner(c.conn)
+	for lines := c.lines(c.conn); lines != nil; {
+		lines = c.comeBack(c.follow(lines))
+	}
+}
+
+func (c *Client) lines(conn net.Conn) *bufio.Scanner {
+	lines := bufio.NewScanner(conn)
 	lines.Buffer(make([]byte, 0, 64<<10), c.maxLineBytes)
 	lines.Split(wholeLines)
+	return lines
+}
+
+// follow takes in what comes by one connection.
+func (c *Client) follow(lines *bufio.Scanner) breach {
 	for lines.Scan() {
 		line := lines.Bytes()
+		if len(line) == 0 {
+			continue
+		}
 		event, err := decode(line)
 		if err != nil {
-			c.lose(fmt.Sprintf("the agent said what this client does not understand: %v", err), err)
-			return
+			return breach{fmt.Sprintf("the agent said what this client does not understand: %v", err), err, true}
 		}
 		c.mu.Lock()
 		for c.heldUp() {
 			_ = c.await(c.ctx, &c.gate)
 		}
 		c.takeIn(event, len(line))
+		if c.grace > 0 {
+			c.count(event, len(line))
+		}
 		c.mu.Unlock()
 	}
 	switch err := lines.Err(); {
 	case err == nil:
-		c.lose("the agent closed the connection", nil)
+		return breach{reason: "the agent closed the connection"}
 	case errors.Is(err, bufio.ErrTooLong):
-		c.lose(fmt.Sprintf("the agent sent a line of more than %d bytes", c.maxLineBytes), err)
+		return breach{fmt.Sprintf("the agent sent a line of more than %d bytes", c.maxLineBytes), err, true}
 	default:
-		c.lose(fmt.Sprintf("the connection broke: %v", err), err)
+		return breach{fmt.Sprintf("the connection broke: %v", err), err, false}
 	}
 }
 
@@ -121,8 +150,10 @@ func decode(line []byte) (any, error) {
 		event = new(watching)
 	case "changed":
 		event = new(changed)
-	case "request":
+	case "request", "command":
 		event = new(asking)
+	case "took":
+		event = new(took)
 	case "why":
 		event = new(why)
 	case "error":
@@ -190,9 +221,11 @@ func (c *Client) takeIn(event any, size int) {
 		}
 	case *asking:
 		if s := c.served[verb{e.Group, e.Verb}]; s != nil {
-			e.until = time.Now().Add(time.Duration(e.WithinMS) * time.Millisecond)
+			e.until, e.life = time.Now().Add(time.Duration(e.WithinMS)*time.Millisecond), c.life
 			s.put(e, size)
 		}
+	case *took:
+		c.letGo(e.Lines)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 	"unicode/utf8"
 )
@@ -40,12 +41,20 @@ type reply struct {
 	Version  uint64             `json:"version"`
 	First    uint64             `json:"first"`
 	Value    json.RawMessage    `json:"value"`
-	Welcome  Welcome            `json:"welcome"`
+	Welcome  welcomed           `json:"welcome"`
 	View     *Members           `json:"view"`
+	Commands json.RawMessage    `json:"commands"`
 	Replies  map[string]Payload `json:"replies"`
 	Failures map[string]*Error  `json:"failures"`
 	Error    *Error             `json:"error"`
 	facts    []string
+}
+
+// welcomed also has what coming back takes.
+type welcomed struct {
+	Welcome
+	Resume  string  `json:"resume"`
+	Resumed *uint64 `json:"resumed"`
 }
 
 func (r *reply) result() (*reply, error) {
@@ -131,15 +140,18 @@ func (c *Client) tell(ctx context.Context, op string, of fields) error {
 	return c.push(ctx, line, false)
 }
 
-// push hands a line to the writer, and waits while many wait there already. The lock is held, and free
-// meanwhile.
+// push hands a line to the writer, and waits while many wait there already, or were not taken by the agent.
+// The lock is held, and free meanwhile.
 func (c *Client) push(ctx context.Context, line []byte, always bool) error {
-	for {
+	for life := c.life; ; {
 		if lost := new(Error); errors.As(c.Err(), &lost) {
 			return &Error{Code: ErrConnection, Reason: lost.Reason, Ran: RanNo, cause: lost.cause}
 		}
 		if c.closing {
 			return &Error{Code: ErrConnection, Reason: "this client closed the connection", Ran: RanNo}
+		}
+		if c.life != life {
+			return &Error{Code: ErrConnection, Reason: anew, Ran: RanNo}
 		}
 		if always {
 			break
@@ -147,7 +159,7 @@ func (c *Client) push(ctx context.Context, line []byte, always bool) error {
 		if ctx.Err() != nil {
 			return over(ctx, RanNo)
 		}
-		if len(c.outgoing) < outgoingBytes {
+		if len(c.outgoing) < outgoingBytes && len(c.outgoing)+len(c.kept) < keptBytes {
 			break
 		}
 		if err := c.await(ctx, &c.room); err != nil {
@@ -160,9 +172,8 @@ func (c *Client) push(ctx context.Context, line []byte, always bool) error {
 
 // hand hands a line to the writer. The lock is held.
 func (c *Client) hand(line []byte) {
-	if len(c.outgoing) > mostOutgoing {
-		c.lastWords = "the agent does not read what this client gives back"
-		c.conn.Close()
+	if len(c.outgoing)+len(c.kept) > mostOutgoing {
+		c.giveUp("the agent does not read what this client gives back")
 		return
 	}
 	c.outgoing = append(c.outgoing, line...)
@@ -175,23 +186,27 @@ func (c *Client) later(op string, of fields) {
 	c.hand(line)
 }
 
-// write writes what is to go out until the connection is over. After an error the reader comes to the end of
+// write writes what is to go out until this connection is over. After an error the reader comes to the end of
 // the connection, too, behind what the agent has said before.
-func (c *Client) write() {
+func (c *Client) write(conn net.Conn, number int) {
 	var written []byte
 	for {
 		c.mu.Lock()
-		for len(c.outgoing) == 0 && c.ctx.Err() == nil {
+		for len(c.outgoing) == 0 && !c.owesTook && c.ctx.Err() == nil && c.number == number {
 			_ = c.await(c.ctx, &c.wake)
+		}
+		if c.ctx.Err() != nil || c.number != number {
+			c.mu.Unlock()
+			return
 		}
 		lines := c.outgoing
 		c.outgoing = written[:0]
+		if c.grace > 0 {
+			lines = c.keep(lines)
+		}
 		c.room.ring()
 		c.mu.Unlock()
-		if c.ctx.Err() != nil {
-			return
-		}
-		if _, err := c.conn.Write(lines); err != nil {
+		if _, err := conn.Write(lines); err != nil {
 			return
 		}
 		written = lines

@@ -16,9 +16,10 @@ type stream struct {
 	overrun func(event any) any // what takes the place of an event beyond the most; nil: nothing
 	events  []sized
 	size    int
-	taken   uint64 // the last wait that had begun when an event was taken, or the stream began
-	over    bool   // nothing more comes
-	err     error  // what it ends with; nil: in order
+	taken   uint64    // the last wait that had begun when an event was taken, or the stream began
+	begun   operation // of a served verb: what has begun it
+	over    bool      // nothing more comes
+	err     error     // what it ends with; nil: in order
 	more    bell
 }
 

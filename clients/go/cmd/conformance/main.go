@@ -43,6 +43,7 @@ type command struct {
 	Version *uint64          `json:"if_version"`
 	Within  *float64         `json:"within"`
 	TTL     *float64         `json:"ttl"`
+	Grace   float64          `json:"grace"`
 	By      int64            `json:"by"`
 	Count   int              `json:"count"`
 	Safe    bool             `json:"safe"`
@@ -56,6 +57,7 @@ type object map[string]any
 type driver struct {
 	mu     sync.Mutex
 	client *antiphon.Client
+	conn   net.Conn
 	groups map[string]*joined
 	locks  map[string]*antiphon.Lock
 	leads  map[string]*antiphon.Leadership
@@ -131,7 +133,29 @@ func (w watched) Write(lines []byte) (int, error) {
 
 func (d *driver) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	return watched{conn, d}, err
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn = conn
+	return watched{conn, d}, nil
+}
+
+// cut breaks the connection.
+func (d *driver) cut() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	socket, ok := d.conn.(interface {
+		CloseRead() error
+		CloseWrite() error
+	})
+	if !ok {
+		return fmt.Errorf("a %T cannot be cut", d.conn)
+	}
+	// One of both fails if the other end has done it.
+	_, _ = socket.CloseWrite(), socket.CloseRead()
+	return nil
 }
 
 func say(line object) {
@@ -233,7 +257,7 @@ func (d *driver) do(c command) (any, error) {
 	}
 	switch c.Do {
 	case "connect":
-		client, err := antiphon.Connect(ctx, c.Address, c.Name, antiphon.Dial(d.dial))
+		client, err := antiphon.Connect(ctx, c.Address, c.Name, antiphon.Dial(d.dial), antiphon.Grace(seconds(c.Grace)))
 		if err != nil {
 			return nil, err
 		}
@@ -242,6 +266,8 @@ func (d *driver) do(c command) (any, error) {
 		d.client, d.groups = client, map[string]*joined{}
 		d.locks, d.leads = map[string]*antiphon.Lock{}, map[string]*antiphon.Leadership{}
 		return object{"member": client.Member()}, nil
+	case "cut":
+		return nil, d.cut()
 	case "close":
 		return nil, client.Close()
 	case "members":

@@ -7,21 +7,32 @@ import java.net.SocketAddress;
 import java.net.StandardProtocolFamily;
 import java.net.StandardSocketOptions;
 import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.channels.UnresolvedAddressException;
 import java.time.Duration;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLException;
 
 /** Where an agent serves programs: "host:port" or "unix:/path". */
 final class Address {
     private Address() {}
 
-    static SocketChannel connect(String address, Duration timeout) {
+    /** @param tls is not spoken if it is null, or at a Unix socket */
+    static ByteChannel connect(String address, Duration timeout, SSLContext tls) {
         SocketAddress where = parse(address);
         try {
-            return where instanceof UnixDomainSocketAddress path ? local(path) : tcp(where, timeout);
+            if (where instanceof UnixDomainSocketAddress path) {
+                return local(path);
+            }
+            return tls == null ? tcp(where, timeout) : Tls.connect((InetSocketAddress) where, tls, timeout);
         } catch (IOException | UnresolvedAddressException error) {
             if (Thread.currentThread().isInterrupted()) {
                 throw Connection.interrupted(Ran.NO);
+            }
+            if (error instanceof SSLException) {
+                throw new ConnectionLostException("TLS with " + address + " failed (" + error + "): the context has to "
+                        + "trust the authority of the agent's certificate, and that has to be for this host", Ran.NO);
             }
             throw new ConnectionLostException("no agent serves at " + address + " (" + error + "): start one there, "
                     + "or give the address that it says in its line `serving`", Ran.NO);

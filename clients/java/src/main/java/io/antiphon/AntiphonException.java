@@ -8,8 +8,9 @@ import java.util.OptionalLong;
  *
  * <p>The codes are those of the agent ({@code conflict}, {@code timeout}, {@code cancelled}, {@code
  * not_held}, {@code lost}, {@code unavailable}, {@code refused}, {@code unknown}, {@code failed}) and two
- * of this client: {@code connection} is that of a {@link ConnectionLostException}, and {@code interrupted}
- * says that the thread was interrupted while it waited. Its interrupt status is set again then.
+ * of this client: {@code connection} is that of a {@link ConnectionLostException}, or says that the client
+ * came back as a new one meanwhile, and {@code interrupted} that the thread was interrupted while it waited.
+ * Its interrupt status is set again then.
  */
 public class AntiphonException extends RuntimeException {
     private static final long serialVersionUID = 1;

@@ -26,6 +26,9 @@ final class Ask {
 
     // Under the lock of the connection.
     long id;
+    /** The client that asks; another one begins with each coming back as a new one. */
+    long life = -1;
+    byte[] line;
     JsonObject reply;
     boolean abandoned;
     Condition answered;
@@ -71,8 +74,9 @@ final class Ask {
     }
 
     byte[] line() {
-        JsonObject line = new JsonObject();
-        line.add(op, fields);
-        return (line + "\n").getBytes(UTF_8);
+        JsonObject whole = new JsonObject();
+        whole.add(op, fields);
+        line = (whole + "\n").getBytes(UTF_8);
+        return line;
     }
 }

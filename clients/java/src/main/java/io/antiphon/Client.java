@@ -4,13 +4,17 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import com.google.gson.JsonObject;
 import io.antiphon.AntiphonException.Ran;
-import java.nio.channels.SocketChannel;
+import io.antiphon.Connection.Asked;
+import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.LongStream;
+import javax.net.ssl.SSLContext;
 
 /**
- * A client of an Antiphon agent: one connection. Its methods may be called by any thread, and wait.
+ * A client of an Antiphon agent: one connection, or several, one after the other, if it comes back. Its
+ * methods may be called by any thread, and wait.
  *
  * <p><b>Interruption.</b> A thread that is interrupted while it waits gets an {@link AntiphonException}
  * with the code {@code interrupted}, and its interrupt status is set again. What it asked for is not left
@@ -19,14 +23,9 @@ import java.util.stream.LongStream;
  * ({@code unlock}, {@code resign}, {@code close}) is said to the agent by an interrupted thread, too.
  */
 public final class Client implements AutoCloseable {
-    private static final Duration TIMEOUT = Duration.ofSeconds(10);
     private static final int MOST_REASON = 1000; // characters of what a handler throws
 
     private final Connection connection;
-    private final String name;
-    private final String node;
-    private final String cluster;
-    private final String build;
 
     /** A client with a name that its node gives it. */
     public static Client connect(String address) {
@@ -35,62 +34,58 @@ public final class Client implements AutoCloseable {
 
     /** A client of the agent at "host:port" or "unix:/path", called {@code name} in groups. */
     public static Client connect(String address, String name) {
-        return connect(address, name, TIMEOUT, Connection.BUFFER_BYTES);
+        return connect(address, name, new Options());
     }
 
-    /**
-     * A client of the agent at this address.
-     *
-     * @param name what it is called in groups; null: what its node calls it
-     * @param timeout for connecting, and again for the agent's first reply
-     * @param bufferBytes of a group, a watch or a served verb: with more unread, this client stops reading
-     */
-    public static Client connect(String address, String name, Duration timeout, int bufferBytes) {
-        SocketChannel channel = Address.connect(address, timeout);
-        return connect(new Connection(channel, bufferBytes, Connection.MOST_BYTES), name, timeout);
+    /** A client of the agent at this address. Without a name it has the one that its node gives it. */
+    public static Client connect(String address, String name, Options options) {
+        return connect(address, name, options, Connection.MOST_BYTES);
     }
 
-    static Client connect(Connection connection, String name, Duration timeout) {
+    static Client connect(String address, String name, Options options, int mostBytes) {
+        SSLContext tls = options.tls;
+        return connect(timeout -> Address.connect(address, timeout, tls), name, options, mostBytes);
+    }
+
+    static Client connect(Link.Opener opener, String name, Options options, int mostBytes) {
+        Connection connection = new Connection(opener, options, mostBytes);
         try {
-            return new Client(connection, connection.ask(new Ask("hello").with("name", name), timeout.toNanos()));
+            connection.ask(connection.link.hello(name, options), options.timeout.toNanos());
+            return new Client(connection);
         } catch (RuntimeException error) {
             connection.lose("the agent did not welcome this client");
             throw error;
         }
     }
 
-    private Client(Connection connection, JsonObject reply) {
+    private Client(Connection connection) {
         this.connection = connection;
-        JsonObject welcome = reply.getAsJsonObject("welcome");
-        name = Json.text(welcome, "client");
-        node = Json.text(welcome, "node");
-        cluster = Json.text(welcome, "cluster");
-        build = Json.text(welcome, "build");
     }
 
     /** This client's name. */
     public String name() {
-        return name;
+        return Json.text(connection.link.welcome, "client");
     }
 
     /** The agent's node. */
     public String node() {
-        return node;
+        return Json.text(connection.link.welcome, "node");
     }
 
     /** What this client is called in groups: NODE/CLIENT. */
     public String member() {
-        return node + '/' + name;
+        JsonObject welcome = connection.link.welcome;
+        return Json.text(welcome, "node") + '/' + Json.text(welcome, "client");
     }
 
     /** The cluster's name. */
     public String cluster() {
-        return cluster;
+        return Json.text(connection.link.welcome, "cluster");
     }
 
     /** The agent's build. */
     public String build() {
-        return build;
+        return Json.text(connection.link.welcome, "build");
     }
 
     /** Joins this group. Its first {@link Event.View} says that this client is in. */
@@ -131,18 +126,30 @@ public final class Client implements AutoCloseable {
 
     /** Answers such requests with what the handler returns, one after the other, in a thread of their own. */
     public void serve(String group, String verb, Request.Handler handler) {
-        Stream<Request> requests = new Stream<>(connection, null, (full, request) ->
-                connection.append(failed(request, "too many requests wait")));
-        String key = Connection.verb(group, verb);
-        if (connection.locked(() -> connection.served.putIfAbsent(key, requests)) != null) {
-            throw new AntiphonException("refused", "this client serves " + verb + " in " + group + " already", Ran.NO);
+        serve(new Connection.Verb(group, verb), handler);
+    }
+
+    /**
+     * Carries out commands of this verb, which the list of this client's node delivers to sessions: as {@link
+     * #serve}, with {@link Request#args}.
+     */
+    public void serveCommand(String verb, Request.Handler handler) {
+        serve(new Connection.Verb(null, verb), handler);
+    }
+
+    private void serve(Connection.Verb verb, Request.Handler handler) {
+        Stream<Asked> requests = new Stream<>(connection, null, (full, asked) ->
+                connection.append(failed(asked, "too many requests wait")));
+        if (connection.locked(() -> connection.served.putIfAbsent(verb, requests)) != null) {
+            throw new AntiphonException("refused", "this client serves " + verb.name()
+                    + (verb.group() == null ? "" : " in " + verb.group()) + " already", Ran.NO);
         }
-        Ask ask = new Ask("serve").with("group", group).with("verb", verb);
+        Ask ask = verb.serve();
         ask.onFailure = error -> {
-            connection.served.remove(key, requests);
+            connection.served.remove(verb, requests);
             requests.discard();
         };
-        Connection.daemon("antiphon " + verb, () -> answer(requests, handler)).start();
+        Connection.daemon("antiphon " + verb.name(), () -> answer(requests, handler)).start();
         connection.ask(ask);
     }
 
@@ -167,6 +174,24 @@ public final class Client implements AutoCloseable {
         return call(group, verb, to, payload.getBytes(UTF_8), within);
     }
 
+    /**
+     * Has nodes do something of their list of commands, and waits for their replies. An error if there is none.
+     *
+     * @param args each is a text, a whole number or a boolean
+     */
+    public Answers command(String verb, Map<String, ?> args, To to, CommandOption... how) {
+        Ask ask = new Ask("command").with("verb", verb).with("args", Json.arguments(args)).with("to", to.json);
+        for (CommandOption option : how) {
+            option.change.accept(ask);
+        }
+        return Json.answers(connection.ask(ask));
+    }
+
+    /** The list's version, the queues to the peers, and how many commands there were, in JSON. */
+    public String commands() {
+        return connection.ask(new Ask("commands")).get("commands").toString();
+    }
+
     /** The nodes of the cluster. */
     public Members members() {
         JsonObject reply = connection.ask(new Ask("members"));
@@ -189,6 +214,19 @@ public final class Client implements AutoCloseable {
 
     // For the tests.
 
+    int asks() {
+        return connection.asks();
+    }
+
+    /** Ends it without a word. */
+    void abandon() {
+        connection.lose("this client was abandoned");
+    }
+
+    void cut() throws IOException {
+        connection.link.cut();
+    }
+
     boolean waits(Thread thread) {
         return connection.waits(thread);
     }
@@ -197,41 +235,50 @@ public final class Client implements AutoCloseable {
         return connection.locked(() -> connection.groups.get(group).bytes);
     }
 
-    private void answer(Stream<Request> requests, Request.Handler handler) {
+    private void answer(Stream<Asked> requests, Request.Handler handler) {
         try {
             while (requests.hasNext()) {
-                Request request = requests.next();
-                try {
-                    byte[] payload = handler.answer(request);
-                    Thread.interrupted(); // that of a handler ends with it
-                    answer(request, payload);
-                } catch (Exception | Error error) { // whatever it is, the caller is told
-                    Thread.interrupted();
-                    String reason = error.getMessage() == null ? error.toString() : error.getMessage();
-                    connection.say(failed(request, reason), false);
-                }
+                answer(requests.next(), handler);
             }
         } catch (AntiphonException over) {
             // The connection is over, and so are the requests.
         }
     }
 
-    private void answer(Request request, byte[] payload) {
-        Ask answer = answer(request).with("payload", payload == null ? new byte[0] : payload);
+    private void answer(Asked asked, Request.Handler handler) {
+        try {
+            byte[] payload = handler.answer(asked.request());
+            Thread.interrupted(); // that of a handler ends with it
+            answer(asked, payload);
+        } catch (Exception | Error error) { // whatever it is, the caller is told
+            Thread.interrupted();
+            String reason = error.getMessage() == null ? error.toString() : error.getMessage();
+            try {
+                connection.say(failed(asked, reason), false);
+            } catch (AntiphonException gone) {
+                // Nobody waits for it: the connection is over, or this client is another one.
+            }
+        }
+    }
+
+    private void answer(Asked asked, byte[] payload) {
+        Ask answer = answer(asked).with("payload", payload == null ? new byte[0] : payload);
         // An answer that is not taken, as one that is too large, is an error to the caller.
         answer.onFailure = refusal -> {
             if (refusal != null && Json.failure(refusal).code().equals("refused")) {
-                connection.append(failed(request, Json.failure(refusal).reason()));
+                connection.append(failed(asked, Json.failure(refusal).reason()));
             }
         };
         connection.say(answer, true);
     }
 
-    private static Ask failed(Request request, String reason) {
-        return answer(request).with("error", reason.substring(0, Math.min(reason.length(), MOST_REASON)));
+    private static Ask failed(Asked asked, String reason) {
+        return answer(asked).with("error", reason.substring(0, Math.min(reason.length(), MOST_REASON)));
     }
 
-    private static Ask answer(Request request) {
-        return new Ask("answer").with("request", request.number());
+    private static Ask answer(Asked asked) {
+        Ask answer = new Ask("answer").with("request", asked.request().number());
+        answer.life = asked.life();
+        return answer;
     }
 }

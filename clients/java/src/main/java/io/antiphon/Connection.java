@@ -1,34 +1,29 @@
 package io.antiphon;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import io.antiphon.AntiphonException.Ran;
-import java.io.ByteArrayOutputStream;
-import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
-import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
- * One connection: two threads at the socket, and all that they share with those that ask, under one lock.
+ * The protocol, and all that the two threads at the socket share with those that ask, under one lock.
  *
  * <pre>
- * ask ─► outgoing ─► writer ─► socket ─► reader ─┬─► Ask     the reply to an operation, by its id
- *                                                ├─► Stream  what a group, a watch or a verb is told
- *                                                └─► held    a lock or a leadership is lost
+ * ask ─► Traffic ─► Link ─► the agent ─► Link ─┬─► Ask     the reply to an operation, by its id
+ *                                              ├─► Stream  what a group, a watch or a verb is told
+ *                                              └─► held    a lock or a leadership is lost
  * </pre>
  *
  * <p>Programs' threads never touch the socket, because Java closes a channel whose thread is interrupted.
@@ -42,45 +37,52 @@ final class Connection {
     static final int BUFFER_BYTES = 1 << 20;
     static final int MOST_BYTES = 64 << 20;
     static final long FOREVER = Long.MAX_VALUE;
-    private static final int OUTGOING_BYTES = 1 << 20; // then those that send wait
-    private static final int PIECE = 64 << 10; // of a write: Java copies as much outside of its heap
     private static final int MOST_LINE_BYTES = 4 << 20; // that an agent takes
-    private static final Duration END_WITHIN = Duration.ofSeconds(5);
+    static final String ANEW = "the connection broke, and this client came back as a new one";
     /** Operations that may wait for others: the agent is told when nobody waits for them any more. */
     private static final Set<String> CANCELLABLE = Set.of("lock", "lead", "watch", "call");
 
     final ReentrantLock lock = new ReentrantLock();
     /** Wakes the reader when a stream may not be full any more. */
     final Condition gate = lock.newCondition();
-    private final Condition room = lock.newCondition();
-    private final Condition written = lock.newCondition();
+    final Condition room = lock.newCondition();
 
     final int bufferBytes;
     final int mostBytes;
     final Map<String, Stream<Event>> groups = new HashMap<>();
     final Map<Long, Stream<Change>> watches = new HashMap<>();
-    final Map<String, Stream<Request>> served = new HashMap<>();
+    final Map<Verb, Stream<Asked>> served = new HashMap<>();
     /** What is told of the loss of a lock or a leadership, by the id that it was asked for with. */
     final Map<Long, CompletableFuture<String>> held = new HashMap<>();
     private final Map<Long, Ask> asked = new HashMap<>();
     private final ArrayDeque<Ask> whys = new ArrayDeque<>();
     private final Set<Thread> waiting = new HashSet<>();
-    private final ByteArrayOutputStream outgoing = new ByteArrayOutputStream();
+    final Traffic traffic;
     private Stream<?> full;
     private long lastId;
-    private String lastWords;
+    String lastWords;
+    boolean closing;
     private String cause; // why the connection is over
 
-    private final SocketChannel channel;
-    private final Thread reader;
+    private long life; // counts the new clients that this one came back as
+    final Link link;
 
-    Connection(SocketChannel channel, int bufferBytes, int mostBytes) {
-        this.channel = channel;
-        this.bufferBytes = bufferBytes;
+    /** What is served; a command has no group. */
+    record Verb(String group, String name) {
+        Ask serve() {
+            return new Ask(group == null ? "serve_command" : "serve").with("group", group).with("verb", name);
+        }
+    }
+
+    /** A request of the client that this one is in this life. */
+    record Asked(Request request, long life) {}
+
+    Connection(Link.Opener opener, Options options, int mostBytes) {
+        this.bufferBytes = options.bufferBytes;
         this.mostBytes = mostBytes;
-        reader = daemon("antiphon reader", this::read);
-        reader.start();
-        daemon("antiphon writer", this::write).start();
+        traffic = new Traffic(!options.grace.isZero());
+        link = new Link(this, opener, options);
+        link.start();
     }
 
     static Thread daemon(String name, Runnable run) {
@@ -183,8 +185,8 @@ final class Connection {
     }
 
     private void append(byte[] line) {
-        outgoing.writeBytes(line);
-        written.signal();
+        traffic.add(line);
+        link.wake();
     }
 
     private static byte[] line(Ask ask) {
@@ -230,13 +232,14 @@ final class Connection {
             watches.values().forEach(Stream::discard);
             served.values().forEach(Stream::discard);
             if (cause == null) {
+                closing = true;
                 lastWords = "this client closed the connection";
                 append(new Ask("leave"));
             }
         } finally {
             lock.unlock();
         }
-        join(reader);
+        link.join();
         lose("the agent did not end it in time");
     }
 
@@ -263,21 +266,25 @@ final class Connection {
             served.clear();
             held.clear();
             room.signalAll();
-            written.signalAll();
         } finally {
             lock.unlock();
         }
-        try {
-            channel.close();
-        } catch (IOException alreadyBroken) {
-            // It is over either way.
-        }
+        link.end();
+    }
+
+    /** Whether the connection is over, and no other takes its place. */
+    boolean isOver() {
+        return locked(() -> cause != null);
     }
 
     void check() {
         if (cause != null) {
             throw new ConnectionLostException(cause, Ran.NO);
         }
+    }
+
+    int asks() {
+        return locked(asked::size);
     }
 
     /** Whether this thread waits for a reply now, or to send. */
@@ -301,12 +308,19 @@ final class Connection {
         if (!ask.urgent && Thread.interrupted()) {
             throw new InterruptedException();
         }
-        while (!ask.urgent && cause == null && outgoing.size() > OUTGOING_BYTES) {
+        if (ask.life < 0) {
+            ask.life = life;
+        }
+        while (!ask.urgent && cause == null && ask.life == life && traffic.isFull()) {
             room.await();
         }
         if (cause != null) {
             ask.onFailure.accept(null);
             check();
+        }
+        if (ask.life != life) {
+            ask.onFailure.accept(null);
+            throw new AntiphonException("connection", ANEW, Ran.NO);
         }
     }
 
@@ -338,64 +352,52 @@ final class Connection {
         loss.completeAsync(() -> why, task -> daemon("antiphon lost", task).start());
     }
 
-    // The threads at the socket.
+    // Coming back as a new client.
 
-    private void write() {
-        try {
-            for (byte[] lines = drain(); lines != null; lines = drain()) {
-                for (int at = 0; at < lines.length; ) {
-                    at += channel.write(ByteBuffer.wrap(lines, at, Math.min(PIECE, lines.length - at)));
-                }
-            }
-        } catch (IOException broken) {
-            join(reader); // comes to its end, behind what the agent said before
-            lose("the connection broke: " + broken);
-        }
-    }
-
-    /** All that is to be written; null when the connection is over. */
-    private byte[] drain() {
-        return locked(() -> {
-            while (outgoing.size() == 0 && cause == null) {
-                written.awaitUninterruptibly();
-            }
-            byte[] lines = cause == null ? outgoing.toByteArray() : null;
-            outgoing.reset();
-            room.signalAll();
-            return lines;
+    /** This client is a new one, which joins and serves what the one before did. */
+    void startAnew() {
+        Set<byte[]> unwritten = traffic.startAnew();
+        life++;
+        List<Ask> underWay = new ArrayList<>(asked.values());
+        underWay.addAll(whys);
+        asked.clear();
+        whys.clear();
+        underWay.forEach(ask ->
+                finish(ask, Json.failed("connection", ANEW, unwritten.contains(ask.line) ? Ran.NO : Ran.MAYBE)));
+        held.values().forEach(loss -> tell(loss, ANEW));
+        held.clear();
+        watches.values().forEach(watch -> watch.end(() -> new AntiphonException("lost", ANEW, Ran.NO)));
+        watches.clear();
+        served.forEach((verb, requests) -> {
+            requests.clear();
+            again(verb.serve(), why -> link.giveUp(ANEW + ", and could not serve " + verb.name + " again: " + why));
         });
+        groups.values().stream().filter(group -> group.over).forEach(group -> group.end(null)); // being left
+        groups.values().removeIf(group -> group.over);
+        groups.forEach((name, group) -> {
+            put(group, () -> new Event.Resync(name, ANEW), 0);
+            again(new Ask("join").with("group", name), why -> {
+                groups.remove(name, group);
+                group.endWith(new Event.Lost(name, ANEW + ", and could not join again: " + why));
+            });
+        });
+        gate.signalAll();
     }
 
-    private void read() {
-        String why = "the agent closed the connection";
-        try {
-            Lines lines = new Lines(channel);
-            for (byte[] line = lines.next(); line != null; line = lines.next()) {
-                JsonObject event = JsonParser.parseString(new String(line, UTF_8)).getAsJsonObject();
-                take(event, line.length);
+    /** Asks for what this client had. Nobody waits for the reply. */
+    private void again(Ask ask, Consumer<String> failed) {
+        ask.onFailure = reply -> {
+            AntiphonException error = reply == null ? null : Json.failure(reply);
+            if (error != null && !error.code().equals("connection")) {
+                failed.accept(error.reason());
             }
-        } catch (IOException | RuntimeException | Error broken) {
-            why = "the connection broke: " + broken;
-        }
-        lose(why);
-    }
-
-    /** For a few seconds, or until this thread is interrupted; that it was before does not count. */
-    private static void join(Thread thread) {
-        boolean interrupted = Thread.interrupted();
-        try {
-            thread.join(END_WITHIN.toMillis());
-        } catch (InterruptedException again) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        };
+        register(ask);
     }
 
     // What the agent says.
 
-    private void take(JsonObject event, int bytes) {
+    void take(JsonObject event, int bytes) {
         lock.lock();
         try {
             while (heldUp()) {
@@ -411,10 +413,19 @@ final class Connection {
                 case "watching" -> put(watches.get(id(event)),
                         () -> new Change.Watching(event.get("entries").getAsLong()), bytes);
                 case "changed" -> put(watches.get(id(event)), () -> Json.changed(event), bytes);
-                case "request" -> put(served.get(verb(Json.text(event, "group"), Json.text(event, "verb"))),
-                        () -> Json.request(event), bytes);
+                case "request", "command" ->
+                        put(served.get(new Verb(Json.text(event, "group"), Json.text(event, "verb"))),
+                                () -> new Asked(Json.request(event), life), bytes);
                 case "why" -> finish(whys.poll(), event);
+                case "took" -> {
+                    traffic.letGo(event.get("lines").getAsLong());
+                    room.signalAll();
+                    return; // it does not count
+                }
                 default -> { } // of a newer agent
+            }
+            if (traffic.count(bytes)) {
+                link.wake();
             }
         } finally {
             lock.unlock();
@@ -469,12 +480,7 @@ final class Connection {
         if (request == null) {
             lastWords = Json.text(event, "reason");
         } else if (request.isJsonObject()) {
-            JsonObject error = new JsonObject();
-            error.addProperty("code", "refused");
-            error.add("reason", event.get("reason"));
-            error.addProperty("ran", "no");
-            JsonObject reply = new JsonObject();
-            reply.add("error", error);
+            JsonObject reply = Json.failed("refused", Json.text(event, "reason"), Ran.NO);
             request.getAsJsonObject().asMap().forEach((op, fields) -> {
                 finish(op.equals("why") ? whys.poll() : asked.remove(id(fields)), reply);
             });
@@ -524,9 +530,5 @@ final class Connection {
     private static long id(JsonElement of) {
         return of.isJsonObject() && of.getAsJsonObject().get("id") instanceof JsonPrimitive id && id.isNumber()
                 ? id.getAsLong() : 0;
-    }
-
-    static String verb(String group, String verb) {
-        return group + '\n' + verb;
     }
 }

@@ -108,8 +108,43 @@ final class Json {
     }
 
     static Request request(JsonObject of) {
-        return new Request(text(of, "group"), text(of, "verb"), text(of, "from"), decode(of.get("payload")),
+        JsonElement payload = field(of, "payload");
+        return new Request(text(of, "group"), text(of, "verb"), text(of, "from"),
+                payload == null ? new byte[0] : decode(payload), map(of, "args", Json::argument),
                 Duration.ofMillis(of.get("within_ms").getAsLong()), of.get("request").getAsLong());
+    }
+
+    private static Object argument(JsonElement value) {
+        JsonPrimitive of = value.getAsJsonPrimitive();
+        if (of.isBoolean()) {
+            return of.getAsBoolean();
+        }
+        return of.isNumber() ? (Object) of.getAsLong() : of.getAsString();
+    }
+
+    static JsonObject arguments(Map<String, ?> of) {
+        JsonObject args = new JsonObject();
+        of.forEach((name, value) -> {
+            if (value instanceof Boolean flag) {
+                args.addProperty(name, flag);
+            } else if (value instanceof Number number) {
+                args.addProperty(name, number);
+            } else {
+                args.addProperty(name, value.toString());
+            }
+        });
+        return args;
+    }
+
+    /** A reply with an error. */
+    static JsonObject failed(String code, String reason, AntiphonException.Ran ran) {
+        JsonObject error = new JsonObject();
+        error.addProperty("code", code);
+        error.addProperty("reason", reason);
+        error.addProperty("ran", ran.name().toLowerCase(Locale.ROOT));
+        JsonObject reply = new JsonObject();
+        reply.add("error", error);
+        return reply;
     }
 
     /** Null if there is none. */

@@ -11,6 +11,15 @@ final class Lines {
     private static final int PIECE = 64 << 10;
     private static final int KEPT = 1 << 20;
 
+    /** Another connection would not help. */
+    static final class TooLong extends IOException {
+        private static final long serialVersionUID = 1;
+
+        private TooLong(String message) {
+            super(message);
+        }
+    }
+
     private final ReadableByteChannel channel;
     private byte[] bytes = new byte[2 * PIECE];
     private int begin; // of the line
@@ -32,7 +41,7 @@ final class Lines {
                 }
             }
             if (end - begin > MOST_BYTES) {
-                throw new IOException("the agent sent a line of more than " + MOST_BYTES + " bytes");
+                throw new TooLong("the agent sent a line of more than " + MOST_BYTES + " bytes");
             }
             makeRoom();
             int read = channel.read(ByteBuffer.wrap(bytes, end, PIECE));

@@ -72,10 +72,15 @@ final class Stream<T> implements Iterator<T> {
         connection.gate.signalAll();
     }
 
-    /** Ends at once: what is unread is dropped. */
-    void discard() {
+    /** Drops what is unread. */
+    void clear() {
         events.clear();
         bytes = 0;
+    }
+
+    /** Ends at once: what is unread is dropped. */
+    void discard() {
+        clear();
         error = null;
         over = true;
         end(null);

@@ -82,12 +82,17 @@ final class ConformanceDriver {
         String key = text(of, "key");
         switch (of.get("do").getAsString()) {
             case "connect" -> {
-                client = Client.connect(text(of, "address"), name);
+                Options options = new Options();
+                if (of.has("grace")) {
+                    options.grace(seconds(of, "grace"));
+                }
+                client = Client.connect(text(of, "address"), name, options);
                 groups.clear();
                 held.clear();
                 flowing.clear();
                 return object("member", client.member());
             }
+            case "cut" -> client.cut();
             case "close" -> client.close();
             case "members" -> {
                 return object("nodes", array(client.members().names()));

@@ -14,10 +14,14 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** An agent that follows a script: it takes one connection, answers hello, and then plays. */
+/**
+ * An agent that follows a script: it takes a connection, answers hello, and then plays. With further scripts
+ * it takes a connection for each, when the one before is over, and leaves hello to them.
+ */
 final class Peer implements AutoCloseable {
     static final Duration WITHIN = Duration.ofSeconds(20);
 
@@ -30,20 +34,31 @@ final class Peer implements AutoCloseable {
     private Socket socket;
     private BufferedReader lines;
 
-    Peer(Script script) throws IOException {
+    Peer(Script first, Script... further) throws IOException {
         listener = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
         Connection.daemon("peer", () -> {
-            try (listener; Socket accepted = listener.accept()) {
-                socket = accepted;
-                socket.setSoTimeout((int) WITHIN.toMillis());
-                lines = new BufferedReader(new InputStreamReader(socket.getInputStream(), UTF_8));
-                reply("hello", "'welcome':{'client':'x','node':'a','cluster':'shop','build':'0.1.0'}");
-                script.play(this);
+            try (listener) {
+                play(script -> {
+                    reply("hello", RESUMABLE);
+                    first.play(script);
+                });
+                for (Script script : further) {
+                    play(script);
+                }
                 played.complete(null);
             } catch (Throwable error) {
                 played.completeExceptionally(error);
             }
         }).start();
+    }
+
+    private void play(Script script) throws Exception {
+        try (Socket accepted = listener.accept()) {
+            socket = accepted;
+            socket.setSoTimeout((int) WITHIN.toMillis());
+            lines = new BufferedReader(new InputStreamReader(socket.getInputStream(), UTF_8));
+            script.play(this);
+        }
     }
 
     String address() {
@@ -52,8 +67,7 @@ final class Peer implements AutoCloseable {
 
     /** A client with small buffers. */
     Client connect(int bufferBytes, int mostBytes) {
-        var connection = new Connection(Address.connect(address(), WITHIN), bufferBytes, mostBytes);
-        return Client.connect(connection, "x", WITHIN);
+        return Client.connect(address(), "x", new Options().timeout(WITHIN).bufferBytes(bufferBytes), mostBytes);
     }
 
     Client connect() {
@@ -67,6 +81,31 @@ final class Peer implements AutoCloseable {
     }
 
     // For scripts. Single quotes stand for double ones.
+
+    /** Answers a client that comes back: it has so many lines, and so many of its own were taken. */
+    void resumes(int has, int taken) throws IOException {
+        JsonObject hello = hear("hello");
+        assertEquals(json("{'name':'x','grace':'10000ms','resume':'KEY','lines':" + has + "}"), hello);
+        resumed(taken);
+    }
+
+    void resumed(int taken) throws IOException {
+        say("{'event':'reply','op':'hello'," + RESUMABLE.replace("}", ",'resumed':" + taken + "}") + "}");
+    }
+
+    void sayHalf(String event) throws IOException {
+        socket.getOutputStream().write(event.replace('\'', '"').substring(0, event.length() / 2).getBytes(UTF_8));
+    }
+
+    void hearBytes(int count) throws IOException {
+        for (int at = 0; at < count; at++) {
+            lines.read();
+        }
+    }
+
+    Map<String, JsonElement> hearAny() throws IOException {
+        return JsonParser.parseString(lines.readLine()).getAsJsonObject().asMap();
+    }
 
     JsonObject hear(String op) throws IOException {
         String line = lines.readLine();
@@ -112,6 +151,9 @@ final class Peer implements AutoCloseable {
         return "{'event':'message','group':'g','view':'1.1','sender':'a/y','seq':" + seq + ",'payload':'" + payload
                 + "'}";
     }
+
+    static final String RESUMABLE =
+            "'welcome':{'client':'x','node':'a','cluster':'shop','build':'0.1.0','resume':'KEY'}";
 
     static final String VIEW = "{'event':'view','group':'g','id':'1.1','members':['a/x'],'joined':['a/x'],'left':[],"
             + "'crashed':['b/y'],'causes':{'b/y':'slow: why'},'transitional':[],'primary':true}";
