@@ -193,8 +193,8 @@ impl Enquirer {
 /// An answer as it may be shown to people; `None` if no node gives such a one.
 fn believable(mut answer: Answer) -> Option<Answer> {
     let coordinator = answer.coordinator.as_ref();
-    if !membership::record_is_sound(&answer.node)
-        || coordinator.is_some_and(|(name, _)| !membership::name_is_sound(name))
+    if !crate::sound::record_is_sound(&answer.node)
+        || coordinator.is_some_and(|(name, _)| !crate::sound::name_is_sound(name))
     {
         return None;
     }

@@ -62,6 +62,7 @@ mod recovery;
 mod relay;
 mod replies;
 mod route;
+mod sound;
 mod spread;
 #[doc(hidden)]
 pub mod text;
@@ -79,7 +80,7 @@ pub use group::direct::{MAX_TELL_BYTES, TELL_CREDIT_BYTES, TELL_OVERHEAD};
 pub use group::memory::Memory;
 pub use inspection::Inspection;
 pub use locator::{Located, Locator, LocatorCounters, MAX_LOCATED};
-pub use membership::hints::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
+pub use membership::contacts::hints::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
 pub use names::NameError;
 pub use node::{Counters, Node};
 pub use output::*;
@@ -91,5 +92,5 @@ pub use trail::{BallotNote, BallotStep};
 #[doc(hidden)]
 pub mod explore {
     pub use crate::group::{Effect, Groups};
-    pub use crate::membership::slot;
+    pub use crate::membership::agree::slot;
 }

@@ -358,7 +358,7 @@ impl Groups {
         }
         if options
             .slow_after
-            .is_some_and(|after| !slow::SLOW_AFTER.contains(&after))
+            .is_some_and(|after| !crate::config::SLOW_AFTER.contains(&after))
         {
             return Err("slow_after must be 1 s to 1 h, or none for never".to_owned());
         }

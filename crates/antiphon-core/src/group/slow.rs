@@ -69,10 +69,6 @@ use crate::{Profile, Time};
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
 
-/// The shortest and the longest `slow_after`.
-pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(3600);
-
 /// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at
 /// one look, and its last call takes as long as anyone's: what differs is the network and the scheduler.
 pub(crate) fn settling(profile: &Profile) -> Duration {

@@ -53,9 +53,9 @@ use bytes::Bytes;
 
 use crate::config::validate_name;
 use crate::enquiry::{Pace, wanted_at};
-use crate::membership::record_is_sound;
 use crate::random::Random;
 use crate::replies::Replies;
+use crate::sound::record_is_sound;
 use crate::{Class, ClusterKey, ConfigError, Output, Time};
 
 /// The most nodes that a locator remembers.

@@ -1,26 +1,25 @@
 //! What every part of membership shares: the identity, the effects, the peers, and what became of the
 //! incarnation.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
     Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, Origin, SlotId, WIRE_LEVEL,
 };
 use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::Effect;
-use super::apart::LeftBehind;
-use super::hints::Whom;
-use super::history::History;
-use super::lifeline::Lifelines;
-use super::refusals::Refusals;
-use super::withdrawing::Withdrawn;
 use crate::detector::Detector;
+use crate::membership::agree::lifelines::Lifelines;
+use crate::membership::contacts::hints::Whom;
+use crate::membership::contacts::left_behind::LeftBehind;
+use crate::membership::contacts::refusals::Refusals;
+use crate::membership::contacts::withdrawn::Withdrawn;
+use crate::membership::effect::Effect;
+use crate::membership::view::history::History;
 use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Policy, Time};

@@ -17,10 +17,10 @@ use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
-use super::super::seat::Seat;
-use super::super::wide::Wide;
-use super::super::{Effect, Membership, Phase, check};
 use crate::detector::Came;
+use crate::membership::monitor::topology::Wide;
+use crate::membership::seat::Seat;
+use crate::membership::{Effect, Membership, Phase, view::check};
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineEnd, LifelineEvent, PathTrouble, Recovery,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use antiphon_wire::membership::{Ballot, SlotMessage};
 use antiphon_wire::{Cause, Departure, Incarnation, NodeView};
 
-use super::super::coordinator::Coordinator;
-use super::super::engine::{EngineEffect, Surroundings, Wish};
 use super::super::testing::view_of;
+use crate::membership::agree::interface::{EngineEffect, Surroundings, Wish};
+use crate::membership::agree::proposer::Coordinator;
 use crate::random::Random;
 use crate::{Profile, Time};
 

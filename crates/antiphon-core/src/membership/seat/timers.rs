@@ -1,0 +1,60 @@
+//! What a member does when its time has come, and when that is next.
+
+use crate::Time;
+use crate::membership::context::Context;
+use crate::membership::seat::Seat;
+
+impl Seat {
+    pub(crate) fn tick(&mut self, cx: &mut Context, now: Time) {
+        let news = cx.detector.tick(now);
+        let mut commands = Vec::new();
+        cx.lifelines.tick(now, &mut commands);
+        cx.lifeline_commands(commands);
+        if news || now >= self.next_heartbeat {
+            // An accusation is told at once: others need it to agree.
+            self.beat(cx, now);
+        }
+        self.probe(cx, now);
+        self.pull_late(cx, now);
+        self.seek_others(cx, now);
+        self.register(cx, now);
+        let view = self.view.clone();
+        self.joiners
+            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
+        self.evaluate(cx, now);
+        self.tend_pulse(cx, now);
+        self.tell_lease(cx, now);
+        self.tell_rumours(cx, now, false);
+    }
+
+    pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
+        let departing = self.leaving.is_departing();
+        let weighed_again = match self.wide {
+            Some(_) => self.weighed + cx.config.profile.batch,
+            None => Time::ZERO,
+        };
+        [
+            cx.detector.next_deadline(),
+            cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
+            cx.lifelines.next_deadline(),
+            self.engine
+                .next_deadline()
+                .map(|at| at.max(weighed_again))
+                .filter(|_| !departing),
+            self.nonprimary
+                .next_deadline(cx)
+                .map(|at| at.max(weighed_again))
+                .filter(|_| !departing),
+            self.leaving.next_deadline(),
+            self.lease_deadline(),
+            self.pulse_deadline(),
+            Some(self.next_seek),
+            self.weigh.filter(|_| !departing),
+            self.pull_at.map(|(at, _)| at),
+            self.wide.as_ref().and_then(|wide| wide.rumours.next_deadline()),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(self.next_heartbeat, Time::min)
+    }
+}
