@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!            Seeking ──────── founded, or admitted ───────► Seat ──── left ────► Stopped
-//!   (founding, seeking)                                      │ view n ─► view n+1 ─► …
-//!               ▲                                            │ (engine: slot; non-primary views on top)
+//!   (seek)                                                   │ view n ─► view n+1 ─► …
+//!               ▲                                            │ (agree: a slot each; non-primary views on top)
 //!               └── removed, merged: a fresh incarnation ────┘
 //! ```
 //!
@@ -18,16 +18,16 @@
 //! | [`contacts`] | addresses where nodes may be; nodes that were refused, or left before a view | `context`, `seek`, `seat` |
 //! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines | `lease` and below |
-//! | [`lease`] | for how long a member believes in its view | `change`, `seat` |
-//! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seek`, `seat` |
-//! | [`seek`] | a node without a view: founding, joining | this file |
+//! | [`lease`] | for how long a member believes in its view | `seat` |
+//! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |
+//! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!
-//! Between `lease` and `change` stand [`context`], what all parts of one incarnation share, and [`effect`],
+//! Between `lease` and `seek` stand [`context`], what all parts of one incarnation share, and [`effect`],
 //! what they want done. [`recovery`] and [`inspect`] are inputs and questions of people, above all rooms.
 //!
-//! In `seat` the parts meet, so it is the largest room. A part that needs neither the rest of the seat nor the
-//! context belongs into a room above, as a type of its own.
+//! In `seat` the parts meet, so it is the largest room. A part that needs neither the rest of the seat nor
+//! the context belongs into a room above, as a type of its own.
 //!
 //! # Messages
 //!
@@ -352,18 +352,14 @@ impl Membership {
     /// The neighbours of this node in such a view.
     pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
         match &self.phase {
-            Phase::Seated(seat) => seat
-                .wide
-                .iter()
-                .flat_map(monitor::topology::Wide::neighbours)
-                .collect(),
+            Phase::Seated(seat) => seat.topology.neighbours(),
             Phase::Seeking(_) | Phase::Stopped => Vec::new(),
         }
     }
 
     /// Whether this is a view in which not all members are neighbours.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if seat.wide.is_some())
+        matches!(&self.phase, Phase::Seated(seat) if !seat.topology.hears_all())
     }
 
     /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of
@@ -372,7 +368,7 @@ impl Membership {
         let Phase::Seated(seat) = &self.phase else {
             return None;
         };
-        if seat.wide.is_none() || member == self.cx.me {
+        if seat.topology.tells_all() || member == self.cx.me {
             return None;
         }
         let addr = seat.view.members.get(seat.rings.rank(member)?)?.addr;

@@ -158,7 +158,7 @@ impl Nonprimary {
         now: Time,
         primary: &NodeView,
         component: &BTreeSet<Incarnation>,
-        wide: bool,
+        by_word: bool,
     ) -> Option<NodeView> {
         self.complaint = None;
         let installed = self.view.as_ref().filter(|_| !self.disputed);
@@ -194,10 +194,10 @@ impl Nonprimary {
                 self.agreed = None;
                 view
             }
-            None if wide => compose_by_word(primary, component, (cx.me, attempt), for_ms(now, lost)),
+            None if by_word => compose_by_word(primary, component, (cx.me, attempt), for_ms(now, lost)),
             None => compose(cx, now, primary, component, attempt),
         };
-        let question = if wide {
+        let question = if by_word {
             by_rank(primary, &view, attempt, for_ms(now, lost))
         } else if view.is_primary() {
             let view = Box::new(view.clone());

@@ -138,7 +138,7 @@ pub(crate) struct Lease {
     /// When the last proof of death came.
     proven: Option<Time>,
     /// Whether not all members are neighbours, and so no heartbeats are answered but ticks.
-    pub(crate) wide: bool,
+    pub(crate) by_rounds: bool,
     /// The ticks of this view that were answered.
     ticks: VecDeque<TickNoted>,
     /// The longest that ticks were good for, in this view and in the one before.
@@ -174,7 +174,7 @@ impl Lease {
             answered_at_once: BTreeMap::new(),
             installed: now,
             proven: None,
-            wide: false,
+            by_rounds: false,
             ticks: VecDeque::new(),
             tick_length: Duration::ZERO,
             tick_length_before: Duration::ZERO,
@@ -185,7 +185,7 @@ impl Lease {
     }
 
     /// The next primary view of the lineage, or the first one, was installed.
-    pub(crate) fn install(&mut self, now: Time, view: &NodeView, wide: bool) {
+    pub(crate) fn install(&mut self, now: Time, view: &NodeView, by_rounds: bool) {
         let stays = |member: &Incarnation| view.contains(*member);
         self.noted
             .retain(|member, noted| stays(member) && noted.view == view.primary_id());
@@ -198,7 +198,7 @@ impl Lease {
         self.installed = now;
         self.others = view.members.len().saturating_sub(1);
         self.fresh = true;
-        self.wide = wide;
+        self.by_rounds = by_rounds;
         self.ticks.clear();
         self.tick_length_before = std::mem::take(&mut self.tick_length);
     }
@@ -238,11 +238,11 @@ impl Lease {
         self.lengths.insert(of, length);
         let voted = self.voted.is_some() && !planted!(AnswerAfterVote);
         let withheld = self.withheld.get(&of).is_some_and(|until| now < *until);
-        if voted || withheld || self.wide || view < self.view_floor(of) {
+        if voted || withheld || self.by_rounds || view < self.view_floor(of) {
             return;
         }
         assert!(
-            self.voted.is_none() && !self.wide || planted!(),
+            self.voted.is_none() && !self.by_rounds || planted!(),
             "R7: heartbeat {round} of {of:?} is noted after a vote, {:?}",
             self.voted
         );
@@ -258,7 +258,7 @@ impl Lease {
 
     /// Whether this node answers ticks: it has no vote in the slot.
     pub(crate) fn answers_ticks(&self) -> bool {
-        self.wide && (self.voted.is_none() || planted!(AnswerAfterVote))
+        self.by_rounds && (self.voted.is_none() || planted!(AnswerAfterVote))
     }
 
     /// Whether it makes them: it has a lease itself.
@@ -301,7 +301,7 @@ impl Lease {
     /// so long.
     pub(crate) fn renewed_by_tick(&mut self, at: Time, good_for: Duration) {
         let removed = self.voted.is_some_and(|(_, keeps)| !keeps);
-        if removed || !self.wide {
+        if removed || !self.by_rounds {
             return;
         }
         // It counts with its own length from then on.

@@ -5,21 +5,21 @@ use crate::membership::monitor::rings::Rings;
 /// What a member of a wide view in which somebody doubts somebody knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// Of whom there is word, by rank, or would be if it were not for those lost.
+    /// For each rank whether there is word of the member, or would be if it were not for members lost.
     pub(crate) of: Vec<bool>,
-    /// Whether there are members that nobody hears of whom there is word. A path that does not work makes
-    /// none: a member whom one of ten does not hear is heard by the others.
+    /// Whether some member is not heard by any of which there is word. One path that does not work is not
+    /// enough for that: if one observer of ten does not hear a member, the others do.
     pub(crate) misses: bool,
-    /// Whence that follows, if from nothing else.
+    /// From what that follows, if from nothing else.
     pub(crate) basis: Option<Basis>,
 }
 
-/// From this and the view it follows of whom there is word, in most cases.
+/// From this and the view it follows of which members there is word, in most cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Basis {
-    /// Who does not hear whom, by rank.
+    /// Pairs of ranks: the first does not hear the second.
     pub(crate) down: Vec<(usize, usize)>,
-    /// Who is in the cut.
+    /// The ranks in the cut.
     pub(crate) lost: Vec<usize>,
     /// How many are proven dead: never fewer than before.
     pub(crate) proven: usize,
@@ -98,7 +98,7 @@ impl Word {
     }
 }
 
-/// Goes from these to all whom they hear, whom those hear, and so on.
+/// Goes from these to all that they hear, to all that those hear, and so on.
 fn walk(rings: &Rings, heard_of: &mut [bool], mut from: Vec<usize>, hears: impl Fn(usize, usize) -> bool) {
     while let Some(by) = from.pop() {
         for subject in rings.subjects(by) {

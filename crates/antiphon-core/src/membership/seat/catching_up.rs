@@ -67,7 +67,7 @@ impl Seat {
             .filter_map(is_behind)
             .min();
         // In a wide view a member knows what few others say, and views are large.
-        let behind = behind.filter(|_| self.wide.is_none() && !planted!(AdmitWithoutThePast));
+        let behind = behind.filter(|_| self.topology.hears_all() && !planted!(AdmitWithoutThePast));
         // It asked somebody else to be admitted, who may be gone: it and this node may never have met.
         if let Some(member) = first.member(joiner)
             && !cx.peers.contains_key(&joiner)

@@ -75,8 +75,8 @@ impl Seat {
             return;
         }
         component.iter().for_each(|member| self.reach(cx, *member));
-        let wide = self.wide.is_some();
-        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component, wide) {
+        let by_word = !self.topology.hears_all();
+        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component, by_word) {
             self.assembled(cx, now, view);
         }
     }
@@ -85,7 +85,7 @@ impl Seat {
     /// own, and would acknowledge nothing.
     fn component(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let mut component = self.reachable(cx);
-        if !cx.any() && self.wide.is_none() && cx.detector.has_doubts() {
+        if !cx.any() && self.topology.hears_all() && cx.detector.has_doubts() {
             component.retain(|member| *member == cx.me || !cx.detector.doubted_by(*member).contains(&cx.me));
         }
         component

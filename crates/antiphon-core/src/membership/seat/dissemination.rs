@@ -17,8 +17,8 @@ impl Seat {
     /// Says by a rumour what this node thinks of itself and of its edges, if that has changed.
     pub(crate) fn opine(&mut self, cx: &mut Context, now: Time) {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
-        if let Some(wide) = &mut self.wide {
-            wide.opine(cx, now, primary, leaving);
+        if let Some(gossip) = self.topology.gossip_mut() {
+            gossip.opine(now, cx.me, (primary, leaving), cx.detector.opinion(now));
         }
     }
 
@@ -32,7 +32,7 @@ impl Seat {
     ) {
         let slot = check::slot_after(&self.view);
         let me = cx.me;
-        let Some(wide) = &mut self.wide else {
+        let Some(gossip) = self.topology.gossip_mut() else {
             let voters = self.view.members.iter().map(|member| member.incarnation);
             let to: Vec<Incarnation> = voters
                 .chain(joiners.iter().copied())
@@ -47,8 +47,8 @@ impl Seat {
         let rumour = match message {
             SlotMessage::Fast { value } => {
                 let change = Box::new(check::change_of(&self.view, &value));
-                let digest = wide.learn_value(Arc::new(*value));
-                wide.rumours.take(now, None, Rumour::Ask { by: me, change });
+                let digest = gossip.learn_value(Arc::new(*value));
+                gossip.rumours.take(now, None, Rumour::Ask { by: me, change });
                 self.vote(now, me, Ayes::Cast { value: digest });
                 return;
             }
@@ -75,7 +75,7 @@ impl Seat {
                     }
                 }
                 let change = Box::new(check::change_of(&self.view, &value));
-                wide.learn_value(Arc::new(*value));
+                gossip.learn_value(Arc::new(*value));
                 Rumour::Accept {
                     ballot,
                     change,
@@ -98,29 +98,29 @@ impl Seat {
             // Answers go to one.
             SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Nack { .. } => return,
         };
-        wide.rumours.take(now, None, rumour);
+        gossip.rumours.take(now, None, rumour);
     }
 
     /// A slot message for one: in wide views, a vote that all hear of.
     pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, message: SlotMessage) {
         let slot = check::slot_after(&self.view);
         let what = match &message {
-            _ if self.wide.is_none() || !self.rings.contains(to) => None,
+            _ if !self.topology.counts_votes() || !self.rings.contains(to) => None,
             // Whoever asked sees by the votes what others cast for.
             SlotMessage::Nack { ballot, .. } if *ballot == FAST => return,
             SlotMessage::Cast { value } => Some(Ayes::Cast { value: *value }),
             SlotMessage::Accepted { ballot } => Some(Ayes::Accepted { ballot: *ballot }),
             SlotMessage::Promise { ballot, accepted } => {
                 let mut shown = None;
-                if let (Some(accepted), Some(wide)) = (accepted, &mut self.wide) {
+                if let (Some(accepted), Some(gossip)) = (accepted, self.topology.gossip_mut()) {
                     // A promise that does not show what was accepted would be one of somebody who has
                     // accepted nothing.
                     let Some(value) = check::voted(&self.view, &accepted.value) else {
                         return;
                     };
                     let change = check::change_of(&self.view, &value);
-                    wide.rumours.take(now, None, Rumour::Value(Box::new(change)));
-                    shown = Some(wide.learn_value(Arc::new(value)));
+                    gossip.rumours.take(now, None, Rumour::Value(Box::new(change)));
+                    shown = Some(gossip.learn_value(Arc::new(value)));
                 }
                 Some(Ayes::Promise {
                     ballot: *ballot,
@@ -144,9 +144,9 @@ impl Seat {
 
     fn vote(&mut self, now: Time, me: Incarnation, what: Ayes) {
         let rank = self.rings.rank(me);
-        if let (Some(wide), Some(rank)) = (&mut self.wide, rank) {
+        if let (Some(gossip), Some(rank)) = (self.topology.gossip_mut(), rank) {
             let by = Ranks::of(rank).into_wire();
-            wide.rumours.take(now, None, Rumour::Tally { what, by });
+            gossip.rumours.take(now, None, Rumour::Tally { what, by });
         }
     }
 
@@ -177,7 +177,7 @@ impl Seat {
 
     /// Makes a member reachable that is no neighbour.
     pub(crate) fn reach(&self, cx: &mut Context, member: Incarnation) {
-        let rank = self.rings.rank(member).filter(|_| self.wide.is_some());
+        let rank = self.rings.rank(member).filter(|_| !self.topology.tells_all());
         if let Some(member) = rank.and_then(|rank| self.view.members.get(rank)) {
             cx.know_peer(member.incarnation, member.addr);
         }
@@ -185,25 +185,29 @@ impl Seat {
 
     /// Neighbours that wait to leave stay until theirs know that they have left.
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
-        let Some(wide) = &self.wide else { return };
+        let Some(gossip) = self.topology.gossip() else {
+            return;
+        };
         let (lineage, view) = (next.lineage, next.primary_id());
         // That somebody wants to leave may come by way of its being done.
         let departed = next.departed.iter();
         let left = departed.filter(|departure| departure.cause == Cause::Left);
         let left: BTreeSet<Incarnation> = left.map(|departure| departure.member.incarnation).collect();
         let says = |member: &Incarnation| self.reports.get(member).is_some_and(|report| report.leaving);
-        let leaves = |member: &&Incarnation| left.contains(member) || says(member);
-        for leaver in wide.neighbours.iter().filter(leaves) {
-            cx.send(*leaver, MembershipMessage::Confirm { lineage, view });
+        let leaves = |member: &Incarnation| left.contains(member) || says(member);
+        for leaver in gossip.neighbours().filter(leaves) {
+            cx.send(leaver, MembershipMessage::Confirm { lineage, view });
         }
     }
 
     /// Sends the rumours that are due, or with `hurry` all for those that are told at once.
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.view.lineage, self.view.primary_id());
-        let Some(wide) = &mut self.wide else { return };
-        wide.rumours.lags(cx.detector.lag());
-        for (to, rumours) in wide.rumours.poll(now, hurry, &cx.crowded) {
+        let Some(gossip) = self.topology.gossip_mut() else {
+            return;
+        };
+        gossip.rumours.lags(cx.detector.lag());
+        for (to, rumours) in gossip.rumours.poll(now, hurry, &cx.crowded) {
             let message = MembershipMessage::Rumours {
                 lineage,
                 view,
@@ -215,9 +219,9 @@ impl Seat {
 
     /// The decision is told in the view that made it, before that is left.
     pub(crate) fn tell_decision(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
-        if let Some(wide) = &mut self.wide {
+        if let Some(gossip) = self.topology.gossip_mut() {
             let value = next.digest();
-            wide.rumours.take(now, None, Rumour::Decided { value });
+            gossip.rumours.take(now, None, Rumour::Decided { value });
         }
         self.tell_rumours(cx, now, true);
     }

@@ -64,7 +64,7 @@ impl Seat {
     /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely,
     /// and a whole view is much to ask for.
     pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
-        if self.wide.is_none() {
+        if self.topology.tells_all() {
             self.pull(cx, now, from);
         } else {
             let at = now + cx.config.profile.batch * 8;
@@ -172,8 +172,10 @@ impl Seat {
                 self.pull(cx, now, sender);
                 continue;
             }
-            let Some(wide) = &mut self.wide else { return };
-            let Some(news) = wide.rumours.take(now, Some(sender), rumour) else {
+            let Some(gossip) = self.topology.gossip_mut() else {
+                return;
+            };
+            let Some(news) = gossip.rumours.take(now, Some(sender), rumour) else {
                 continue;
             };
             match news {
@@ -263,7 +265,10 @@ impl Seat {
 
     /// The view with this digest, if votes may be for it.
     fn known_value(&self, digest: ViewDigest) -> Option<Arc<NodeView>> {
-        let shown = self.wide.as_ref().and_then(|wide| wide.values.get(&digest));
+        let shown = self
+            .topology
+            .gossip()
+            .and_then(|gossip| gossip.values.get(&digest));
         shown.or_else(|| self.engine.value(digest)).cloned()
     }
 
@@ -271,8 +276,8 @@ impl Seat {
     /// was looked through here.
     fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
         let value = Arc::new(check::apply(&self.view, change)?);
-        if let Some(wide) = &mut self.wide {
-            wide.learn_value(value.clone());
+        if let Some(gossip) = self.topology.gossip_mut() {
+            gossip.learn_value(value.clone());
         }
         Some(value)
     }
@@ -280,22 +285,26 @@ impl Seat {
     /// Counts votes; those about a view that is not known here wait for it.
     fn count_votes(&mut self, cx: &mut Context, now: Time, mut votes: Vec<(Ayes, Ranks)>) {
         let about = self.view.primary_id();
-        let Some(wide) = &mut self.wide else { return };
-        votes.extend(std::mem::take(&mut wide.waiting));
+        let Some(gossip) = self.topology.gossip_mut() else {
+            return;
+        };
+        votes.extend(std::mem::take(&mut gossip.waiting));
         for (what, by) in votes {
             if self.is_over(cx, about) {
                 return;
             }
-            let Some(wide) = &mut self.wide else { return };
+            let Some(gossip) = self.topology.gossip_mut() else {
+                return;
+            };
             let accepted = match what {
                 Ayes::Promise {
                     accepted: Some(value),
                     ..
-                } => match wide.values.get(&value) {
+                } => match gossip.values.get(&value) {
                     Some(value) => Some(value.clone()),
                     None => {
-                        if wide.waiting.len() < MAX_WAITING || wide.waiting.contains_key(&what) {
-                            wide.waiting.entry(what).or_default().merge(&by);
+                        if gossip.waiting.len() < MAX_WAITING || gossip.waiting.contains_key(&what) {
+                            gossip.waiting.entry(what).or_default().merge(&by);
                         }
                         continue;
                     }
@@ -365,7 +374,7 @@ impl Seat {
         sender: Incarnation,
         suspicions: &[Suspicion],
     ) -> bool {
-        self.wide.is_none() && cx.detector.told(now, sender, suspicions)
+        self.topology.hears_all() && cx.detector.told(now, sender, suspicions)
     }
 
     /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its
@@ -382,9 +391,12 @@ impl Seat {
     /// word of those of whom nobody has said anything. But all these are not heard for that
     /// ([`misses`](crate::membership::monitor::reachability::Word::misses)).
     pub(crate) fn hear_of_others(&mut self, cx: &Context) {
-        let me = self.rings.rank(cx.me).filter(|_| self.wide.is_some());
+        let Some(gossip) = self.topology.gossip_mut() else {
+            return;
+        };
+        let me = self.rings.rank(cx.me);
         let Some(me) = me.filter(|_| cx.detector.has_doubts() && !planted!(CutOffBelieves)) else {
-            self.heard_of = None;
+            gossip.heard_of = None;
             return;
         };
         let rank = |member| self.rings.rank(member);
@@ -400,14 +412,14 @@ impl Seat {
         };
         // Asked all the time while anybody doubts anybody, and what they say of each other changes seldom.
         let same = |word: &Word| word.basis.as_ref() == Some(&basis);
-        if !self.heard_of.as_ref().is_some_and(same) {
+        if !gossip.heard_of.as_ref().is_some_and(same) {
             let (engine, members) = (&self.engine, &self.view.members);
             let is_proven = |rank: usize| engine.is_certified(members[rank].incarnation);
             let could_decide = |heard_of: &[bool]| {
                 let heard = members.iter().zip(heard_of).filter(|(_, heard_of)| **heard_of);
                 engine.could_decide(&heard.map(|(member, _)| member.incarnation).collect())
             };
-            self.heard_of = Some(Word::by(&self.rings, me, basis, is_proven, could_decide));
+            gossip.heard_of = Some(Word::by(&self.rings, me, basis, is_proven, could_decide));
         }
     }
 }

@@ -78,16 +78,16 @@ impl Seat {
             self.prove_again(cx, now, sender, &suspicions);
         }
         if cx.config.engine == EngineKind::Cut {
-            let deaf = match &self.wide {
+            let deaf = match self.topology.gossip() {
                 None => {
                     does_not_hear(cx.me, &suspicions, is_no_path)
                         || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
                 }
                 // Who does not hear enough shows it by its own opinion, as long as it is in this view and
                 // that comes through.
-                Some(wide) => {
+                Some(gossip) => {
                     let late = view < self.view.primary_id();
-                    late && wide.should_be_known(now, cx.config.profile.suspect_after)
+                    late && gossip.should_be_known(now, cx.config.profile.suspect_after)
                         || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
                 }
             };
@@ -103,15 +103,18 @@ impl Seat {
         }
         if view > self.view.primary_id() {
             self.pull_soon(cx, now, sender);
-        } else if let Some(wide) = self.wide.as_mut().filter(|_| view == self.view.primary_id()) {
-            wide.rumours
+        } else if view == self.view.primary_id()
+            && let Some(gossip) = self.topology.gossip_mut()
+        {
+            gossip
+                .rumours
                 .compare(now, sender, rumours, cx.config.profile.heartbeat * 2);
         }
         // One wake-up for both: members that are idle come to beat at the same time. Only a quarter of what
         // this one comes too early is kept by those after it. If all were kept, members that are busy, and so
         // read the heartbeats of a moment at different times, would make twice as many and be busy with them.
         let early = self.next_heartbeat.since(now);
-        if self.wide.is_none() && early <= cx.config.profile.heartbeat / 2 {
+        if self.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
             self.beat(cx, now);
             if !planted!(BeatsMakeBeats) {
                 self.next_heartbeat = self.next_heartbeat + early * 3 / 4;
@@ -134,7 +137,7 @@ impl Seat {
         cx.beats += 1;
         self.lease.send(now, cx.beats);
         let heartbeat = self.heartbeat(cx, now);
-        let observers: Option<Vec<Incarnation>> = self.wide.as_ref().map(|_| self.observers(cx.me));
+        let observers: Option<Vec<Incarnation>> = (!self.topology.tells_all()).then(|| self.observers(cx.me));
         let hears = |member: Incarnation| {
             observers
                 .as_ref()
@@ -204,8 +207,8 @@ impl Seat {
             leaving: self.leaving.is_wanted(),
             wire_level: WIRE_LEVEL,
             suspicions: cx.detector.opinion(now),
-            rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
-            lease: self.wide.is_none().then(|| LeaseNote {
+            rumours: self.topology.gossip().map_or(0, |gossip| gossip.rumours.sum()),
+            lease: (!self.topology.leases_by_rounds()).then(|| LeaseNote {
                 to: cx.me,
                 length_ms: u32::try_from(length).unwrap_or(u32::MAX),
                 answers: 0,

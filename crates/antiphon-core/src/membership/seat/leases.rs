@@ -22,7 +22,7 @@ impl Seat {
     /// Counts the answers again, well before what was counted last is over: whoever asks in between must not
     /// find that it is.
     pub(crate) fn renew_lease(&mut self, cx: &Context, now: Time) {
-        let Some(until) = self.lease.until().filter(|_| !self.lease.wide) else {
+        let Some(until) = self.lease.until().filter(|_| !self.lease.by_rounds) else {
             return;
         };
         let length = self.lease.length();
@@ -83,7 +83,7 @@ impl Seat {
     pub(crate) fn lease_deadline(&self) -> Option<Time> {
         let until = self.lease.until();
         let until = until.filter(|_| self.lease.told && self.is_primary())?;
-        if self.lease.wide {
+        if self.lease.by_rounds {
             return Some(until);
         }
         let early = until - self.lease.length() / RENEWS_BEFORE;
@@ -101,7 +101,7 @@ impl Seat {
         (said, hears_this): (&antiphon_wire::membership::LeaseNote, bool),
     ) {
         // What one member was answered another must not count, however it came there.
-        if self.wide.is_some() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
+        if self.topology.leases_by_rounds() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
             return;
         }
         let length = Duration::from_millis(u64::from(said.length_ms));

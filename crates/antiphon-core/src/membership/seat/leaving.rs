@@ -73,7 +73,7 @@ impl Seat {
 
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
         // In a wide view its opinion says it to all.
-        if self.wide.is_none()
+        if self.topology.tells_all()
             && let Leaving::Wanted { asked, .. } = &mut self.leaving
             && coordinator != cx.me
             && *asked != Some(coordinator)
@@ -127,9 +127,9 @@ impl Seat {
             return;
         }
         let follows = next.primary_id() == check::next_id(self.view.primary_id());
-        match self.wide.as_ref().filter(|_| follows) {
-            Some(wide) => {
-                let neighbours = wide.neighbours();
+        match self.topology.gossip().filter(|_| follows) {
+            Some(gossip) => {
+                let neighbours = gossip.neighbours();
                 let waiting = neighbours
                     .filter(|member| !self.engine.is_certified(*member))
                     .collect();

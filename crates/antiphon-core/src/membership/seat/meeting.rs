@@ -203,7 +203,7 @@ impl Seat {
                 if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
                     let view = self.view.clone();
                     // Of a wide view a node hears some, and of the others that they are lost.
-                    let kept = self.wide.is_some().then(|| self.reachable(cx));
+                    let kept = (!self.topology.hears_all()).then(|| self.reachable(cx));
                     let alive = |cx: &Context, member: Incarnation| match &kept {
                         Some(kept) => kept.contains(&member),
                         None => member == cx.me || cx.detector.hears_well(now, member),
@@ -320,7 +320,7 @@ impl Seat {
     /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question
     /// takes too long.
     fn led_by(&self, cx: &Context) -> Incarnation {
-        match self.leader.filter(|_| self.wide.is_some()) {
+        match self.leader.filter(|_| !self.topology.hears_all()) {
             Some(leader) => leader,
             None => self.coordinator(cx, &self.reachable(cx)),
         }

@@ -205,7 +205,7 @@ impl Seat {
         };
         cx.trail(slot, accepted, view, BallotStep::Certified { dead });
         cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
-        if share && self.wide.is_some() {
+        if share && !self.topology.tells_all() {
             self.spread_certificate(now, dead, &vote);
         } else if share {
             let me = cx.me;
@@ -233,7 +233,7 @@ impl Seat {
         member: Incarnation,
         suspicions: &[Suspicion],
     ) {
-        if self.certificates.is_empty() || self.wide.is_some() || planted!(ProveOnce) {
+        if self.certificates.is_empty() || !self.topology.tells_all() || planted!(ProveOnce) {
             return;
         }
         let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
@@ -267,7 +267,9 @@ impl Seat {
     /// it was, and of one in a later one nobody is told before that is installed: the vote without what was
     /// voted would be taken for none.
     pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
-        let Some(wide) = &mut self.wide else { return };
+        let Some(gossip) = self.topology.gossip_mut() else {
+            return;
+        };
         let id = vote.view.id();
         let present = id == self.view.primary_id();
         if id > self.view.primary_id() {
@@ -296,7 +298,7 @@ impl Seat {
             accepted: accepted.flatten(),
         };
         let certificate = Box::new(Certificate { dead, vote });
-        wide.rumours.take(now, None, Rumour::Certificate(certificate));
+        gossip.rumours.take(now, None, Rumour::Certificate(certificate));
     }
 }
 

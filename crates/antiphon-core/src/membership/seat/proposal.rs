@@ -34,7 +34,10 @@ impl Seat {
             let leaving = self.reports.get(&who).is_some_and(|report| report.leaving)
                 || (who == cx.me && self.leaving.is_wanted());
             // Of a wide view this node observes a few, and what it alone has lost is an edge.
-            let doubt = cx.detector.doubt(cx.me, who).filter(|_| self.wide.is_none());
+            let doubt = cx
+                .detector
+                .doubt(cx.me, who)
+                .filter(|_| self.topology.hears_all());
             let cause = if self.engine.is_certified(who) {
                 Cause::Crashed
             } else if leaving {
@@ -64,7 +67,7 @@ impl Seat {
         }
         // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for
         // it, one must go.
-        let pairs = if self.wide.is_none() {
+        let pairs = if self.topology.hears_all() {
             cx.detector.deaf_pairs()
         } else {
             cx.detector.stalled_pairs()
@@ -104,10 +107,7 @@ impl Seat {
         let wire_level = level.unwrap_or(self.view.wire_level).min(join_level);
         // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come
         // to its end.
-        let patience = match self.wide {
-            Some(_) => cx.config.profile.heartbeat.max(cx.config.profile.retransmit * 8) * 2,
-            None => cx.config.profile.heartbeat,
-        };
+        let patience = self.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
         let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
@@ -164,19 +164,10 @@ impl Seat {
             .collect();
         let weights = || staying.iter().map(|member| u64::from(member.weight));
         let stay: u64 = weights().sum();
-        let most = if self.wide.is_none() {
-            // Also if one of them is killed while they vote: its proof takes it out of the count, and its
-            // weight is missing.
-            stay - weights().max().unwrap_or(0)
-        } else if cx.detector.has_doubts() {
-            // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited
-            // for: seven eighths of those that stay must be enough.
-            stay * 3 / 4
-        } else {
-            // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
-            // while it forms.
-            stay * 7 / 8
-        };
+        let heaviest = weights().max().unwrap_or(0);
+        let most = self
+            .topology
+            .most_joining(stay, heaviest, cx.detector.has_doubts());
         let mut admitted = 0;
         let mut weight = 0;
         for joiner in join.iter() {
@@ -218,7 +209,7 @@ impl Seat {
         causes: &mut BTreeMap<Incarnation, Cause>,
     ) {
         // Of a wide view the leader hears a few.
-        let is_heard = |member: Incarnation| self.wide.is_some() || cx.detector.hears(now, member);
+        let is_heard = |member: Incarnation| !self.topology.hears_all() || cx.detector.hears(now, member);
         let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)

@@ -80,9 +80,10 @@ impl Seat {
     /// a wide one.
     fn turn(&self, cx: &Context) -> usize {
         let others = self.view.members.len().saturating_sub(1);
-        let most = match self.wide {
-            Some(_) => cx.config.rings.max(1).saturating_mul(ASKED),
-            None => others,
+        let most = if self.topology.hears_all() {
+            others
+        } else {
+            cx.config.rings.max(1).saturating_mul(ASKED)
         };
         most.min(others)
     }
@@ -90,7 +91,7 @@ impl Seat {
     /// Whether this node asks other members.
     pub(crate) fn looks(&self, cx: &Context, now: Time) -> bool {
         let patience = cx.config.profile.suspect_after;
-        let called = self.beyond.called.filter(|_| self.wide.is_some());
+        let called = self.beyond.called.filter(|_| !self.topology.hears_all());
         let is_called =
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
         // Where each component goes on there are no views without a primary that would show it.
@@ -98,7 +99,7 @@ impl Seat {
         // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is
         // removed whose observers are mostly cut off with it, nor missed by one that observes only members on
         // its own side. Either way the rings do not lead there.
-        let missing_since = self.beyond.missing_since.filter(|_| self.wide.is_some());
+        let missing_since = self.beyond.missing_since.filter(|_| !self.topology.hears_all());
         let is_old = |since| now.since(since) >= cx.config.profile.unreachable_after;
         let in_vain = missing_since.is_some_and(is_old);
         !self.is_primary() || bereft || in_vain || called.is_some_and(is_called)
@@ -148,7 +149,7 @@ impl Seat {
             }
             return;
         }
-        if self.wide.is_none() || planted!(NothingBeyondTheRings) {
+        if self.topology.hears_all() || planted!(NothingBeyondTheRings) {
             return;
         }
         let lapses_after = self.lapses_after(cx);
@@ -185,7 +186,7 @@ impl Seat {
     pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
         self.beyond.counted.clear();
         self.beyond.complete = false;
-        match self.heard_of.as_ref().is_some_and(|word| word.misses) {
+        match self.topology.misses_some() {
             false => self.beyond.missing_since = None,
             true => _ = self.beyond.missing_since.get_or_insert(now),
         }
@@ -213,18 +214,18 @@ impl Seat {
             let answered = answered.map(|(member, _)| *member);
             self.beyond.counted = answered.chain(self.subjects(cx.me)).collect();
         }
-        let (Some(wide), Some(rank)) = (&mut self.wide, self.view.rank(cx.me)) else {
+        let (Some(gossip), Some(rank)) = (self.topology.gossip_mut(), self.view.rank(cx.me)) else {
             return;
         };
         let (senior, junior) = self.view.members.split_at(rank);
         let after = junior.iter().chain(senior).map(|member| member.incarnation);
         let is_contact = |member: &Incarnation| {
             self.beyond.contacts.contains_key(member)
-                && !wide.is_neighbour(*member)
+                && !gossip.is_neighbour(*member)
                 && !self.engine.is_certified(*member)
         };
         let links: Vec<Incarnation> = after.filter(is_contact).take(cx.config.rings.max(1)).collect();
-        wide.rumours.link(now, &links);
+        gossip.rumours.link(now, &links);
         links.iter().for_each(|member| self.reach(cx, *member));
         self.beyond.links = links;
     }

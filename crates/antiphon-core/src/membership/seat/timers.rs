@@ -29,10 +29,7 @@ impl Seat {
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
         let departing = self.leaving.is_departing();
-        let weighed_again = match self.wide {
-            Some(_) => self.weighed + cx.config.profile.batch,
-            None => Time::ZERO,
-        };
+        let weighed_again = self.topology.weighs_again(self.weighed, cx.config.profile.batch);
         [
             cx.detector.next_deadline(),
             cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
@@ -51,7 +48,9 @@ impl Seat {
             Some(self.next_seek),
             self.weigh.filter(|_| !departing),
             self.pull_at.map(|(at, _)| at),
-            self.wide.as_ref().and_then(|wide| wide.rumours.next_deadline()),
+            self.topology
+                .gossip()
+                .and_then(|gossip| gossip.rumours.next_deadline()),
         ]
         .into_iter()
         .flatten()

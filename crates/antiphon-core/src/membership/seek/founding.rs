@@ -543,6 +543,18 @@ fn clash(nodes: &BTreeMap<SocketAddr, (Incarnation, NodeRecord)>) -> Option<Stri
     })
 }
 
+/// Whether a candidate is at an address; this node itself is one.
+pub(crate) fn is_candidate(
+    cx: &Context,
+    now: Time,
+    candidates: &BTreeMap<SocketAddr, Candidate>,
+    fresh: Duration,
+    addr: &SocketAddr,
+) -> bool {
+    let other = candidates.get(addr);
+    *addr == cx.config.addr || other.is_some_and(|other| now.since(other.heard) <= fresh)
+}
+
 /// The candidates heard lately.
 fn present(now: Time, candidates: &BTreeMap<SocketAddr, Candidate>, fresh: Duration) -> BTreeSet<SocketAddr> {
     let heard =

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::founding::{Candidate, Founding};
+use self::founding::{Candidate, Founding, is_candidate};
 use crate::inspection::Looking;
 use crate::membership::agree::slot::FAST;
 use crate::membership::contacts::withdrawn::Withdrawal;
@@ -783,18 +783,6 @@ fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {
         "{} at {} has another seed list{expect} than this node; give all founding nodes the same list, or the same number",
         node.name, node.addr
     )
-}
-
-/// Whether a candidate is at an address; this node itself is one.
-pub(crate) fn is_candidate(
-    cx: &Context,
-    now: Time,
-    candidates: &BTreeMap<SocketAddr, Candidate>,
-    fresh: Duration,
-    addr: &SocketAddr,
-) -> bool {
-    let other = candidates.get(addr);
-    *addr == cx.config.addr || other.is_some_and(|other| now.since(other.heard) <= fresh)
 }
 
 /// A view with this node came, and not the one that admitted it.

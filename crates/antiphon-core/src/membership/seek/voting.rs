@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::Time;
 use crate::membership::context::Context;
 use crate::membership::seek::founding::Candidate;
-use crate::membership::seek::is_candidate;
+use crate::membership::seek::founding::is_candidate;
 use crate::membership::seek::{MAX_CANDIDATES, Seeking, founding};
 
 impl Seeking {

@@ -18,7 +18,6 @@ use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId
 use bytes::Bytes;
 
 use crate::detector::Came;
-use crate::membership::monitor::topology::Wide;
 use crate::membership::seat::Seat;
 use crate::membership::{Effect, Membership, Phase, view::check};
 use crate::random::Random;
@@ -404,7 +403,10 @@ impl Net {
     /// How many different votes about the next view a member of a wide view keeps.
     pub(super) fn votes_kept(&self, node: usize) -> usize {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.tallies()),
+            Phase::Seated(seat) => seat
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.tallies()),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -418,7 +420,7 @@ impl Net {
     /// The sum over all rumours that a member of a wide view knows; none is 0.
     pub(super) fn sum(&self, node: usize) -> u32 {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
+            Phase::Seated(seat) => seat.topology.gossip().map_or(0, |gossip| gossip.rumours.sum()),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -469,9 +471,7 @@ impl Net {
 
     /// Its neighbours in a wide view.
     pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, _| {
-            seat.wide.iter().flat_map(Wide::neighbours).collect()
-        })
+        self.members(node, |seat, _| seat.topology.neighbours())
     }
 
     fn members(&self, node: usize, which: impl Fn(&Seat, Incarnation) -> Vec<Incarnation>) -> Vec<usize> {
