@@ -1,16 +1,17 @@
 //! What every part of membership shares: the identity, the effects, the peers, and what became of the
 //! incarnation.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
     Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, Origin, SlotId, WIRE_LEVEL,
 };
 use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use crate::detector::Detector;
 use crate::membership::agree::lifelines::Lifelines;

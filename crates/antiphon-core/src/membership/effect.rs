@@ -1,10 +1,11 @@
 //! What membership wants done.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
-use std::net::SocketAddr;
-use std::sync::Arc;
 
 use crate::{Event, LifelineCommand};
 

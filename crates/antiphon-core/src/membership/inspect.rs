@@ -1,8 +1,9 @@
 //! What membership knows, for people who ask, and what it would say to a node that has not come. Nothing here
 //! changes anything.
 
-use antiphon_wire::enquiry::{Answer, Ask};
 use std::net::SocketAddr;
+
+use antiphon_wire::enquiry::{Answer, Ask};
 
 use crate::inspection::{Inspection, Refused, State};
 use crate::membership::seat::inspection::millis;
@@ -53,7 +54,13 @@ impl Membership {
             asked_ms: millis(joiner.asked),
             ready_ms: joiner.ready.map(millis),
         }));
-        let Some(member) = seat.view.members.iter().find(|member| member.name == name) else {
+        let Some(member) = seat
+            .installed
+            .view
+            .members
+            .iter()
+            .find(|member| member.name == name)
+        else {
             return;
         };
         entries.push(WhyEntry::Member {

@@ -57,12 +57,13 @@
 //! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order
 //! after each call. `node.rs` is the only caller.
 
-use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage, Pulse};
-use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage, Pulse};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use crate::detector::{Came, Detector};
 use crate::membership::agree::lifelines::Lifelines;
@@ -77,6 +78,7 @@ use crate::membership::view::history::History;
 use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, Config, DialId, Event, LifelineEvent, PathTrouble, Time, WhyReport};
+
 pub(crate) mod agree;
 mod change;
 pub(crate) mod contacts;
@@ -238,7 +240,7 @@ impl Membership {
 
     /// Whether this is another member of the last primary view.
     pub(crate) fn is_member(&self, peer: Incarnation) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.rings.contains(peer))
+        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.installed.rings.contains(peer))
     }
 
     /// The transport noticed something about the path to an address.
@@ -250,7 +252,7 @@ impl Membership {
             // cure.
             Phase::Seated(seat) => {
                 self.cx.whom.trouble(addr);
-                let members = seat.view.members.iter();
+                let members = seat.installed.view.members.iter();
                 let there = members.filter(|member| member.addr == addr);
                 let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
                 for member in there {
@@ -332,8 +334,8 @@ impl Membership {
     /// A peer spoke of a primary view that is not installed here: pull it.
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
         if let Phase::Seated(seat) = &mut self.phase
-            && view > seat.view.primary_id()
-            && seat.rings.contains(peer)
+            && view > seat.installed.view.primary_id()
+            && seat.installed.rings.contains(peer)
         {
             seat.pull(&mut self.cx, now, peer);
         }
@@ -352,14 +354,14 @@ impl Membership {
     /// The neighbours of this node in such a view.
     pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
         match &self.phase {
-            Phase::Seated(seat) => seat.topology.neighbours(),
+            Phase::Seated(seat) => seat.installed.topology.neighbours(),
             Phase::Seeking(_) | Phase::Stopped => Vec::new(),
         }
     }
 
     /// Whether this is a view in which not all members are neighbours.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if !seat.topology.hears_all())
+        matches!(&self.phase, Phase::Seated(seat) if !seat.installed.topology.hears_all())
     }
 
     /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of
@@ -368,10 +370,15 @@ impl Membership {
         let Phase::Seated(seat) = &self.phase else {
             return None;
         };
-        if seat.topology.tells_all() || member == self.cx.me {
+        if seat.installed.topology.tells_all() || member == self.cx.me {
             return None;
         }
-        let addr = seat.view.members.get(seat.rings.rank(member)?)?.addr;
+        let addr = seat
+            .installed
+            .view
+            .members
+            .get(seat.installed.rings.rank(member)?)?
+            .addr;
         self.cx.adopt_peer(member, addr).then_some(addr)
     }
 
@@ -402,11 +409,11 @@ impl Membership {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
             let much = seat.lease.missed(missed);
-            if let Some(pulses) = seat.pulses.as_mut().filter(|_| much) {
+            if let Some(pulses) = seat.installed.pulses.as_mut().filter(|_| much) {
                 pulses.missed();
             }
             seat.merging.missed(missed);
-            seat.blocked = seat.blocked.map(|since| since + missed);
+            seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
         }
         missed
     }
@@ -455,7 +462,7 @@ impl Membership {
     /// The installed view, primary or not.
     pub(crate) fn view(&self) -> Option<&Arc<NodeView>> {
         match &self.phase {
-            Phase::Seated(seat) => Some(seat.nonprimary.view().unwrap_or(&seat.view)),
+            Phase::Seated(seat) => Some(seat.installed.nonprimary.view().unwrap_or(&seat.installed.view)),
             Phase::Seeking(_) | Phase::Stopped => None,
         }
     }

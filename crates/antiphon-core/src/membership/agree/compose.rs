@@ -1,7 +1,8 @@
 //! The view that a wish makes of the one before.
 
-use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 use std::collections::BTreeSet;
+
+use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 
 use crate::membership::agree::interface::Wish;
 use crate::membership::view::check;

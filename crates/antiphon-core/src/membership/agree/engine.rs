@@ -4,10 +4,11 @@
 //! view. An engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the
 //! coordinator, or the cut.
 
-use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
-use antiphon_wire::{Accusation, Incarnation, NodeView, ViewDigest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
+use antiphon_wire::{Accusation, Incarnation, NodeView, ViewDigest};
 
 use crate::membership::agree::fast::Cut;
 use crate::membership::agree::interface::EngineEffect;

@@ -112,13 +112,12 @@
 //! [`rings`]: crate::membership::monitor::rings
 //! [`seat`]: crate::membership::seat
 
-#[cfg(test)]
-use crate::membership::monitor::rings::RINGS;
-use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
-use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 
 use crate::detector::MOST_PATIENCE;
 use crate::membership::agree::compose::compose;
@@ -126,6 +125,8 @@ use crate::membership::agree::interface::{EngineEffect, Surroundings, Votes, Wis
 use crate::membership::agree::proposer::{Coordinator, used};
 use crate::membership::agree::slot::{Acceptance, Slot, Step};
 use crate::membership::monitor::detection::{Edge, Found};
+#[cfg(test)]
+use crate::membership::monitor::rings::RINGS;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::view::check;
 use crate::{Profile, Time};

@@ -1,9 +1,10 @@
 //! What an engine is told, and what it wants done.
 
-use antiphon_wire::membership::{Ballot, Change, Origin, SlotMessage};
-use antiphon_wire::{Departure, Incarnation, Member, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use antiphon_wire::membership::{Ballot, Change, Origin, SlotMessage};
+use antiphon_wire::{Departure, Incarnation, Member, NodeView};
 
 use crate::Time;
 use crate::random::Random;

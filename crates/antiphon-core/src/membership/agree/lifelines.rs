@@ -18,13 +18,14 @@
 //! its success is still on the way to the core, or the other way round; what is said of an earlier attempt
 //! concerns nobody.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use antiphon_wire::codec::{decode_all, encode_to_vec};
 use antiphon_wire::membership::{LifelineRecord, VoteState};
 use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::membership::monitor::rings::Rings;
 use crate::membership::view::check;

@@ -37,11 +37,12 @@
 //! all who would be in that view are dead, those who would not can decide nothing any more, and
 //! [`Slot::could_decide`] says so: they are as good as cut off.
 
-use antiphon_wire::membership::Ballot;
-use antiphon_wire::{Incarnation, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
+
+use antiphon_wire::membership::Ballot;
+use antiphon_wire::{Incarnation, NodeView};
 
 mod certificates;
 

@@ -12,12 +12,13 @@
 //!
 //! [`proposal`]: crate::membership::seat::proposal
 
-use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin};
-use antiphon_wire::{Incarnation, Member, NodeView, ViewId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin};
+use antiphon_wire::{Incarnation, Member, NodeView, ViewId};
 
 use crate::inspection::Joining;
 use crate::membership::context::{Context, member_of};

@@ -1,7 +1,8 @@
 //! How far this node is with leaving.
 
-use antiphon_wire::{Incarnation, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::{Incarnation, ViewId};
 
 use crate::Time;
 

@@ -1,8 +1,9 @@
 //! What a member has asked and promised of other lineages, and which one gives way.
 
-use antiphon_wire::membership::Standing;
 use std::cmp::Ordering;
 use std::time::Duration;
+
+use antiphon_wire::membership::Standing;
 
 use crate::Time;
 

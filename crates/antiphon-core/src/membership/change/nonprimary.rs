@@ -1,11 +1,12 @@
 //! What lies on top of the last primary view while a component has no quorum: its attempts to agree on its
 //! members.
 
-use antiphon_wire::membership::MembershipMessage;
-use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, NodeViewId, ViewId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use antiphon_wire::membership::MembershipMessage;
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, NodeViewId, ViewId};
 
 use crate::Time;
 use crate::membership::change::parts;

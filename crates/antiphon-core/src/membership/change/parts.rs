@@ -1,8 +1,9 @@
 //! A part of a view as a lineage of its own (policy `any`).
 
-use antiphon_wire::{Cause, Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use antiphon_wire::{Cause, Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use crate::membership::context::Context;
 use crate::membership::seek::founding::{new_lineage, number_after};

@@ -36,10 +36,11 @@
 //!
 //! [`founding`]: crate::membership::seek::founding
 
-use antiphon_wire::membership::KnownNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::membership::KnownNode;
 
 use crate::config::is_link_local;
 use crate::{Profile, Time};

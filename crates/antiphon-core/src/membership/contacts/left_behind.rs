@@ -16,10 +16,11 @@
 //! - *it is gone for good*: a frame to nowhere now and then, for a week;
 //! - *all who knew of it die*: their successors never met it. Then seeds, hints and locators must do.
 
-use antiphon_wire::{Cause, Departure, Evidence, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::{Cause, Departure, Evidence, NodeView};
 
 use crate::Time;
 

@@ -1,8 +1,9 @@
 //! Who was refused lately, and why: of no use to the protocol, and to whoever asks why a node does not come.
 
-use antiphon_wire::Incarnation;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+
+use antiphon_wire::Incarnation;
 
 use crate::Time;
 

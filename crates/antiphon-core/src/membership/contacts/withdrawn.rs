@@ -1,7 +1,8 @@
 //! Nodes that said, before they saw a view, that they leave.
 
-use antiphon_wire::{Incarnation, MAX_MEMBERS};
 use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::{Incarnation, MAX_MEMBERS};
 
 use crate::Time;
 

@@ -73,9 +73,10 @@
 
 pub(crate) mod rounds;
 
-use antiphon_wire::{Incarnation, NodeView, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use crate::config::LONGEST_LEASE;
 use crate::membership::agree::slot::Value;

@@ -82,10 +82,11 @@
 //! [`Rings::branches`]: crate::membership::monitor::rings::Rings::branches
 //! [`lease`]: crate::membership::lease
 
-use antiphon_wire::membership::{Edge, Pulse};
-use antiphon_wire::{Incarnation, NodeView, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+use antiphon_wire::membership::{Edge, Pulse};
+use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use crate::config::LONGEST_LEASE;
 use crate::membership::monitor::ranks::Ranks;

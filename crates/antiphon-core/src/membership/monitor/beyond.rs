@@ -1,8 +1,9 @@
 //! Members of a ring-monitored view that were heard although no ring leads to them.
 
-use antiphon_wire::Incarnation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use antiphon_wire::Incarnation;
 
 use crate::Time;
 

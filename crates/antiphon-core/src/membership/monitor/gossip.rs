@@ -46,11 +46,12 @@
 //!
 //! [`Rings::branches`]: crate::membership::monitor::rings::Rings::branches
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Ayes, Ballot, Rumour};
 use antiphon_wire::{Incarnation, ViewDigest, Wire};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::Time;
 use crate::membership::monitor::ranks::Ranks;

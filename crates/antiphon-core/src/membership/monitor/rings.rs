@@ -10,8 +10,9 @@
 //!
 //! Without any rings there is only the rank of each member here.
 
-use antiphon_wire::{Incarnation, NodeView};
 use std::collections::{BTreeSet, VecDeque};
+
+use antiphon_wire::{Incarnation, NodeView};
 
 /// How many rings, and so observers of each member.
 #[cfg(test)]

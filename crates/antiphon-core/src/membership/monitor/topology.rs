@@ -50,12 +50,13 @@
 //! What stays between two members: probes of joiners, the decision to joiners (from one of the observers of
 //! each), views that a member pulls, and all messages of a component that has lost the primary.
 
-use antiphon_wire::membership::{Ayes, Rumour, Suspicion, WIRE_LEVEL};
-use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
+
+use antiphon_wire::membership::{Ayes, Rumour, Suspicion, WIRE_LEVEL};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 
 use crate::membership::monitor::gossip::Rumours;
 use crate::membership::monitor::ranks::Ranks;

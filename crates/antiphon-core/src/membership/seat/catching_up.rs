@@ -1,8 +1,9 @@
 //! A member that is behind pulls the views it lacks; others show it what they keep.
 
+use std::sync::Arc;
+
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, Lineage, NodeView, ViewId};
-use std::sync::Arc;
 
 use crate::Time;
 use crate::membership::context::Context;
@@ -13,7 +14,7 @@ impl Seat {
     pub(crate) fn pull(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
         if now >= self.next_pull {
             self.next_pull = now + cx.config.profile.retransmit / 2;
-            let (lineage, after) = (self.view.lineage, self.view.primary_id());
+            let (lineage, after) = (self.installed.view.lineage, self.installed.view.primary_id());
             cx.send(from, MembershipMessage::Pull { lineage, after });
         }
     }
@@ -32,7 +33,7 @@ impl Seat {
             let admitted = cx.history.admission(lineage, cx.me).map(|view| view.primary_id());
             let was_there =
                 admitted.is_none_or(|admitted| admitted <= crate::membership::view::check::next_id(after));
-            if was_there || !self.view.contains(to) {
+            if was_there || !self.installed.view.contains(to) {
                 // Too far behind to follow view by view: only a fresh incarnation gets in again.
                 self.tell_removed(cx, now, to);
             }
@@ -63,11 +64,11 @@ impl Seat {
         let old = first.members.iter().map(|member| member.incarnation);
         let old = old.filter(|member| *member != cx.me && !first.joined.contains(member));
         let behind = old
-            .filter(|member| !self.engine.is_certified(*member))
+            .filter(|member| !self.installed.engine.is_certified(*member))
             .filter_map(is_behind)
             .min();
         // In a wide view a member knows what few others say, and views are large.
-        let behind = behind.filter(|_| self.topology.hears_all() && !planted!(AdmitWithoutThePast));
+        let behind = behind.filter(|_| self.installed.topology.hears_all() && !planted!(AdmitWithoutThePast));
         // It asked somebody else to be admitted, who may be gone: it and this node may never have met.
         if let Some(member) = first.member(joiner)
             && !cx.peers.contains_key(&joiner)

@@ -38,9 +38,10 @@
 //!
 //! [`separation`]: crate::membership::seat::separation
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
-use std::collections::BTreeSet;
 
 use crate::Time;
 use crate::membership::change::nonprimary::*;
@@ -60,23 +61,28 @@ impl Seat {
         coordinator: Incarnation,
     ) {
         if quorum || cx.fate.is_some() {
-            return self.nonprimary.calm();
+            return self.installed.nonprimary.calm();
         }
-        let (view, component) = (self.view.clone(), self.component(cx));
+        let (view, component) = (self.installed.view.clone(), self.component(cx));
         let coordinator = if component.contains(&coordinator) {
             coordinator
         } else {
             self.coordinator(cx, &component)
         };
         if coordinator != cx.me {
-            self.nonprimary.follow();
-            self.nonprimary
+            self.installed.nonprimary.follow();
+            self.installed
+                .nonprimary
                 .complain(cx, now, &view, (&component, coordinator));
             return;
         }
         component.iter().for_each(|member| self.reach(cx, *member));
-        let by_word = !self.topology.hears_all();
-        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component, by_word) {
+        let by_word = !self.installed.topology.hears_all();
+        if let Some(view) = self
+            .installed
+            .nonprimary
+            .tend(cx, now, &view, &component, by_word)
+        {
             self.assembled(cx, now, view);
         }
     }
@@ -85,7 +91,7 @@ impl Seat {
     /// own, and would acknowledge nothing.
     fn component(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let mut component = self.reachable(cx);
-        if !cx.any() && self.topology.hears_all() && cx.detector.has_doubts() {
+        if !cx.any() && self.installed.topology.hears_all() && cx.detector.has_doubts() {
             component.retain(|member| *member == cx.me || !cx.detector.doubted_by(*member).contains(&cx.me));
         }
         component
@@ -102,22 +108,23 @@ impl Seat {
         match message {
             MembershipMessage::Gather(view) => self.on_gather(cx, now, sender, *view),
             MembershipMessage::Gathered { base, attempt } => {
-                if let Some(view) = self.nonprimary.gathered(cx, sender, (base, attempt)) {
+                if let Some(view) = self.installed.nonprimary.gathered(cx, sender, (base, attempt)) {
                     self.assembled(cx, now, view);
                 }
             }
             MembershipMessage::Scatter { base, attempt } => {
-                if base == self.view.primary_id() {
-                    self.nonprimary.refused(cx, now, sender, attempt);
-                } else if base > self.view.primary_id() {
+                if base == self.installed.view.primary_id() {
+                    self.installed.nonprimary.refused(cx, now, sender, attempt);
+                } else if base > self.installed.view.primary_id() {
                     self.pull(cx, now, sender);
                 }
             }
             MembershipMessage::Assemble { base, attempt } => {
-                let agreed = self.nonprimary.agreed.take_if(|agreed| {
+                let agreed = self.installed.nonprimary.agreed.take_if(|agreed| {
                     (agreed.base, agreed.attempt, agreed.proposer) == (base, attempt, sender)
                 });
-                if let Some(agreed) = agreed.filter(|agreed| agreed.base == self.view.primary_id()) {
+                if let Some(agreed) = agreed.filter(|agreed| agreed.base == self.installed.view.primary_id())
+                {
                     self.assembled(cx, now, agreed.view);
                 }
             }
@@ -132,7 +139,7 @@ impl Seat {
                 by,
             } => {
                 if let Some(stay) = self.stay(cx, now, sender, (lineage, base, attempt), by) {
-                    let view = compose_by_word(&self.view, &stay, (sender, attempt), for_ms);
+                    let view = compose_by_word(&self.installed.view, &stay, (sender, attempt), for_ms);
                     self.on_gather(cx, now, sender, view);
                 }
             }
@@ -145,7 +152,9 @@ impl Seat {
                 by,
             } => {
                 if let Some(stay) = self.stay(cx, now, sender, (lineage, base, attempt), by)
-                    && let Some(view) = part_of(&self.view, into, number, |member| stay.contains(&member))
+                    && let Some(view) = part_of(&self.installed.view, into, number, |member| {
+                        stay.contains(&member)
+                    })
                 {
                     self.on_separate(cx, now, sender, attempt, view);
                 }
@@ -164,8 +173,8 @@ impl Seat {
         (lineage, base, attempt): (Lineage, ViewId, u32),
         by: Vec<u8>,
     ) -> Option<BTreeSet<Incarnation>> {
-        let (mine, by) = (self.view.primary_id(), Ranks::from_wire(by));
-        if lineage != self.view.lineage || !by.are_within(self.view.members.len()) {
+        let (mine, by) = (self.installed.view.primary_id(), Ranks::from_wire(by));
+        if lineage != self.installed.view.lineage || !by.are_within(self.installed.view.members.len()) {
             return None;
         }
         if base != mine {
@@ -175,7 +184,7 @@ impl Seat {
             self.answer_gathering(cx, sender, (base, attempt), false);
             return None;
         }
-        let members = self.view.members.iter().enumerate();
+        let members = self.installed.view.members.iter().enumerate();
         let stay = members.filter(|(rank, _)| by.contains(*rank));
         Some(stay.map(|(_, member)| member.incarnation).collect())
     }
@@ -189,10 +198,10 @@ impl Seat {
         else {
             return;
         };
-        let mine = self.view.primary_id();
+        let mine = self.installed.view.primary_id();
         let sound = check::view_is_sound(&view)
-            && view.lineage == self.view.lineage
-            && view.number == self.view.number
+            && view.lineage == self.installed.view.lineage
+            && view.number == self.installed.view.number
             && proposer == sender
             && view.contains(sender)
             && view.contains(cx.me);
@@ -205,7 +214,7 @@ impl Seat {
         let ours = view
             .members
             .iter()
-            .all(|member| self.view.member(member.incarnation) == Some(member));
+            .all(|member| self.installed.view.member(member.incarnation) == Some(member));
         // Who could help to a quorum does not settle for less.
         let reachable = self.reachable(cx);
         let content = !self.has_quorum(cx, now, &reachable);
@@ -218,7 +227,7 @@ impl Seat {
         if !content && base == mine {
             self.called_by_gathering(cx, now);
         }
-        let agrees = base == mine && ours && content && self.nonprimary.agree(agreed);
+        let agrees = base == mine && ours && content && self.installed.nonprimary.agree(agreed);
         self.answer_gathering(cx, sender, (base, attempt), agrees);
     }
 
@@ -234,8 +243,8 @@ impl Seat {
             MembershipMessage::Gathered { base, attempt }
         } else {
             MembershipMessage::Scatter {
-                base: self.view.primary_id(),
-                attempt: self.nonprimary.attempt(),
+                base: self.installed.view.primary_id(),
+                attempt: self.installed.nonprimary.attempt(),
             }
         };
         cx.send(to, answer);
@@ -246,13 +255,13 @@ impl Seat {
         if view.is_primary() {
             self.separate(cx, now, view);
         } else {
-            let mine = self.view.primary_id();
+            let mine = self.installed.view.primary_id();
             assert!(
                 matches!(view.id, NodeViewId::NonPrimary { base, .. } if base == mine) || planted!(),
                 "R6: {} is installed on top of {mine}",
                 view.id
             );
-            self.nonprimary.install(cx, now, view);
+            self.installed.nonprimary.install(cx, now, view);
         }
     }
 }

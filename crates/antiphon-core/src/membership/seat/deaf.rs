@@ -45,8 +45,9 @@
 //! [`heartbeats`]: crate::membership::seat::heartbeats
 //! [`lease`]: crate::membership::lease
 
-use antiphon_wire::{Accusation, Evidence, Incarnation};
 use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::{Accusation, Evidence, Incarnation};
 
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
@@ -74,7 +75,7 @@ impl Seat {
             }
         }
         let weight = |of: &BTreeSet<Incarnation>| {
-            let members = self.view.members.iter();
+            let members = self.installed.view.members.iter();
             let weights = members.filter(|member| of.contains(&member.incarnation));
             weights.map(|member| u64::from(member.weight)).sum::<u64>()
         };
@@ -82,10 +83,15 @@ impl Seat {
         // Some hear each other alone: once one of them hears somebody else, those that hear it do as well.
         loop {
             let hears = |by: &Incarnation| {
-                let mut others = self.view.members.iter().map(|member| member.incarnation);
+                let mut others = self
+                    .installed
+                    .view
+                    .members
+                    .iter()
+                    .map(|member| member.incarnation);
                 others.any(|other| {
                     let says_so = lost[by].contains(&other) || lost.contains_key(&other);
-                    !says_so && !self.engine.is_certified(other) && self.knows(cx, *by, other)
+                    !says_so && !self.installed.engine.is_certified(other) && self.knows(cx, *by, other)
                 })
             };
             let hearing: Vec<Incarnation> = lost.keys().copied().filter(hears).collect();
@@ -101,7 +107,7 @@ impl Seat {
         let Some(report) = self.reports.get(&member) else {
             return true;
         };
-        let view = cx.history.get(self.view.lineage, report.view);
+        let view = cx.history.get(self.installed.view.lineage, report.view);
         // Of a view before its own first one this node knows that it is not in it.
         view.map_or(other != cx.me, |view| view.contains(other))
     }

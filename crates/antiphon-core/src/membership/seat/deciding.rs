@@ -1,22 +1,29 @@
 //! What happens when the next view is decided: here, elsewhere, or without this node.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use antiphon_wire::membership::{MembershipMessage, SlotId, SlotMessage};
+use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
+
 use crate::membership::agree::slot;
 use crate::membership::context::{Context, Fate};
 use crate::membership::seat::Seat;
 use crate::membership::view::check;
 use crate::{Event, Time};
-use antiphon_wire::membership::{MembershipMessage, SlotId, SlotMessage};
-use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
-use std::collections::BTreeSet;
-use std::sync::Arc;
 
 impl Seat {
     /// This node's proposal is decided: tell everyone of both views, and install it.
     pub(crate) fn announce(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
-        let old = self.view.members.iter().map(|member| member.incarnation);
+        let old = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| member.incarnation);
         let new = next.joined.iter().copied();
-        let certified = self.engine.certified();
-        let (topology, tells_all) = (&self.topology, self.topology.tells_all());
+        let certified = self.installed.engine.certified();
+        let (topology, tells_all) = (&self.installed.topology, self.installed.topology.tells_all());
         let is_near = |to: &Incarnation| topology.is_neighbour(*to);
         // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave;
         // those who join have their observers.
@@ -44,13 +51,13 @@ impl Seat {
         from: Option<Incarnation>,
     ) {
         if cx.fate.is_some()
-            || next.lineage != self.view.lineage
-            || next.primary_id() <= self.view.primary_id()
+            || next.lineage != self.installed.view.lineage
+            || next.primary_id() <= self.installed.view.primary_id()
         {
             return;
         }
         // G18 no view is skipped: a member that is behind pulls those between.
-        if next.primary_id() != check::next_id(self.view.primary_id()) {
+        if next.primary_id() != check::next_id(self.installed.view.primary_id()) {
             // R2: a later view without this incarnation: it was removed somewhere in between.
             if !next.contains(cx.me) {
                 self.lose_seat(cx, now, &next);
@@ -59,7 +66,7 @@ impl Seat {
             }
             return;
         }
-        if check::is_successor(&self.view, &next) {
+        if check::is_successor(&self.installed.view, &next) {
             self.follow(cx, now, next);
         }
     }
@@ -76,7 +83,7 @@ impl Seat {
             if cx.history.latest(next.lineage) >= Some(next.primary_id()) {
                 return;
             }
-            let base = check::change_of(&self.view, &next);
+            let base = check::change_of(&self.installed.view, &next);
             self.install(cx, now, next, Some(base));
             self.evaluate(cx, now);
         } else {
@@ -135,11 +142,11 @@ impl Seat {
         next: ViewId,
         message: SlotMessage,
     ) {
-        if next == check::next_id(self.view.primary_id()) {
+        if next == check::next_id(self.installed.view.primary_id()) {
             if !self.leaving.is_departing() {
                 self.with_engine(cx, now, |engine, around| engine.handle(around, sender, message));
             }
-        } else if next > self.view.primary_id() {
+        } else if next > self.installed.view.primary_id() {
             // R1: nobody votes in a slot before installing its predecessor.
             if slot::votes_ahead() {
                 let answer = match message {
@@ -151,7 +158,7 @@ impl Seat {
                     _ => return,
                 };
                 let slot = SlotId {
-                    lineage: self.view.lineage,
+                    lineage: self.installed.view.lineage,
                     next,
                 };
                 cx.send(
@@ -168,7 +175,7 @@ impl Seat {
             SlotMessage::Prepare { .. } | SlotMessage::Accept { .. } | SlotMessage::Fast { .. }
         ) {
             // The proposer has missed the decision.
-            if let Some(view) = cx.history.get(self.view.lineage, next).cloned() {
+            if let Some(view) = cx.history.get(self.installed.view.lineage, next).cloned() {
                 cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
             }
         }

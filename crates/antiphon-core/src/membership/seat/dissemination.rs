@@ -1,9 +1,10 @@
 //! What a member tells all others: directly where all are neighbours, by gossip elsewhere.
 
-use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage};
-use antiphon_wire::{Cause, Incarnation, NodeView};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage};
+use antiphon_wire::{Cause, Incarnation, NodeView};
 
 use crate::Time;
 use crate::membership::agree::slot::FAST;
@@ -17,7 +18,7 @@ impl Seat {
     /// Says by a rumour what this node thinks of itself and of its edges, if that has changed.
     pub(crate) fn opine(&mut self, cx: &mut Context, now: Time) {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
-        if let Some(gossip) = self.topology.gossip_mut() {
+        if let Some(gossip) = self.installed.topology.gossip_mut() {
             gossip.opine(now, cx.me, (primary, leaving), cx.detector.opinion(now));
         }
     }
@@ -30,13 +31,18 @@ impl Seat {
         joiners: &[Incarnation],
         message: SlotMessage,
     ) {
-        let slot = check::slot_after(&self.view);
+        let slot = check::slot_after(&self.installed.view);
         let me = cx.me;
-        let Some(gossip) = self.topology.gossip_mut() else {
-            let voters = self.view.members.iter().map(|member| member.incarnation);
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
+            let voters = self
+                .installed
+                .view
+                .members
+                .iter()
+                .map(|member| member.incarnation);
             let to: Vec<Incarnation> = voters
                 .chain(joiners.iter().copied())
-                .filter(|to| *to != me && !self.engine.is_certified(*to))
+                .filter(|to| *to != me && !self.installed.engine.is_certified(*to))
                 .collect();
             for to in to {
                 let message = message.clone();
@@ -46,7 +52,7 @@ impl Seat {
         };
         let rumour = match message {
             SlotMessage::Fast { value } => {
-                let change = Box::new(check::change_of(&self.view, &value));
+                let change = Box::new(check::change_of(&self.installed.view, &value));
                 let digest = gossip.learn_value(Arc::new(*value));
                 gossip.rumours.take(now, None, Rumour::Ask { by: me, change });
                 self.vote(now, me, Ayes::Cast { value: digest });
@@ -74,7 +80,7 @@ impl Seat {
                         cx.send(joiner.incarnation, MembershipMessage::Slot { slot, message });
                     }
                 }
-                let change = Box::new(check::change_of(&self.view, &value));
+                let change = Box::new(check::change_of(&self.installed.view, &value));
                 gossip.learn_value(Arc::new(*value));
                 Rumour::Accept {
                     ballot,
@@ -103,22 +109,22 @@ impl Seat {
 
     /// A slot message for one: in wide views, a vote that all hear of.
     pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, message: SlotMessage) {
-        let slot = check::slot_after(&self.view);
+        let slot = check::slot_after(&self.installed.view);
         let what = match &message {
-            _ if !self.topology.counts_votes() || !self.rings.contains(to) => None,
+            _ if !self.installed.topology.counts_votes() || !self.installed.rings.contains(to) => None,
             // Whoever asked sees by the votes what others cast for.
             SlotMessage::Nack { ballot, .. } if *ballot == FAST => return,
             SlotMessage::Cast { value } => Some(Ayes::Cast { value: *value }),
             SlotMessage::Accepted { ballot } => Some(Ayes::Accepted { ballot: *ballot }),
             SlotMessage::Promise { ballot, accepted } => {
                 let mut shown = None;
-                if let (Some(accepted), Some(gossip)) = (accepted, self.topology.gossip_mut()) {
+                if let (Some(accepted), Some(gossip)) = (accepted, self.installed.topology.gossip_mut()) {
                     // A promise that does not show what was accepted would be one of somebody who has
                     // accepted nothing.
-                    let Some(value) = check::voted(&self.view, &accepted.value) else {
+                    let Some(value) = check::voted(&self.installed.view, &accepted.value) else {
                         return;
                     };
-                    let change = check::change_of(&self.view, &value);
+                    let change = check::change_of(&self.installed.view, &value);
                     gossip.rumours.take(now, None, Rumour::Value(Box::new(change)));
                     shown = Some(gossip.learn_value(Arc::new(value)));
                 }
@@ -143,8 +149,8 @@ impl Seat {
     }
 
     fn vote(&mut self, now: Time, me: Incarnation, what: Ayes) {
-        let rank = self.rings.rank(me);
-        if let (Some(gossip), Some(rank)) = (self.topology.gossip_mut(), rank) {
+        let rank = self.installed.rings.rank(me);
+        if let (Some(gossip), Some(rank)) = (self.installed.topology.gossip_mut(), rank) {
             let by = Ranks::of(rank).into_wire();
             gossip.rumours.take(now, None, Rumour::Tally { what, by });
         }
@@ -152,24 +158,27 @@ impl Seat {
 
     /// Who observes a member.
     pub(crate) fn observers(&self, member: Incarnation) -> Vec<Incarnation> {
-        self.rings.observers_in(&self.view, member).collect()
+        self.installed
+            .rings
+            .observers_in(&self.installed.view, member)
+            .collect()
     }
 
     /// Whether one member observes another.
     pub(crate) fn observes(&self, by: Incarnation, subject: Incarnation) -> bool {
-        let Some(rank) = self.rings.rank(by) else {
+        let Some(rank) = self.installed.rings.rank(by) else {
             return false;
         };
-        let subject = self.rings.rank(subject).unwrap_or(usize::MAX);
-        let mut observers = self.rings.observers(subject).iter();
+        let subject = self.installed.rings.rank(subject).unwrap_or(usize::MAX);
+        let mut observers = self.installed.rings.observers(subject).iter();
         observers.any(|by| usize::from(*by) == rank)
     }
 
     /// Whom a member observes.
     pub(crate) fn subjects(&self, member: Incarnation) -> Vec<Incarnation> {
-        let rank = self.rings.rank(member).unwrap_or(usize::MAX);
-        let members = &self.view.members;
-        let subjects = self.rings.subjects(rank);
+        let rank = self.installed.rings.rank(member).unwrap_or(usize::MAX);
+        let members = &self.installed.view.members;
+        let subjects = self.installed.rings.subjects(rank);
         subjects
             .filter_map(|of| Some(members.get(of)?.incarnation))
             .collect()
@@ -177,15 +186,19 @@ impl Seat {
 
     /// Makes a member reachable that is no neighbour.
     pub(crate) fn reach(&self, cx: &mut Context, member: Incarnation) {
-        let rank = self.rings.rank(member).filter(|_| !self.topology.tells_all());
-        if let Some(member) = rank.and_then(|rank| self.view.members.get(rank)) {
+        let rank = self
+            .installed
+            .rings
+            .rank(member)
+            .filter(|_| !self.installed.topology.tells_all());
+        if let Some(member) = rank.and_then(|rank| self.installed.view.members.get(rank)) {
             cx.know_peer(member.incarnation, member.addr);
         }
     }
 
     /// Neighbours that wait to leave stay until theirs know that they have left.
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
-        let Some(gossip) = self.topology.gossip() else {
+        let Some(gossip) = self.installed.topology.gossip() else {
             return;
         };
         let (lineage, view) = (next.lineage, next.primary_id());
@@ -202,8 +215,8 @@ impl Seat {
 
     /// Sends the rumours that are due, or with `hurry` all for those that are told at once.
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
-        let (lineage, view) = (self.view.lineage, self.view.primary_id());
-        let Some(gossip) = self.topology.gossip_mut() else {
+        let (lineage, view) = (self.installed.view.lineage, self.installed.view.primary_id());
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
             return;
         };
         gossip.rumours.lags(cx.detector.lag());
@@ -219,7 +232,7 @@ impl Seat {
 
     /// The decision is told in the view that made it, before that is left.
     pub(crate) fn tell_decision(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
-        if let Some(gossip) = self.topology.gossip_mut() {
+        if let Some(gossip) = self.installed.topology.gossip_mut() {
             let value = next.digest();
             gossip.rumours.take(now, None, Rumour::Decided { value });
         }

@@ -1,9 +1,10 @@
 //! What a member of a wide view does with the rumours that it is told, and of whom it has word by them.
 
+use std::sync::Arc;
+
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Ayes, Change, Rumour, SlotMessage, Suspicion};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
-use std::sync::Arc;
 
 use crate::Time;
 use crate::membership::agree::engine::Engine;
@@ -37,8 +38,8 @@ impl Seat {
         view: ViewId,
         rumours: Vec<Rumour>,
     ) {
-        if view > self.view.primary_id() {
-            if view == check::next_id(self.view.primary_id()) {
+        if view > self.installed.view.primary_id() {
+            if view == check::next_id(self.installed.view.primary_id()) {
                 if self.early.view != Some(view) {
                     self.early = Early {
                         view: Some(view),
@@ -64,16 +65,16 @@ impl Seat {
     /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely,
     /// and a whole view is much to ask for.
     pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
-        if self.topology.tells_all() {
+        if self.installed.topology.tells_all() {
             self.pull(cx, now, from);
         } else {
             let at = now + cx.config.profile.batch * 8;
-            self.pull_at.get_or_insert((at, from));
+            self.installed.pull_at.get_or_insert((at, from));
         }
     }
 
     pub(crate) fn pull_late(&mut self, cx: &mut Context, now: Time) {
-        if let Some((_, from)) = self.pull_at.take_if(|(at, _)| *at <= now) {
+        if let Some((_, from)) = self.installed.pull_at.take_if(|(at, _)| *at <= now) {
             self.reach(cx, from);
             self.pull(cx, now, from);
         }
@@ -81,7 +82,7 @@ impl Seat {
 
     /// Rumours that came before the view that they are about.
     pub(crate) fn hear_early(&mut self, cx: &mut Context, now: Time) {
-        if self.early.view > Some(self.view.primary_id()) {
+        if self.early.view > Some(self.installed.view.primary_id()) {
             return;
         }
         let early = std::mem::take(&mut self.early);
@@ -95,19 +96,19 @@ impl Seat {
     /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member
     /// would tell: what is taken is passed on, and more than a link carries would break it.
     fn is_sound(&self, rumour: &Rumour) -> bool {
-        let most = self.view.members.len();
+        let most = self.installed.view.members.len();
         match rumour {
             Rumour::Opinion { of, suspicions, .. } => {
-                self.rings.contains(*of) && suspicions.len() <= MAX_EDGES
+                self.installed.rings.contains(*of) && suspicions.len() <= MAX_EDGES
             }
-            Rumour::Ask { by, change } => self.rings.contains(*by) && check::change_fits(change),
+            Rumour::Ask { by, change } => self.installed.rings.contains(*by) && check::change_fits(change),
             Rumour::Prepare {
                 ballot,
                 proofs,
                 removing,
             } => {
                 ballot.round > 0
-                    && self.rings.contains(ballot.proposer)
+                    && self.installed.rings.contains(ballot.proposer)
                     && proofs.len() <= most
                     && removing.len() <= most
             }
@@ -117,25 +118,27 @@ impl Seat {
                 proofs,
             } => {
                 ballot.round > 0
-                    && self.rings.contains(ballot.proposer)
+                    && self.installed.rings.contains(ballot.proposer)
                     && proofs.len() <= most
                     && check::change_fits(change)
             }
             Rumour::Certificate(certificate) => {
-                self.rings.contains(certificate.dead)
+                self.installed.rings.contains(certificate.dead)
                     && check::vote_is_sound(&certificate.vote)
                     && check::certificate_fits(certificate)
             }
             Rumour::Tally { what, .. } => match what {
                 Ayes::Cast { .. } => true,
-                Ayes::Accepted { ballot } => ballot.round > 0 && self.rings.contains(ballot.proposer),
+                Ayes::Accepted { ballot } => {
+                    ballot.round > 0 && self.installed.rings.contains(ballot.proposer)
+                }
                 Ayes::Promise {
                     ballot,
                     accepted_in,
                     accepted,
                 } => {
                     ballot.round > 0
-                        && self.rings.contains(ballot.proposer)
+                        && self.installed.rings.contains(ballot.proposer)
                         && accepted_in.is_some() == accepted.is_some()
                         && *accepted_in < Some(*ballot)
                 }
@@ -172,7 +175,7 @@ impl Seat {
                 self.pull(cx, now, sender);
                 continue;
             }
-            let Some(gossip) = self.topology.gossip_mut() else {
+            let Some(gossip) = self.installed.topology.gossip_mut() else {
                 return;
             };
             let Some(news) = gossip.rumours.take(now, Some(sender), rumour) else {
@@ -184,7 +187,7 @@ impl Seat {
                     if !matches!(what, Ayes::Promise { .. }) {
                         let every = by.len().div_ceil(VOTERS_NOTED).max(1);
                         let voters = by.iter().step_by(every);
-                        for voter in voters.filter_map(|rank| self.view.members.get(rank)) {
+                        for voter in voters.filter_map(|rank| self.installed.view.members.get(rank)) {
                             self.lease.has_a_vote(now, voter.incarnation);
                         }
                     }
@@ -248,7 +251,7 @@ impl Seat {
     }
 
     fn is_over(&self, cx: &Context, view: ViewId) -> bool {
-        self.view.primary_id() != view || cx.fate.is_some()
+        self.installed.view.primary_id() != view || cx.fate.is_some()
     }
 
     fn hand(
@@ -258,7 +261,7 @@ impl Seat {
         from: Incarnation,
         action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
     ) {
-        if self.rings.contains(from) && from != cx.me && !self.leaving.is_departing() {
+        if self.installed.rings.contains(from) && from != cx.me && !self.leaving.is_departing() {
             self.with_engine(cx, now, action);
         }
     }
@@ -266,17 +269,18 @@ impl Seat {
     /// The view with this digest, if votes may be for it.
     fn known_value(&self, digest: ViewDigest) -> Option<Arc<NodeView>> {
         let shown = self
+            .installed
             .topology
             .gossip()
             .and_then(|gossip| gossip.values.get(&digest));
-        shown.or_else(|| self.engine.value(digest)).cloned()
+        shown.or_else(|| self.installed.engine.value(digest)).cloned()
     }
 
     /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest
     /// was looked through here.
     fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
-        let value = Arc::new(check::apply(&self.view, change)?);
-        if let Some(gossip) = self.topology.gossip_mut() {
+        let value = Arc::new(check::apply(&self.installed.view, change)?);
+        if let Some(gossip) = self.installed.topology.gossip_mut() {
             gossip.learn_value(value.clone());
         }
         Some(value)
@@ -284,8 +288,8 @@ impl Seat {
 
     /// Counts votes; those about a view that is not known here wait for it.
     fn count_votes(&mut self, cx: &mut Context, now: Time, mut votes: Vec<(Ayes, Ranks)>) {
-        let about = self.view.primary_id();
-        let Some(gossip) = self.topology.gossip_mut() else {
+        let about = self.installed.view.primary_id();
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
             return;
         };
         votes.extend(std::mem::take(&mut gossip.waiting));
@@ -293,7 +297,7 @@ impl Seat {
             if self.is_over(cx, about) {
                 return;
             }
-            let Some(gossip) = self.topology.gossip_mut() else {
+            let Some(gossip) = self.installed.topology.gossip_mut() else {
                 return;
             };
             let accepted = match what {
@@ -311,7 +315,7 @@ impl Seat {
                 },
                 _ => None,
             };
-            let members = &self.view.members;
+            let members = &self.installed.view.members;
             let voters: Vec<Incarnation> = by
                 .iter()
                 .filter_map(|rank| members.get(rank))
@@ -334,7 +338,7 @@ impl Seat {
         (primary, leaving, wire_level): (bool, bool, u8),
         suspicions: &[Suspicion],
     ) {
-        let view = self.view.primary_id();
+        let view = self.installed.view.primary_id();
         let known = self.reports.get(&of).copied();
         let leaving = leaving || known.is_some_and(|report| report.leaving);
         self.reports.insert(
@@ -374,7 +378,7 @@ impl Seat {
         sender: Incarnation,
         suspicions: &[Suspicion],
     ) -> bool {
-        self.topology.hears_all() && cx.detector.told(now, sender, suspicions)
+        self.installed.topology.hears_all() && cx.detector.told(now, sender, suspicions)
     }
 
     /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its
@@ -391,15 +395,15 @@ impl Seat {
     /// word of those of whom nobody has said anything. But all these are not heard for that
     /// ([`misses`](crate::membership::monitor::reachability::Word::misses)).
     pub(crate) fn hear_of_others(&mut self, cx: &Context) {
-        let Some(gossip) = self.topology.gossip_mut() else {
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
             return;
         };
-        let me = self.rings.rank(cx.me);
+        let me = self.installed.rings.rank(cx.me);
         let Some(me) = me.filter(|_| cx.detector.has_doubts() && !planted!(CutOffBelieves)) else {
             gossip.heard_of = None;
             return;
         };
-        let rank = |member| self.rings.rank(member);
+        let rank = |member| self.installed.rings.rank(member);
         let doubts = cx.detector.doubting();
         let mut down: Vec<(usize, usize)> = doubts
             .filter_map(|(by, subject)| rank(by).zip(rank(subject)))
@@ -407,19 +411,31 @@ impl Seat {
         down.sort_unstable();
         let basis = Basis {
             down,
-            lost: self.engine.lost().into_iter().filter_map(rank).collect(),
-            proven: self.engine.slot().certificates().len(),
+            lost: self
+                .installed
+                .engine
+                .lost()
+                .into_iter()
+                .filter_map(rank)
+                .collect(),
+            proven: self.installed.engine.slot().certificates().len(),
         };
         // Asked all the time while anybody doubts anybody, and what they say of each other changes seldom.
         let same = |word: &Word| word.basis.as_ref() == Some(&basis);
         if !gossip.heard_of.as_ref().is_some_and(same) {
-            let (engine, members) = (&self.engine, &self.view.members);
+            let (engine, members) = (&self.installed.engine, &self.installed.view.members);
             let is_proven = |rank: usize| engine.is_certified(members[rank].incarnation);
             let could_decide = |heard_of: &[bool]| {
                 let heard = members.iter().zip(heard_of).filter(|(_, heard_of)| **heard_of);
                 engine.could_decide(&heard.map(|(member, _)| member.incarnation).collect())
             };
-            gossip.heard_of = Some(Word::by(&self.rings, me, basis, is_proven, could_decide));
+            gossip.heard_of = Some(Word::by(
+                &self.installed.rings,
+                me,
+                basis,
+                is_proven,
+                could_decide,
+            ));
         }
     }
 }

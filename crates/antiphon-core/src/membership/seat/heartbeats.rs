@@ -21,7 +21,7 @@ impl Seat {
         heartbeat: Heartbeat,
         came: Came,
     ) {
-        if heartbeat.lineage != self.view.lineage.mark() {
+        if heartbeat.lineage != self.installed.view.lineage.mark() {
             self.hear_elsewhere(cx, now, sender, heartbeat.lineage);
             return;
         }
@@ -29,8 +29,8 @@ impl Seat {
             cx.detector.set_apart(sender, false);
             cx.detector.heard_as(now, sender, came);
         }
-        if !self.rings.contains(sender) {
-            if heartbeat.view <= self.view.primary_id() {
+        if !self.installed.rings.contains(sender) {
+            if heartbeat.view <= self.installed.view.primary_id() {
                 self.tell_removed(cx, now, sender);
             }
             return;
@@ -74,11 +74,11 @@ impl Seat {
         self.reports.insert(sender, report);
         news |= same != Some(report);
         news |= self.hear_opinion(cx, now, sender, &suspicions);
-        if view == self.view.primary_id() {
+        if view == self.installed.view.primary_id() {
             self.prove_again(cx, now, sender, &suspicions);
         }
         if cx.config.engine == EngineKind::Cut {
-            let deaf = match self.topology.gossip() {
+            let deaf = match self.installed.topology.gossip() {
                 None => {
                     does_not_hear(cx.me, &suspicions, is_no_path)
                         || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
@@ -86,7 +86,7 @@ impl Seat {
                 // Who does not hear enough shows it by its own opinion, as long as it is in this view and
                 // that comes through.
                 Some(gossip) => {
-                    let late = view < self.view.primary_id();
+                    let late = view < self.installed.view.primary_id();
                     late && gossip.should_be_known(now, cx.config.profile.suspect_after)
                         || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
                 }
@@ -101,10 +101,10 @@ impl Seat {
             let hears_this = !does_not_hear(cx.me, &suspicions, is_silence);
             self.hear_lease(cx, now, sender, (round, view), (&lease, hears_this));
         }
-        if view > self.view.primary_id() {
+        if view > self.installed.view.primary_id() {
             self.pull_soon(cx, now, sender);
-        } else if view == self.view.primary_id()
-            && let Some(gossip) = self.topology.gossip_mut()
+        } else if view == self.installed.view.primary_id()
+            && let Some(gossip) = self.installed.topology.gossip_mut()
         {
             gossip
                 .rumours
@@ -114,7 +114,7 @@ impl Seat {
         // this one comes too early is kept by those after it. If all were kept, members that are busy, and so
         // read the heartbeats of a moment at different times, would make twice as many and be busy with them.
         let early = self.next_heartbeat.since(now);
-        if self.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
+        if self.installed.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
             self.beat(cx, now);
             if !planted!(BeatsMakeBeats) {
                 self.next_heartbeat = self.next_heartbeat + early * 3 / 4;
@@ -137,19 +137,21 @@ impl Seat {
         cx.beats += 1;
         self.lease.send(now, cx.beats);
         let heartbeat = self.heartbeat(cx, now);
-        let observers: Option<Vec<Incarnation>> = (!self.topology.tells_all()).then(|| self.observers(cx.me));
+        let observers: Option<Vec<Incarnation>> =
+            (!self.installed.topology.tells_all()).then(|| self.observers(cx.me));
         let hears = |member: Incarnation| {
-            observers
-                .as_ref()
-                .is_none_or(|observers| observers.contains(&member) || self.beyond.is_linked(member))
+            observers.as_ref().is_none_or(|observers| {
+                observers.contains(&member) || self.installed.beyond.is_linked(member)
+            })
         };
         for member in self
+            .installed
             .view
             .members
             .iter()
             .filter(|member| member.incarnation != cx.me && hears(member.incarnation))
         {
-            if !self.engine.is_certified(member.incarnation) {
+            if !self.installed.engine.is_certified(member.incarnation) {
                 let mut heartbeat = heartbeat.clone();
                 self.answer_in(&mut heartbeat, member.incarnation);
                 let effect = Effect::Heartbeat {
@@ -179,7 +181,7 @@ impl Seat {
             return;
         }
         for (to, asks) in cx.detector.take_probes(now) {
-            if !self.engine.is_certified(to) {
+            if !self.installed.engine.is_certified(to) {
                 let mut heartbeat = self.heartbeat(cx, now);
                 self.answer_in(&mut heartbeat, to);
                 cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
@@ -201,14 +203,18 @@ impl Seat {
         let length = self.lease.length().as_millis();
         Heartbeat {
             round: cx.beats,
-            lineage: self.view.lineage.mark(),
-            view: self.view.primary_id(),
+            lineage: self.installed.view.lineage.mark(),
+            view: self.installed.view.primary_id(),
             primary: self.is_primary(),
             leaving: self.leaving.is_wanted(),
             wire_level: WIRE_LEVEL,
             suspicions: cx.detector.opinion(now),
-            rumours: self.topology.gossip().map_or(0, |gossip| gossip.rumours.sum()),
-            lease: (!self.topology.leases_by_rounds()).then(|| LeaseNote {
+            rumours: self
+                .installed
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.sum()),
+            lease: (!self.installed.topology.leases_by_rounds()).then(|| LeaseNote {
                 to: cx.me,
                 length_ms: u32::try_from(length).unwrap_or(u32::MAX),
                 answers: 0,
@@ -223,7 +229,7 @@ impl Seat {
     fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
         if let Some(lease) = &mut heartbeat.lease {
             lease.to = to;
-            lease.answers = self.lease.answer_to(to, self.view.primary_id());
+            lease.answers = self.lease.answer_to(to, self.installed.view.primary_id());
         }
     }
 }

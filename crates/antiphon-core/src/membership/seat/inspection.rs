@@ -1,8 +1,9 @@
 //! What a member shows of itself.
 
+use std::time::Duration;
+
 use antiphon_wire::enquiry::{Answer, Ask, Objection};
 use antiphon_wire::{Incarnation, NodeView};
-use std::time::Duration;
 
 use crate::inspection::{Lifeline, MemberSeen, Said, Seated};
 use crate::membership::agree::lifelines;
@@ -24,37 +25,43 @@ impl Seat {
 
     pub(crate) fn inspect(&self, cx: &Context, now: Time) -> Seated {
         let reachable = self.reachable(cx);
-        let (count, own) = (self.view.members.len(), self.view.rank(cx.me));
+        let (count, own) = (self.installed.view.members.len(), self.installed.view.rank(cx.me));
         let watched = |rank: usize| {
-            let observers = self.rings.observers(rank);
+            let observers = self.installed.rings.observers(rank);
             own.is_some_and(|own| own != rank && lifelines::watches(count, rank, observers, own))
         };
-        let members = self.view.members.iter().enumerate().map(|(rank, member)| {
-            let incarnation = member.incarnation;
-            MemberSeen {
-                incarnation,
-                last_heard: cx.detector.last_heard(incarnation).map(|at| now.since(at)),
-                by_probes: cx.detector.lives_by_probes(now, incarnation),
-                trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
-                dead: self.engine.is_certified(incarnation),
-                lifeline: match watched(rank) {
-                    false => Lifeline::Elsewhere,
-                    true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
-                    true => Lifeline::Missing,
-                },
-                said: self.reports.get(&incarnation).map(|report| Said {
-                    view: report.view,
-                    primary: report.primary,
-                    leaving: report.leaving,
-                    wire_level: report.wire_level,
-                }),
-            }
-        });
+        let members = self
+            .installed
+            .view
+            .members
+            .iter()
+            .enumerate()
+            .map(|(rank, member)| {
+                let incarnation = member.incarnation;
+                MemberSeen {
+                    incarnation,
+                    last_heard: cx.detector.last_heard(incarnation).map(|at| now.since(at)),
+                    by_probes: cx.detector.lives_by_probes(now, incarnation),
+                    trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
+                    dead: self.installed.engine.is_certified(incarnation),
+                    lifeline: match watched(rank) {
+                        false => Lifeline::Elsewhere,
+                        true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
+                        true => Lifeline::Missing,
+                    },
+                    said: self.reports.get(&incarnation).map(|report| Said {
+                        view: report.view,
+                        primary: report.primary,
+                        leaving: report.leaving,
+                        wire_level: report.wire_level,
+                    }),
+                }
+            });
         let meant_for = cx.config.engine.meant_for();
         Seated {
-            outgrows: (self.view.members.len() > meant_for).then_some(meant_for),
+            outgrows: (self.installed.view.members.len() > meant_for).then_some(meant_for),
             coordinator: self.coordinator(cx, &reachable),
-            quorum: self.quorum && self.engine.could_decide(&reachable),
+            quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
             leased: self.believes(now),
             members: members.collect(),
             doubts: cx.detector.doubts(now),
@@ -64,19 +71,20 @@ impl Seat {
     }
 
     pub(crate) fn answer(&self, cx: &Context, now: Time, ask: &Ask, answer: &mut Answer) {
-        let view: &NodeView = self.nonprimary.view().unwrap_or(&self.view);
+        let view: &NodeView = self.installed.nonprimary.view().unwrap_or(&self.installed.view);
         let coordinator = self.coordinator(cx, &self.reachable(cx));
         let alive = |member| member == cx.me || cx.detector.hears_well(now, member);
         answer.standing = Some(self.standing(cx));
         answer.members = u16::try_from(view.members.len()).unwrap_or(u16::MAX);
         answer.coordinator = self
+            .installed
             .view
             .member(coordinator)
             .map(|member| (member.name.clone(), member.addr));
         answer.present = view.members.iter().any(|member| {
             member.name == ask.node.name && member.addr == ask.node.addr && alive(member.incarnation)
         });
-        let refusal = joiners::refusal(&cx.config, &self.view, &ask.node, alive);
+        let refusal = joiners::refusal(&cx.config, &self.installed.view, &ask.node, alive);
         answer.objection = refusal.map(|(reason, fatal)| Objection { reason, fatal });
     }
 }

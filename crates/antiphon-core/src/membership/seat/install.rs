@@ -1,67 +1,42 @@
 //! A primary view is installed: what depends on it is made anew, and its members are told what they need.
 
-use crate::Time;
-use crate::membership::agree::engine::Engine;
-use crate::membership::agree::interface::Votes;
-use crate::membership::agree::lifelines;
-use crate::membership::change::nonprimary::Nonprimary;
-use crate::membership::context::{Context, Past};
-use crate::membership::effect::Effect;
-use crate::membership::lease::rounds::{Inherited, Pulses};
-use crate::membership::monitor::topology::{Topology, are_named, rings_of};
-use crate::membership::seat::Seat;
-use crate::membership::view::check;
-use antiphon_wire::membership::{Change, Origin};
-use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use antiphon_wire::membership::{Change, Origin};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
+
+use crate::Time;
+use crate::membership::agree::lifelines;
+use crate::membership::context::{Context, Past};
+use crate::membership::effect::Effect;
+use crate::membership::seat::Seat;
+use crate::membership::view::check;
+
 impl Seat {
-    /// Installs a primary view of which this node is a member.
+    /// Installs a primary view of which this node is a member. `base`: how it differs from the one before, if
+    /// it follows that.
     pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
-        self.rings = rings_of(&cx.config, &view);
-        let rings = self.rings.clone();
+        let before = &self.installed;
         let follows = base.is_some();
-        // The first one of this incarnation follows none.
-        if !Arc::ptr_eq(&self.view, &view) {
-            check::assert_goes_on(cx.me, &self.view, &view, follows);
-        }
-        self.named = are_named(&cx.config, &view, &rings);
-        let inherited = self
-            .pulses
-            .take()
-            .map_or_else(Inherited::default, |pulses| pulses.leaves_behind(&self.view));
-        let beyond = std::mem::take(&mut self.beyond);
-        if view.members == self.view.members {
-            self.beyond = beyond.renewed();
-        }
-        if view.lineage != self.view.lineage {
+        check::assert_goes_on(cx.me, &before.view, &view, follows);
+        let gossiped = !before.topology.tells_all();
+        if view.lineage != before.view.lineage {
             self.lease.begin_lineage();
         }
-        self.view = view.clone();
-        self.nonprimary = Nonprimary::default();
-        self.quorum = true;
-        self.blocked = None;
+        self.installed.replace(cx, now, view, base);
+        self.take_up(cx, now, follows, gossiped);
+    }
+
+    /// A view is installed that `follows` another, in which this node `gossiped`, or begins a lineage here.
+    pub(crate) fn take_up(&mut self, cx: &mut Context, now: Time, follows: bool, gossiped: bool) {
+        let view = self.installed.view.clone();
+        let rings = self.installed.rings.clone();
         self.reports.retain(|member, _| view.contains(*member));
-        self.told.clear();
         cx.history.push(now, view.clone());
-        let gossiped = !self.topology.tells_all();
-        self.leader = None;
-        self.weigh = None;
-        self.weighed = Time::ZERO;
-        self.waiting_since = None;
-        self.pull_at = None;
-        self.topology = Topology::of(
-            cx.me,
-            now,
-            &view,
-            &rings,
-            cx.config.profile.batch,
-            cx.detector.lag(),
-        );
-        self.lease.install(now, &view, self.topology.leases_by_rounds());
-        self.pulses = Pulses::of(&cx.config, cx.me, now, &view, &rings, &inherited);
-        let topology = &self.topology;
+        self.lease
+            .install(now, &view, self.installed.topology.leases_by_rounds());
+        let topology = &self.installed.topology;
         let is_near = |member: Incarnation| topology.is_neighbour(member);
         let members = || view.members.iter().map(|member| member.incarnation);
         let observed: Option<BTreeSet<Incarnation>> =
@@ -97,7 +72,7 @@ impl Seat {
         });
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
-        if self.topology.tells_all() {
+        if self.installed.topology.tells_all() {
             self.joiners.ask_anew();
         }
         cx.effects.push_back(Effect::Installed(announced(&view)));
@@ -105,22 +80,6 @@ impl Seat {
         let watchers = lifelines::watchers(&view, cx.me, &rings);
         cx.lifelines.follow(watchers, &mut commands);
         cx.lifeline_commands(commands);
-        let votes = if self.named {
-            Votes::Named(base.filter(check::change_fits))
-        } else {
-            Votes::Whole
-        };
-        let engine = Engine::new(
-            cx.config.engine,
-            cx.me,
-            view.clone(),
-            rings.clone(),
-            votes,
-            &cx.config.profile,
-        );
-        let before = std::mem::replace(&mut self.engine, engine);
-        self.engine.follow(before);
-        self.shown = (None, None);
         self.remember_leavers(cx, now);
         self.leave_testament(cx);
         if follows && gossiped {
@@ -135,15 +94,14 @@ impl Seat {
                 self.certificates.insert(dead, vote);
             }
         }
-        self.proven_again.clear();
         for (dead, vote) in self.certificates.clone() {
-            // Who watches it only now did not doubt it before.
+            // A member that watches it only now did not doubt it before.
             cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // In the view before not all need have heard of it.
             self.spread_certificate(now, dead, &vote);
         }
-        if gossiped && !self.topology.tells_all() {
+        if gossiped && !self.installed.topology.tells_all() {
             // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody
             // comes or goes, they would be most of what that costs.
             self.opine(cx, now);

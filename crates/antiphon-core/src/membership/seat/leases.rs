@@ -1,8 +1,9 @@
 //! What a member does with its lease: it counts answers, gives them, and says when it believes.
 
+use std::time::Duration;
+
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
-use std::time::Duration;
 
 use crate::membership::agree::slot::FAST;
 use crate::membership::context::Context;
@@ -29,8 +30,8 @@ impl Seat {
         let soon = until <= now + length / 2;
         let due = until <= now + length / RENEWS_BEFORE && now >= self.lease.count_again;
         if soon && (self.lease.fresh || due) {
-            let dead = self.engine.dead_without_vote();
-            self.lease.renew(now, cx.me, &self.view, &dead);
+            let dead = self.installed.engine.dead_without_vote();
+            self.lease.renew(now, cx.me, &self.installed.view, &dead);
         }
     }
 
@@ -47,8 +48,12 @@ impl Seat {
         let may_believe = |departure: &&Departure| {
             let who = departure.member.incarnation;
             let goes_now = departure.cause == Cause::Left || departure.accusers.iter().any(proof);
-            let gone = goes_now || who == cx.me || self.engine.is_certified(who);
-            !gone && self.lease.holds(now, who, self.rings.rank(who)).is_some()
+            let gone = goes_now || who == cx.me || self.installed.engine.is_certified(who);
+            !gone
+                && self
+                    .lease
+                    .holds(now, who, self.installed.rings.rank(who))
+                    .is_some()
         };
         let believes = view.departed.iter().filter(|_| by_own_proofs).find(may_believe);
         assert!(
@@ -56,7 +61,7 @@ impl Seat {
             "R7: {:?} votes in {ballot:?} for {}, without {believes:?}, which may believe in {}",
             cx.me,
             view.id,
-            self.view.id
+            self.installed.view.id
         );
     }
 
@@ -72,7 +77,7 @@ impl Seat {
         cx.event(Event::Lease { held: believes });
         if !believes {
             // The sooner it asks, the sooner it knows.
-            match &mut self.pulses {
+            match &mut self.installed.pulses {
                 Some(pulses) => pulses.ask(now),
                 None => self.next_heartbeat = self.next_heartbeat.min(now),
             }
@@ -101,14 +106,14 @@ impl Seat {
         (said, hears_this): (&antiphon_wire::membership::LeaseNote, bool),
     ) {
         // What one member was answered another must not count, however it came there.
-        if self.topology.leases_by_rounds() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
+        if self.installed.topology.leases_by_rounds() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
             return;
         }
         let length = Duration::from_millis(u64::from(said.length_ms));
         if hears_this {
             self.lease.note(now, sender, round, view, length);
         }
-        if view == self.view.primary_id() {
+        if view == self.installed.view.primary_id() {
             self.lease.hear_answer(sender, said.answers);
             if said.voted {
                 self.lease.voters.entry(sender).or_insert(now);
@@ -116,13 +121,13 @@ impl Seat {
                 self.lease.voters.remove(&sender);
             }
             // Whom the leader is about to remove, it will ask others to vote out.
-            if !said.withheld.is_empty() && self.leader == Some(sender) {
+            if !said.withheld.is_empty() && self.installed.leader == Some(sender) {
                 let me = cx.me;
                 let members: Vec<Incarnation> = said
                     .withheld
                     .iter()
                     .copied()
-                    .filter(|member| *member != me && self.view.contains(*member))
+                    .filter(|member| *member != me && self.installed.view.contains(*member))
                     .collect();
                 self.lease.withhold(now, &members);
             }

@@ -18,10 +18,11 @@
 //! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline
 //! bounds it all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
 
-use antiphon_wire::membership::MembershipMessage;
-use antiphon_wire::{Incarnation, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use antiphon_wire::membership::MembershipMessage;
+use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
 use crate::membership::change::leaving::Leaving;
@@ -49,7 +50,7 @@ impl Seat {
         let done = match &self.leaving {
             Leaving::No => return false,
             Leaving::Wanted { deadline, .. } => {
-                let done = now >= *deadline || !self.is_primary() || self.view.members.len() == 1;
+                let done = now >= *deadline || !self.is_primary() || self.installed.view.members.len() == 1;
                 if !done {
                     return false;
                 }
@@ -73,7 +74,7 @@ impl Seat {
 
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
         // In a wide view its opinion says it to all.
-        if self.topology.tells_all()
+        if self.installed.topology.tells_all()
             && let Leaving::Wanted { asked, .. } = &mut self.leaving
             && coordinator != cx.me
             && *asked != Some(coordinator)
@@ -126,12 +127,12 @@ impl Seat {
         if self.leaving.is_departing() {
             return;
         }
-        let follows = next.primary_id() == check::next_id(self.view.primary_id());
-        match self.topology.gossip().filter(|_| follows) {
+        let follows = next.primary_id() == check::next_id(self.installed.view.primary_id());
+        match self.installed.topology.gossip().filter(|_| follows) {
             Some(gossip) => {
                 let neighbours = gossip.neighbours();
                 let waiting = neighbours
-                    .filter(|member| !self.engine.is_certified(*member))
+                    .filter(|member| !self.installed.engine.is_certified(*member))
                     .collect();
                 self.depart(cx, now, next, waiting);
             }

@@ -23,11 +23,12 @@
 //! [`beyond`]: crate::membership::monitor::beyond
 //! [`merging`]: crate::membership::change::merging
 
-use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
-use antiphon_wire::{Evidence, Incarnation, MAX_MEMBERS};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
+use antiphon_wire::{Evidence, Incarnation, MAX_MEMBERS};
 
 use crate::Time;
 use crate::membership::contacts::hints::{REGISTER, REGISTER_SILENT};
@@ -63,22 +64,22 @@ const MAX_TOLD: usize = 2 * MAX_MEMBERS;
 impl Seat {
     /// Whether this is of a lineage that nodes of this one cannot join.
     pub(crate) fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
-        other.lineage != self.view.lineage && check::standings_differ(&cx.config, other)
+        other.lineage != self.installed.view.lineage && check::standings_differ(&cx.config, other)
     }
 
     pub(crate) fn standing(&self, cx: &Context) -> Standing {
         Standing {
-            lineage: self.view.lineage,
-            view: self.view.primary_id(),
-            number: self.view.number,
+            lineage: self.installed.view.lineage,
+            view: self.installed.view.primary_id(),
+            number: self.installed.view.number,
             weight: self.weight(),
             // Who cannot decide anything has nothing to offer to those of another component.
-            primary: self.is_primary() && (self.quorum || !cx.any()),
+            primary: self.is_primary() && (self.installed.quorum || !cx.any()),
             engine: cx.config.engine.code(),
             policy: cx.config.policy.code(),
-            overrides: cx
-                .overrides
-                .and_then(|(lineage, overridden)| (lineage == self.view.lineage).then_some(overridden)),
+            overrides: cx.overrides.and_then(|(lineage, overridden)| {
+                (lineage == self.installed.view.lineage).then_some(overridden)
+            }),
         }
     }
 
@@ -93,7 +94,7 @@ impl Seat {
         to.extend(cx.whom.turn(now));
         to.extend(cx.left_behind.turn(now));
         if self.is_primary() {
-            for member in &self.view.members {
+            for member in &self.installed.view.members {
                 to.remove(&member.addr);
             }
         }
@@ -127,7 +128,13 @@ impl Seat {
         let strangers = nodes
             .iter()
             .map(|node| node.addr)
-            .filter(|addr| self.view.members.iter().all(|member| member.addr != *addr))
+            .filter(|addr| {
+                self.installed
+                    .view
+                    .members
+                    .iter()
+                    .all(|member| member.addr != *addr)
+            })
             .take(MAX_KNOWN);
         for addr in strangers {
             self.seek_at(cx, addr, false);
@@ -169,14 +176,14 @@ impl Seat {
                 if !record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
-                if !self.view.contains(sender) && !cx.may_answer(now, node.addr) {
+                if !self.installed.view.contains(sender) && !cx.may_answer(now, node.addr) {
                     return;
                 }
                 match standing {
-                    Some(standing) if standing.lineage == self.view.lineage => {
+                    Some(standing) if standing.lineage == self.installed.view.lineage => {
                         self.met(cx, now, sender, &standing, reply);
-                        let stranger = !self.view.contains(sender);
-                        if stranger && standing.view <= self.view.primary_id() {
+                        let stranger = !self.installed.view.contains(sender);
+                        if stranger && standing.view <= self.installed.view.primary_id() {
                             self.removed_notice(cx, sender, node.addr);
                         } else if stranger {
                             // R8: the cluster went on without this node, to members it has never met and so
@@ -196,14 +203,14 @@ impl Seat {
                     return;
                 }
                 // Whoever asks to be admitted was answered a moment ago, mostly.
-                if self.view.contains(sender) || cx.may_answer(now, node.addr) {
+                if self.installed.view.contains(sender) || cx.may_answer(now, node.addr) {
                     self.sought(cx, now, sender, &node.name, node.addr);
                 }
                 let coordinates = self.led_by(cx) == cx.me && self.is_primary();
-                if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
-                    let view = self.view.clone();
+                if coordinates && !self.installed.view.contains(sender) && !self.leaving.is_departing() {
+                    let view = self.installed.view.clone();
                     // Of a wide view a node hears some, and of the others that they are lost.
-                    let kept = (!self.topology.hears_all()).then(|| self.reachable(cx));
+                    let kept = (!self.installed.topology.hears_all()).then(|| self.reachable(cx));
                     let alive = |cx: &Context, member: Incarnation| match &kept {
                         Some(kept) => kept.contains(&member),
                         None => member == cx.me || cx.detector.hears_well(now, member),
@@ -213,15 +220,16 @@ impl Seat {
                 }
             }
             Discovery::Here { addr, standing, .. } => {
-                if standing.lineage != self.view.lineage {
+                if standing.lineage != self.installed.view.lineage {
                     self.went_apart(cx, sender);
                     self.meet(cx, now, standing, addr);
-                } else if standing.view > self.view.primary_id() {
+                } else if standing.view > self.installed.view.primary_id() {
                     self.hear_of_later(cx, now, sender, addr);
                 }
             }
             Discovery::Removed { who, standing, cause } => {
-                let later = standing.lineage == self.view.lineage && standing.view > self.view.primary_id();
+                let later = standing.lineage == self.installed.view.lineage
+                    && standing.view > self.installed.view.primary_id();
                 if who == cx.me && later && !self.leaving.is_departing() {
                     self.expelled(cx, cause);
                     return;
@@ -253,24 +261,24 @@ impl Seat {
     /// later, of which this node cannot have heard. That one answers so only if this node is a member there
     /// as well.
     fn hear_of_later(&mut self, cx: &mut Context, now: Time, sender: Incarnation, addr: SocketAddr) {
-        if self.view.contains(sender) {
+        if self.installed.view.contains(sender) {
             self.reach(cx, sender);
             self.pull(cx, now, sender);
         } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
             // Whatever was asked of others: this one may be the only one that has what is missing, and always
             // answer last.
             cx.know_peer(sender, addr);
-            let (lineage, after) = (self.view.lineage, self.view.primary_id());
+            let (lineage, after) = (self.installed.view.lineage, self.installed.view.primary_id());
             cx.send(sender, MembershipMessage::Pull { lineage, after });
         }
     }
 
     /// A node without a view asks who is there.
     fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
-        if self.view.contains(sender) {
+        if self.installed.view.contains(sender) {
             // Its admission was decided, and the news got lost.
             if self.may_tell(cx, now, sender) {
-                let view = self.view.clone();
+                let view = self.installed.view.clone();
                 let admitted = view.joined.contains(&sender);
                 self.here(cx, addr);
                 self.reach(cx, sender);
@@ -283,6 +291,7 @@ impl Seat {
             return;
         }
         let former = self
+            .installed
             .view
             .members
             .iter()
@@ -300,6 +309,7 @@ impl Seat {
     /// Whether it is time to tell somebody something once more.
     pub(crate) fn may_tell(&mut self, cx: &Context, now: Time, who: Incarnation) -> bool {
         let due = self
+            .installed
             .told
             .get(&who)
             .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
@@ -311,16 +321,20 @@ impl Seat {
 
     /// Anybody may ask to be told, as anybody.
     fn note_told(&mut self, now: Time, who: Incarnation) {
-        if self.told.len() >= MAX_TOLD {
-            self.told.clear();
+        if self.installed.told.len() >= MAX_TOLD {
+            self.installed.told.clear();
         }
-        self.told.insert(who, now);
+        self.installed.told.insert(who, now);
     }
 
     /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question
     /// takes too long.
     fn led_by(&self, cx: &Context) -> Incarnation {
-        match self.leader.filter(|_| !self.topology.hears_all()) {
+        match self
+            .installed
+            .leader
+            .filter(|_| !self.installed.topology.hears_all())
+        {
             Some(leader) => leader,
             None => self.coordinator(cx, &self.reachable(cx)),
         }
@@ -329,6 +343,7 @@ impl Seat {
     pub(crate) fn here(&self, cx: &mut Context, addr: SocketAddr) {
         let coordinator = self.led_by(cx);
         let coordinator_addr = self
+            .installed
             .view
             .member(coordinator)
             .map_or(cx.config.addr, |coordinator| coordinator.addr);
@@ -355,35 +370,54 @@ impl Seat {
     ) {
         if tell {
             let me = cx.me;
-            for member in self.view.members.iter().filter(|member| member.incarnation != me) {
+            for member in self
+                .installed
+                .view
+                .members
+                .iter()
+                .filter(|member| member.incarnation != me)
+            {
                 cx.send(member.incarnation, MembershipMessage::Dissolve { into, addr });
             }
         }
-        let mut contacts: BTreeSet<SocketAddr> = self.view.members.iter().map(|member| member.addr).collect();
+        let mut contacts: BTreeSet<SocketAddr> = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| member.addr)
+            .collect();
         contacts.insert(addr);
         let (seen, founded_ms) = cx
             .past
             .as_ref()
             .map_or((0, 0), |past| (past.number, past.founded_ms));
         cx.past = Some(Past {
-            number: self.view.number.max(seen),
-            founded_ms: self.view.lineage.founded_ms().max(founded_ms),
+            number: self.installed.view.number.max(seen),
+            founded_ms: self.installed.view.lineage.founded_ms().max(founded_ms),
             contacts,
             origin: Origin {
-                lineage: self.view.lineage,
-                view: self.view.primary_id(),
+                lineage: self.installed.view.lineage,
+                view: self.installed.view.primary_id(),
             },
-            gave_way: Some((self.view.lineage, now + cx.config.profile.suspect_after * 4)),
+            gave_way: Some((
+                self.installed.view.lineage,
+                now + cx.config.profile.suspect_after * 4,
+            )),
         });
         self.expelled(
             cx,
-            format!("lineage {} gave way to {}", self.view.lineage, into.lineage),
+            format!(
+                "lineage {} gave way to {}",
+                self.installed.view.lineage, into.lineage
+            ),
         );
     }
 
     /// R8: a member that was removed while alive is told, when it speaks.
     pub(crate) fn tell_removed(&mut self, cx: &mut Context, now: Time, who: Incarnation) {
         let due = self
+            .installed
             .told
             .get(&who)
             .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat / 2);
@@ -402,7 +436,8 @@ impl Seat {
                     .accusers
                     .iter()
                     .map(|accusation| {
-                        self.view
+                        self.installed
+                            .view
                             .member(accusation.accuser)
                             .map_or_else(|| accusation.accuser.short(), |member| member.name.clone())
                     })

@@ -37,10 +37,11 @@
 //!
 //! [`seek`]: crate::membership::seek
 
-use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Discovery, NodeRecord, Standing};
 use std::cmp::Ordering;
 use std::net::SocketAddr;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::{Discovery, NodeRecord, Standing};
 
 use crate::Time;
 use crate::membership::change::joiners;
@@ -53,7 +54,7 @@ impl Seat {
     /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an
     /// operator had it go on. It votes here no more.
     pub(crate) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
-        if self.view.contains(who) {
+        if self.installed.view.contains(who) {
             cx.detector.set_apart(who, true);
         }
     }
@@ -110,7 +111,7 @@ impl Seat {
             .overrides
             .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);
         let patience = cx.config.profile.unreachable_after;
-        !self.quorum && (given_up || self.merging.has_waited(now, patience))
+        !self.installed.quorum && (given_up || self.merging.has_waited(now, patience))
     }
 
     fn stays(&self, now: Time) -> bool {
@@ -139,13 +140,13 @@ impl Seat {
         if !gives_way(&theirs, &mine) {
             return self.meet(cx, now, theirs, addr);
         }
-        let refused = joiners::refusal(&cx.config, &self.view, node, |member| {
+        let refused = joiners::refusal(&cx.config, &self.installed.view, node, |member| {
             member == cx.me || cx.detector.hears_well(now, member)
         });
         // Until what it has accepted is decided, it may turn out that no quorum can decide that.
-        let may_be_blocked = self.engine.is_bound();
+        let may_be_blocked = self.installed.engine.is_bound();
         if refused.is_some()
-            || !self.quorum
+            || !self.installed.quorum
             || may_be_blocked
             || self.leaving.is_wanted()
             || self.waits(cx, now)

@@ -14,12 +14,13 @@
 //! rumours are compared with every heartbeat; in a narrow one a heartbeat that names no proof of a death
 //! shows that its sender lacks it ([`Seat::prove_again`]).
 
+use std::sync::Arc;
+
 use antiphon_wire::membership::{
     AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, SlotMessage, Suspicion, VoteState, Voted,
     VotedIn,
 };
 use antiphon_wire::{Evidence, Incarnation};
-use std::sync::Arc;
 
 use crate::membership::agree::lifelines;
 use crate::membership::agree::lifelines::{Ended, Said};
@@ -43,7 +44,7 @@ impl Seat {
     ) {
         match event {
             LifelineEvent::Opened { dial, local, remote } => {
-                let vote = self.engine.vote_state();
+                let vote = self.installed.engine.vote_state();
                 let command = cx.lifelines.opened(dial, local, remote, vote);
                 cx.lifeline_commands(command);
             }
@@ -68,7 +69,7 @@ impl Seat {
                     }
                     // It knows of the view without it, which is the next one at least.
                     Said::Goodbye => {
-                        let without = check::next_id(self.view.primary_id());
+                        let without = check::next_id(self.installed.view.primary_id());
                         self.leaving.confirmed(sender, without);
                     }
                     Said::Nothing => {}
@@ -77,7 +78,7 @@ impl Seat {
             LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
                 // It may have gone to another lineage, or this node did: it is gone all the same, whatever it
                 // voted here.
-                Ended::Dead { writer, vote } if vote.view.lineage() != self.view.lineage => {
+                Ended::Dead { writer, vote } if vote.view.lineage() != self.installed.view.lineage => {
                     cx.detector.trouble(now, writer);
                 }
                 Ended::Dead { writer, vote } => {
@@ -92,24 +93,24 @@ impl Seat {
 
     /// R2: no message tells of a vote that the lifelines do not show.
     pub(crate) fn assert_shown(&self, message: &SlotMessage) {
-        let voted = self.engine.slot().vote().ballots();
+        let voted = self.installed.engine.slot().vote().ballots();
         let tells = matches!(
             message,
             SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Cast { .. }
         );
         assert!(
-            !tells || self.shown == voted || planted!(),
+            !tells || self.installed.shown == voted || planted!(),
             "R2: {message:?} tells of a vote in {voted:?}, and the lifelines show {:?}",
-            self.shown
+            self.installed.shown
         );
     }
 
     /// R10: all that this node has voted, to its witness.
     pub(crate) fn leave_testament(&self, cx: &mut Context) {
         if cx.config.witness {
-            let watchers = lifelines::watchers(&self.view, cx.me, &self.rings);
-            let vote = self.engine.vote_state();
-            let testament = witness::testament(&self.view, cx.me, &watchers, vote);
+            let watchers = lifelines::watchers(&self.installed.view, cx.me, &self.installed.rings);
+            let vote = self.installed.engine.vote_state();
+            let testament = witness::testament(&self.installed.view, cx.me, &watchers, vote);
             cx.leave_testament(Some(&testament));
         }
     }
@@ -120,7 +121,7 @@ impl Seat {
         let Certificate { dead, vote } = certificate;
         // Nobody else can know that it is not so. Others count without this incarnation now, so it must not
         // go on.
-        if dead == cx.me && vote.view.lineage() == self.view.lineage {
+        if dead == cx.me && vote.view.lineage() == self.installed.view.lineage {
             let cause = "a witness said that this process has ended: it waited for another one";
             self.expelled(cx, cause.to_owned());
             return true;
@@ -135,10 +136,10 @@ impl Seat {
 
     /// A view that someone has installed, and shows with a vote, is decided.
     fn learn_shown(&mut self, cx: &mut Context, now: Time, shown: &VotedIn, from: Option<Incarnation>) {
-        if shown.lineage() != self.view.lineage {
+        if shown.lineage() != self.installed.view.lineage {
             return;
         }
-        let next = check::next_id(self.view.primary_id());
+        let next = check::next_id(self.installed.view.primary_id());
         match shown {
             VotedIn::Whole(view) => self.learn(cx, now, Arc::new((**view).clone()), from),
             VotedIn::Named {
@@ -146,11 +147,11 @@ impl Seat {
                 change: Some(change),
                 ..
             } if *id == next => {
-                if let Some(view) = check::apply(&self.view, (**change).clone()) {
+                if let Some(view) = check::apply(&self.installed.view, (**change).clone()) {
                     self.learn(cx, now, Arc::new(view), from);
                 }
             }
-            VotedIn::Named { id, .. } if *id > self.view.primary_id() => {
+            VotedIn::Named { id, .. } if *id > self.installed.view.primary_id() => {
                 if let Some(from) = from {
                     self.reach(cx, from);
                     self.pull(cx, now, from);
@@ -170,7 +171,7 @@ impl Seat {
         vote: VoteState,
         share: bool,
     ) -> bool {
-        if dead == cx.me || vote.view.lineage() != self.view.lineage {
+        if dead == cx.me || vote.view.lineage() != self.installed.view.lineage {
             return false;
         }
         // R2: a last vote under a later view shows that this node is behind, or out.
@@ -178,9 +179,9 @@ impl Seat {
         if cx.fate.is_some() {
             return false;
         }
-        if !self.view.contains(dead) {
+        if !self.installed.view.contains(dead) {
             // Who voted in a view is a member of it.
-            return self.view.primary_id() > vote.view.id();
+            return self.installed.view.primary_id() > vote.view.id();
         }
         let rank = |vote: &VoteState| (vote.view.id(), vote.promised);
         if self
@@ -192,20 +193,22 @@ impl Seat {
         }
         // What it voted in an earlier slot than the one at hand it need not show.
         let (voted_in, accepted) = match &vote.view {
-            VotedIn::Named { id, .. } if *id < self.view.primary_id() => (self.view.primary_id(), None),
+            VotedIn::Named { id, .. } if *id < self.installed.view.primary_id() => {
+                (self.installed.view.primary_id(), None)
+            }
             view => (view.id(), vote.accepted.as_ref().map(|accepted| accepted.ballot)),
         };
         let slot = SlotId {
-            lineage: self.view.lineage,
+            lineage: self.installed.view.lineage,
             next: check::next_id(voted_in),
         };
         let view = || match &vote.view {
             VotedIn::Whole(view) => Arc::new((**view).clone()),
-            VotedIn::Named { .. } => self.view.clone(),
+            VotedIn::Named { .. } => self.installed.view.clone(),
         };
         cx.trail(slot, accepted, view, BallotStep::Certified { dead });
         cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
-        if share && !self.topology.tells_all() {
+        if share && !self.installed.topology.tells_all() {
             self.spread_certificate(now, dead, &vote);
         } else if share {
             let me = cx.me;
@@ -233,11 +236,11 @@ impl Seat {
         member: Incarnation,
         suspicions: &[Suspicion],
     ) {
-        if self.certificates.is_empty() || !self.topology.tells_all() || planted!(ProveOnce) {
+        if self.certificates.is_empty() || !self.installed.topology.tells_all() || planted!(ProveOnce) {
             return;
         }
         let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
-        let told = self.proven_again.get(&member);
+        let told = self.installed.proven_again.get(&member);
         if told.is_some_and(|at| now.since(*at) < pause) || cx.crowded.contains(&member) {
             return;
         }
@@ -256,7 +259,7 @@ impl Seat {
             .take(PROVES_AT_ONCE)
             .collect();
         if !lacks.is_empty() {
-            self.proven_again.insert(member, now);
+            self.installed.proven_again.insert(member, now);
         }
         for proof in lacks {
             cx.send(member, proof);
@@ -267,17 +270,17 @@ impl Seat {
     /// it was, and of one in a later one nobody is told before that is installed: the vote without what was
     /// voted would be taken for none.
     pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
-        let Some(gossip) = self.topology.gossip_mut() else {
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
             return;
         };
         let id = vote.view.id();
-        let present = id == self.view.primary_id();
-        if id > self.view.primary_id() {
+        let present = id == self.installed.view.primary_id();
+        if id > self.installed.view.primary_id() {
             return;
         }
         let brief = |accepted: &AcceptedValue| {
-            let value = check::voted(&self.view, &accepted.value)?;
-            let change = check::change_of(&self.view, &value);
+            let value = check::voted(&self.installed.view, &accepted.value)?;
+            let change = check::change_of(&self.installed.view, &value);
             Some(AcceptedValue {
                 ballot: accepted.ballot,
                 value: Voted::Change(Box::new(change)),
@@ -290,7 +293,7 @@ impl Seat {
         }
         let vote = VoteState {
             view: VotedIn::Named {
-                lineage: self.view.lineage,
+                lineage: self.installed.view.lineage,
                 id,
                 change: None,
             },

@@ -5,10 +5,11 @@
 //! while others hear both. Of such a pair the one with more broken pairs goes, or else the junior: a node
 //! that hears nobody must not take all the others with it.
 
-use antiphon_wire::membership::WIRE_LEVEL;
-use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+use antiphon_wire::membership::WIRE_LEVEL;
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 
 use crate::membership::agree::interface::Wish;
 use crate::membership::context::Context;
@@ -18,15 +19,17 @@ use crate::{EngineKind, Time};
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
     pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
-        let members = self.view.members.len();
-        let (mut join, join_level, number) = self.joiners.admissible(&cx.config, now, members, self.named);
+        let members = self.installed.view.members.len();
+        let (mut join, join_level, number) =
+            self.joiners
+                .admissible(&cx.config, now, members, self.installed.named);
         self.limit(cx, reachable, &mut join);
         let outvoted = self.outvoted(cx, reachable);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
         let joining: BTreeMap<SocketAddr, &Member> =
             join.iter().map(|joiner| (joiner.addr, joiner)).collect();
-        for member in &self.view.members {
+        for member in &self.installed.view.members {
             let who = member.incarnation;
             let successor = joining
                 .get(&member.addr)
@@ -37,8 +40,8 @@ impl Seat {
             let doubt = cx
                 .detector
                 .doubt(cx.me, who)
-                .filter(|_| self.topology.hears_all());
-            let cause = if self.engine.is_certified(who) {
+                .filter(|_| self.installed.topology.hears_all());
+            let cause = if self.installed.engine.is_certified(who) {
                 Cause::Crashed
             } else if leaving {
                 Cause::Left
@@ -56,7 +59,7 @@ impl Seat {
                     objectionable.insert(who);
                     Cause::Crashed
                 }
-            } else if self.beyond.is_complete() && !reachable.contains(&who) {
+            } else if self.installed.beyond.is_complete() && !reachable.contains(&who) {
                 // Its observers may be gone as well. Who hears it objects.
                 objectionable.insert(who);
                 Cause::Crashed
@@ -67,23 +70,24 @@ impl Seat {
         }
         // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for
         // it, one must go.
-        let pairs = if self.topology.hears_all() {
+        let pairs = if self.installed.topology.hears_all() {
             cx.detector.deaf_pairs()
         } else {
             cx.detector.stalled_pairs()
         };
         self.break_pairs((cx, now), reachable, pairs, &mut causes);
         // R3: every view keeps a member of its predecessor. The last to leave turns off the light by itself.
-        if causes.len() == self.view.members.len() {
+        if causes.len() == self.installed.view.members.len() {
             causes.remove(&cx.me);
         }
-        let members = self.view.members.iter();
+        let members = self.installed.view.members.iter();
         let staying = members.filter(|member| !causes.contains_key(&member.incarnation));
         let names: BTreeSet<&str> = staying.clone().map(|member| member.name.as_str()).collect();
         let addrs: BTreeSet<SocketAddr> = staying.map(|member| member.addr).collect();
         join.retain(|joiner| !names.contains(joiner.name.as_str()) && !addrs.contains(&joiner.addr));
         let origins = self.joiners.origins(cx, &join);
         let remove: Vec<Departure> = self
+            .installed
             .view
             .members
             .iter()
@@ -93,6 +97,7 @@ impl Seat {
             })
             .collect();
         let survivors = self
+            .installed
             .view
             .members
             .iter()
@@ -101,13 +106,13 @@ impl Seat {
             .map(|member| match self.reports.get(&member.incarnation) {
                 Some(report) => report.wire_level.min(WIRE_LEVEL),
                 None if member.incarnation == cx.me => WIRE_LEVEL,
-                None => self.view.wire_level,
+                None => self.installed.view.wire_level,
             })
             .min();
-        let wire_level = level.unwrap_or(self.view.wire_level).min(join_level);
+        let wire_level = level.unwrap_or(self.installed.view.wire_level).min(join_level);
         // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come
         // to its end.
-        let patience = self.topology.vote_patience(&cx.config.profile);
+        let patience = self.installed.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
         let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
@@ -130,19 +135,19 @@ impl Seat {
     pub(crate) fn wait_for_joiners(&mut self, cx: &Context, now: Time, wish: Option<Wish>) -> Option<Wish> {
         let admits = |wish: &Wish| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
         let Some(wish) = wish else {
-            self.waiting_since = None;
+            self.installed.waiting_since = None;
             return None;
         };
         if !admits(&wish) {
             return Some(wish);
         }
         let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
-        let until = *self.waiting_since.get_or_insert(now) + patience;
+        let until = *self.installed.waiting_since.get_or_insert(now) + patience;
         let is_full = self.joiners.ready_count(&cx.config, now) > wish.join.len();
         if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
             return Some(wish);
         }
-        self.weigh = Some(self.weigh.map_or(until, |at| at.min(until)));
+        self.installed.weigh = Some(self.installed.weigh.map_or(until, |at| at.min(until)));
         None
     }
 
@@ -157,6 +162,7 @@ impl Seat {
             reachable.contains(&member.incarnation) && !leaving
         };
         let staying: Vec<&Member> = self
+            .installed
             .view
             .members
             .iter()
@@ -166,6 +172,7 @@ impl Seat {
         let stay: u64 = weights().sum();
         let heaviest = weights().max().unwrap_or(0);
         let most = self
+            .installed
             .topology
             .most_joining(stay, heaviest, cx.detector.has_doubts());
         let mut admitted = 0;
@@ -186,12 +193,12 @@ impl Seat {
     /// which is about to go: in a wide view what it thinks may be unknown, and a view for its sake would keep
     /// it in.
     fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
-        let lost = self.engine.lost();
+        let lost = self.installed.engine.lost();
         self.reports.iter().any(|(member, report)| {
             reachable.contains(member)
                 && !report.primary
                 && !lost.contains(member)
-                && report.view == self.view.primary_id()
+                && report.view == self.installed.view.primary_id()
                 && reachable
                     .iter()
                     .all(|other| cx.detector.doubt(*member, *other).is_none())
@@ -209,7 +216,8 @@ impl Seat {
         causes: &mut BTreeMap<Incarnation, Cause>,
     ) {
         // Of a wide view the leader hears a few.
-        let is_heard = |member: Incarnation| !self.topology.hears_all() || cx.detector.hears(now, member);
+        let is_heard =
+            |member: Incarnation| !self.installed.topology.hears_all() || cx.detector.hears(now, member);
         let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)
@@ -218,13 +226,18 @@ impl Seat {
             .filter(|(one, other, _)| !causes.contains_key(one) && !causes.contains_key(other))
             .map(|(one, other, _)| (one.min(other), one.max(other)))
             .collect();
-        let rank = |member: Incarnation| self.view.rank(member).unwrap_or(usize::MAX);
+        let rank = |member: Incarnation| self.installed.view.rank(member).unwrap_or(usize::MAX);
         // With observers, edges tell more than pairs that are broken for long: who loses most of everything
         // has many that are down.
         let edges_down = |member: Incarnation| match cx.config.engine {
             EngineKind::Coordinator => 0,
             EngineKind::Cut => {
-                let members = self.view.members.iter().map(|member| member.incarnation);
+                let members = self
+                    .installed
+                    .view
+                    .members
+                    .iter()
+                    .map(|member| member.incarnation);
                 let is_down = |by: &Incarnation| cx.detector.edge_is_down(*by, member);
                 members.filter(is_down).count()
             }
@@ -261,13 +274,13 @@ impl Seat {
             evidence,
             before_ms: 0,
         };
-        if self.engine.is_certified(member) {
+        if self.installed.engine.is_certified(member) {
             return vec![says(cx.me, Evidence::ProofOfDeath)];
         }
         let observers = self.observers(member).into_iter();
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
         let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
-        if accusers.is_empty() && self.beyond.is_complete() {
+        if accusers.is_empty() && self.installed.beyond.is_complete() {
             let for_ms = u32::try_from(self.lapses_after(cx).as_millis()).unwrap_or(u32::MAX);
             accusers.push(says(cx.me, Evidence::Silent { for_ms }));
         }
@@ -282,10 +295,10 @@ impl Seat {
         member: Incarnation,
         cause: Cause,
     ) -> Option<Departure> {
-        let member = self.view.member(member)?.clone();
+        let member = self.installed.view.member(member)?.clone();
         // Whom the observers have lost goes by their word, also if somebody else did not hear it just now.
         let mut accusers = match cause {
-            Cause::Crashed => self.engine.witnesses(member.incarnation),
+            Cause::Crashed => self.installed.engine.witnesses(member.incarnation),
             _ => Vec::new(),
         };
         if accusers.is_empty() {

@@ -62,10 +62,11 @@
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 
-use antiphon_wire::Incarnation;
-use antiphon_wire::membership::Standing;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::Standing;
 
 use crate::Time;
 use crate::membership::context::Context;
@@ -79,8 +80,8 @@ impl Seat {
     /// How many members are asked in a turn: in a narrow view all, which are no more than those of a turn in
     /// a wide one.
     fn turn(&self, cx: &Context) -> usize {
-        let others = self.view.members.len().saturating_sub(1);
-        let most = if self.topology.hears_all() {
+        let others = self.installed.view.members.len().saturating_sub(1);
+        let most = if self.installed.topology.hears_all() {
             others
         } else {
             cx.config.rings.max(1).saturating_mul(ASKED)
@@ -91,15 +92,23 @@ impl Seat {
     /// Whether this node asks other members.
     pub(crate) fn looks(&self, cx: &Context, now: Time) -> bool {
         let patience = cx.config.profile.suspect_after;
-        let called = self.beyond.called.filter(|_| !self.topology.hears_all());
+        let called = self
+            .installed
+            .beyond
+            .called
+            .filter(|_| !self.installed.topology.hears_all());
         let is_called =
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
         // Where each component goes on there are no views without a primary that would show it.
-        let bereft = cx.any() && !self.quorum;
+        let bereft = cx.any() && !self.installed.quorum;
         // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is
         // removed whose observers are mostly cut off with it, nor missed by one that observes only members on
         // its own side. Either way the rings do not lead there.
-        let missing_since = self.beyond.missing_since.filter(|_| !self.topology.hears_all());
+        let missing_since = self
+            .installed
+            .beyond
+            .missing_since
+            .filter(|_| !self.installed.topology.hears_all());
         let is_old = |since| now.since(since) >= cx.config.profile.unreachable_after;
         let in_vain = missing_since.is_some_and(is_old);
         !self.is_primary() || bereft || in_vain || called.is_some_and(is_called)
@@ -108,21 +117,22 @@ impl Seat {
     /// A member would settle for less than a quorum, and this node would not: one of the two is wrong.
     pub(crate) fn called_by_gathering(&mut self, cx: &Context, now: Time) {
         let lapses_after = self.lapses_after(cx);
-        self.beyond.call(now, lapses_after);
+        self.installed.beyond.call(now, lapses_after);
     }
 
     /// Which members to ask now. All are asked by turns, those after this node first.
     pub(crate) fn whom_to_ask(&mut self, cx: &Context) -> Vec<SocketAddr> {
         let turn = self.turn(cx);
-        let members = &self.view.members;
-        let (Some(rank), Some(others)) = (self.view.rank(cx.me), members.len().checked_sub(1)) else {
+        let members = &self.installed.view.members;
+        let (Some(rank), Some(others)) = (self.installed.view.rank(cx.me), members.len().checked_sub(1))
+        else {
             return Vec::new();
         };
-        let first = self.beyond.asked;
+        let first = self.installed.beyond.asked;
         let asked =
             (first..first + turn).map(|at| members[(rank + 1 + at % others.max(1)) % members.len()].addr);
         let asked = asked.collect();
-        self.beyond.asked = (first + turn) % others.max(1);
+        self.installed.beyond.asked = (first + turn) % others.max(1);
         asked
     }
 
@@ -135,10 +145,10 @@ impl Seat {
         standing: &Standing,
         reply: bool,
     ) {
-        let Some(addr) = self.view.member(sender).map(|member| member.addr) else {
+        let Some(addr) = self.installed.view.member(sender).map(|member| member.addr) else {
             return;
         };
-        let mine = self.view.primary_id();
+        let mine = self.installed.view.primary_id();
         if standing.view > mine {
             self.reach(cx, sender);
             return self.pull(cx, now, sender);
@@ -149,14 +159,14 @@ impl Seat {
             }
             return;
         }
-        if self.topology.hears_all() || planted!(NothingBeyondTheRings) {
+        if self.installed.topology.hears_all() || planted!(NothingBeyondTheRings) {
             return;
         }
         let lapses_after = self.lapses_after(cx);
         if !standing.primary {
-            self.beyond.call(now, lapses_after);
+            self.installed.beyond.call(now, lapses_after);
         }
-        let contact = self.beyond.contacts.entry(sender).or_insert(Contact {
+        let contact = self.installed.beyond.contacts.entry(sender).or_insert(Contact {
             heard: now,
             answered: None,
             told: None,
@@ -175,7 +185,7 @@ impl Seat {
     /// Without a word for so long, a contact has lapsed: two rounds of questions, which are two heartbeats
     /// apart at most, would have had an answer, or a member that is always asked would be suspected.
     pub(crate) fn lapses_after(&self, cx: &Context) -> Duration {
-        let others = self.view.members.len().saturating_sub(1);
+        let others = self.installed.view.members.len().saturating_sub(1);
         let turns = others.div_ceil(self.turn(cx).max(1));
         let turns = u32::try_from(turns).unwrap_or(u32::MAX);
         cx.config.profile.suspect_after
@@ -184,49 +194,56 @@ impl Seat {
 
     /// Looks who is to be counted, and spoken to.
     pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
-        self.beyond.counted.clear();
-        self.beyond.complete = false;
-        match self.topology.misses_some() {
-            false => self.beyond.missing_since = None,
-            true => _ = self.beyond.missing_since.get_or_insert(now),
+        self.installed.beyond.counted.clear();
+        self.installed.beyond.complete = false;
+        match self.installed.topology.misses_some() {
+            false => self.installed.beyond.missing_since = None,
+            true => _ = self.installed.beyond.missing_since.get_or_insert(now),
         }
         let looks = self.looks(cx, now) && !planted!(NothingBeyondTheRings);
         // Nearly always.
-        if !looks && self.beyond.contacts.is_empty() && self.beyond.links.is_empty() {
+        if !looks && self.installed.beyond.contacts.is_empty() && self.installed.beyond.links.is_empty() {
             return;
         }
         let lapses_after = self.lapses_after(cx);
         let is_fresh = |at: Time| now.since(at) < lapses_after;
-        self.beyond.since = self.beyond.since.filter(|(_, last)| is_fresh(*last));
+        self.installed.beyond.since = self.installed.beyond.since.filter(|(_, last)| is_fresh(*last));
         if looks {
-            if self.beyond.since.is_none() {
+            if self.installed.beyond.since.is_none() {
                 self.next_seek = self
                     .next_seek
                     .min(now + cx.jitter(cx.config.profile.heartbeat / 2));
             }
-            self.beyond.since = Some((self.beyond.since.map_or(now, |(first, _)| first), now));
+            self.installed.beyond.since =
+                Some((self.installed.beyond.since.map_or(now, |(first, _)| first), now));
         }
-        self.beyond.contacts.retain(|_, contact| is_fresh(contact.heard));
-        if let Some((first, _)) = self.beyond.since.filter(|_| looks) {
-            self.beyond.complete = !is_fresh(first);
-            let contacts = self.beyond.contacts.iter();
+        self.installed
+            .beyond
+            .contacts
+            .retain(|_, contact| is_fresh(contact.heard));
+        if let Some((first, _)) = self.installed.beyond.since.filter(|_| looks) {
+            self.installed.beyond.complete = !is_fresh(first);
+            let contacts = self.installed.beyond.contacts.iter();
             let answered = contacts.filter(|(_, contact)| contact.answered.is_some_and(is_fresh));
             let answered = answered.map(|(member, _)| *member);
-            self.beyond.counted = answered.chain(self.subjects(cx.me)).collect();
+            self.installed.beyond.counted = answered.chain(self.subjects(cx.me)).collect();
         }
-        let (Some(gossip), Some(rank)) = (self.topology.gossip_mut(), self.view.rank(cx.me)) else {
+        let (Some(gossip), Some(rank)) = (
+            self.installed.topology.gossip_mut(),
+            self.installed.view.rank(cx.me),
+        ) else {
             return;
         };
-        let (senior, junior) = self.view.members.split_at(rank);
+        let (senior, junior) = self.installed.view.members.split_at(rank);
         let after = junior.iter().chain(senior).map(|member| member.incarnation);
         let is_contact = |member: &Incarnation| {
-            self.beyond.contacts.contains_key(member)
+            self.installed.beyond.contacts.contains_key(member)
                 && !gossip.is_neighbour(*member)
-                && !self.engine.is_certified(*member)
+                && !self.installed.engine.is_certified(*member)
         };
         let links: Vec<Incarnation> = after.filter(is_contact).take(cx.config.rings.max(1)).collect();
         gossip.rumours.link(now, &links);
         links.iter().for_each(|member| self.reach(cx, *member));
-        self.beyond.links = links;
+        self.installed.beyond.links = links;
     }
 }

@@ -1,7 +1,8 @@
 //! What an operator is shown at a member, and what happens at the word.
 
-use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
 use std::sync::Arc;
+
+use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
 
 use crate::Time;
 use crate::membership::context::Context;
@@ -17,15 +18,20 @@ impl Seat {
             return Err(RecoveryError::Leaving);
         }
         if self.is_primary() && !planted!(OverridePrimary) {
-            let number = self.view.number;
+            let number = self.installed.view.number;
             return Err(RecoveryError::Primary { number });
         }
-        let weight = self.view.member(cx.me).map_or(0, |member| member.weight);
+        let weight = self
+            .installed
+            .view
+            .member(cx.me)
+            .map_or(0, |member| member.weight);
         if weight == 0 {
             return Err(RecoveryError::NoVote);
         }
         let reachable = self.reachable(cx);
         let others = self
+            .installed
             .view
             .members
             .iter()
@@ -34,15 +40,15 @@ impl Seat {
             member: member.clone(),
             heard: now.since(cx.detector.last_heard(member.incarnation).unwrap_or(now)),
             here: reachable.contains(&member.incarnation),
-            dead: self.engine.is_certified(member.incarnation),
+            dead: self.installed.engine.is_certified(member.incarnation),
         });
         Ok(Recovery {
-            lineage: self.view.lineage,
-            view: self.view.primary_id(),
-            number: self.view.number,
-            lost: now.since(self.nonprimary.since().unwrap_or(now)),
-            quorum: self.quorum && self.engine.could_decide(&reachable),
-            undecided: self.engine.is_bound(),
+            lineage: self.installed.view.lineage,
+            view: self.installed.view.primary_id(),
+            number: self.installed.view.number,
+            lost: now.since(self.installed.nonprimary.since().unwrap_or(now)),
+            quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
+            undecided: self.installed.engine.is_bound(),
             weight,
             others: others.collect(),
         })
@@ -66,6 +72,7 @@ impl Seat {
     /// The first view of the new lineage.
     fn overriding(&self, cx: &mut Context, now: Time) -> NodeView {
         let (members, others): (Vec<_>, Vec<_>) = self
+            .installed
             .view
             .members
             .iter()
@@ -74,8 +81,8 @@ impl Seat {
         let overridden = match planted!(OverrideUnseen) {
             true => Cause::Left,
             false => Cause::Overridden {
-                lineage: self.view.lineage,
-                view: self.view.primary_id(),
+                lineage: self.installed.view.lineage,
+                view: self.installed.view.primary_id(),
             },
         };
         let departed = others.into_iter().map(|member| Departure {
@@ -83,24 +90,24 @@ impl Seat {
             cause: overridden.clone(),
             accusers: Vec::new(),
         });
-        let old = self.view.primary_id();
+        let old = self.installed.view.primary_id();
         let mut view = NodeView {
-            lineage: founding::new_lineage(cx, now, Some(self.view.lineage)),
+            lineage: founding::new_lineage(cx, now, Some(self.installed.view.lineage)),
             id: NodeViewId::Primary {
                 id: ViewId {
                     epoch: old.epoch.saturating_add(1),
                     counter: 1,
                 },
             },
-            number: number_after(cx, now, self.view.number),
+            number: number_after(cx, now, self.installed.view.number),
             members,
             joined: Vec::new(),
             departed: departed.collect(),
             merged: Vec::new(),
-            wire_level: self.view.wire_level,
+            wire_level: self.installed.view.wire_level,
         };
         if planted!(OverrideInLineage) {
-            view.lineage = self.view.lineage;
+            view.lineage = self.installed.view.lineage;
             let id = check::next_id(old);
             view.id = NodeViewId::Primary { id };
         }

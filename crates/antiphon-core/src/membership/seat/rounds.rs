@@ -19,12 +19,17 @@ impl Seat {
     /// Something of the pulse came.
     pub(crate) fn handle_pulse(&mut self, cx: &mut Context, now: Time, sender: Incarnation, pulse: Pulse) {
         let (Pulse::Tick { view, .. } | Pulse::Echo { view, .. }) = &pulse;
-        if *view == check::next_id(self.view.primary_id()) && matches!(pulse, Pulse::Tick { .. }) {
+        if *view == check::next_id(self.installed.view.primary_id()) && matches!(pulse, Pulse::Tick { .. }) {
             self.early_tick = Some((sender, pulse));
             return;
         }
-        let sender = self.rings.rank(sender);
-        let Some(pulses) = self.pulses.as_mut().filter(|pulses| pulses.view == *view) else {
+        let sender = self.installed.rings.rank(sender);
+        let Some(pulses) = self
+            .installed
+            .pulses
+            .as_mut()
+            .filter(|pulses| pulses.view == *view)
+        else {
             return;
         };
         let Some(from) = sender.filter(|rank| pulses.neighbours.contains(rank)) else {
@@ -55,8 +60,10 @@ impl Seat {
     }
 
     fn hear_tick(&mut self, now: Time, from: Option<usize>, tick: Tick) {
-        let Some(pulses) = &mut self.pulses else { return };
-        let withheld = withheld(&self.lease, &self.rings, now);
+        let Some(pulses) = &mut self.installed.pulses else {
+            return;
+        };
+        let withheld = withheld(&self.lease, &self.installed.rings, now);
         let answers = self.lease.answers_ticks() && tick.fresh.without(&withheld).len() == tick.fresh.len();
         let (length, fresh) = (tick.length, tick.fresh.clone());
         if let Heard::New(since) = pulses.take(now, from, tick, answers) {
@@ -80,25 +87,29 @@ impl Seat {
     /// What is due of the pulse: ticks, answers, grafts.
     pub(crate) fn tend_pulse(&mut self, cx: &mut Context, now: Time) {
         let makes = self.makes_ticks();
-        let Some(pulses) = &mut self.pulses else { return };
+        let Some(pulses) = &mut self.installed.pulses else {
+            return;
+        };
         pulses.pass_on(now);
         if makes.is_some_and(|before| pulses.makes_at(before) <= now) {
-            let view = &self.view;
-            let dead = self.engine.dead_without_vote();
+            let view = &self.installed.view;
+            let dead = self.installed.engine.dead_without_vote();
             let is_quorum = |who: &Ranks| {
                 let who = who.iter().filter_map(|rank| view.members.get(rank));
                 let who = who.map(|member| member.incarnation).collect();
                 view.voters().is_quorum(&who, &dead)
             };
-            let withheld = withheld(&self.lease, &self.rings, now);
+            let withheld = withheld(&self.lease, &self.installed.rings, now);
             let tick = pulses.make(now, self.lease.length(), &withheld, is_quorum);
             self.hear_tick(now, None, tick);
         }
-        let Some(pulses) = &mut self.pulses else { return };
+        let Some(pulses) = &mut self.installed.pulses else {
+            return;
+        };
         pulses.graft(now);
         for (to, pulse) in std::mem::take(&mut pulses.outbox) {
-            let to = self.view.members[to].incarnation;
-            if !self.engine.is_certified(to) {
+            let to = self.installed.view.members[to].incarnation;
+            if !self.installed.engine.is_certified(to) {
                 cx.effects.push_back(Effect::Pulse { to, pulse });
             }
         }
@@ -106,17 +117,17 @@ impl Seat {
 
     /// How many living members are more senior than this one; `None` if it makes no ticks.
     fn makes_ticks(&self) -> Option<usize> {
-        let pulses = self.pulses.as_ref()?;
+        let pulses = self.installed.pulses.as_ref()?;
         let makes = self.is_primary() && self.lease.makes_ticks() && !self.leaving.is_departing();
-        let dead = self.engine.slot().certificates().keys();
+        let dead = self.installed.engine.slot().certificates().keys();
         let dead = dead
-            .filter(|dead| self.rings.rank(**dead) < Some(pulses.me))
+            .filter(|dead| self.installed.rings.rank(**dead) < Some(pulses.me))
             .count();
         makes.then(|| pulses.me.saturating_sub(dead))
     }
 
     pub(crate) fn pulse_deadline(&self) -> Option<Time> {
-        let pulses = self.pulses.as_ref()?;
+        let pulses = self.installed.pulses.as_ref()?;
         Some(pulses.next_deadline(self.makes_ticks()))
     }
 }

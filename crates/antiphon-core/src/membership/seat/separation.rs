@@ -59,9 +59,10 @@
 //! [`seek`]: crate::membership::seek
 //! [`standstill`]: crate::membership::seat::standstill
 
+use std::sync::Arc;
+
 use antiphon_wire::membership::LifelineRecord;
 use antiphon_wire::{Incarnation, LineageMark, NodeView};
-use std::sync::Arc;
 
 use crate::Time;
 use crate::membership::change::nonprimary::Agreed;
@@ -81,21 +82,21 @@ impl Seat {
         let Some((lineage, base)) = view.separates().filter(|_| cx.any()) else {
             return;
         };
-        let mine = self.view.primary_id();
-        if lineage == self.view.lineage && base > mine {
+        let mine = self.installed.view.primary_id();
+        if lineage == self.installed.view.lineage && base > mine {
             self.pull(cx, now, proposer);
         }
         // Who could help to a quorum does not settle for less.
         let reachable = self.reachable(cx);
         let content = !self.has_quorum(cx, now, &reachable);
-        if !content && lineage == self.view.lineage && base == mine {
+        if !content && lineage == self.installed.view.lineage && base == mine {
             self.called_by_gathering(cx, now);
         }
-        let fits = lineage == self.view.lineage
+        let fits = lineage == self.installed.view.lineage
             && base == mine
             && view.contains(cx.me)
             && view.contains(proposer)
-            && is_part_of(&self.view, &view);
+            && is_part_of(&self.installed.view, &view);
         let willing = content && !self.leaving.is_departing();
         let agreed = Agreed {
             base,
@@ -103,7 +104,7 @@ impl Seat {
             proposer,
             view: view.clone(),
         };
-        let agrees = fits && willing && self.nonprimary.agree(agreed);
+        let agrees = fits && willing && self.installed.nonprimary.agree(agreed);
         if agrees {
             acknowledged(cx, &view);
         }
@@ -124,10 +125,13 @@ impl Seat {
         }
         // Whoever is there has installed what all acknowledged.
         let agreed = self
+            .installed
             .nonprimary
             .agreed
             .take_if(|agreed| agreed.view.lineage.mark() == lineage && agreed.view.contains(sender));
-        match agreed.filter(|agreed| agreed.base == self.view.primary_id() && agreed.view.is_primary()) {
+        match agreed
+            .filter(|agreed| agreed.base == self.installed.view.primary_id() && agreed.view.is_primary())
+        {
             Some(agreed) => {
                 self.separate(cx, now, agreed.view);
                 self.evaluate(cx, now);
@@ -145,6 +149,6 @@ impl Seat {
         self.install(cx, now, Arc::new(view), None);
         // R2, R9: what lifelines showed last was of the lineage that was left, and so would be no proof in
         // this one if this process ended before it votes here.
-        cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state()));
+        cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
     }
 }

@@ -42,8 +42,9 @@
 //! [`nonprimary`]: crate::membership::change::nonprimary
 //! [`separation`]: crate::membership::seat::separation
 
-use antiphon_wire::Incarnation;
 use std::collections::BTreeSet;
+
+use antiphon_wire::Incarnation;
 
 use crate::Time;
 use crate::membership::context::Context;
@@ -52,18 +53,18 @@ use crate::membership::seat::Seat;
 impl Seat {
     /// Whether these members could decide the next view, and are not blocked.
     pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        !self.is_blocked(cx, now, reachable) && self.engine.could_decide(reachable)
+        !self.is_blocked(cx, now, reachable) && self.installed.engine.could_decide(reachable)
     }
 
     /// Whether this node has accepted a view, and has heard too few of that view's members for long. Others
     /// that are heard or missed meanwhile change nothing: paths that come and go must not put it off for
     /// ever.
     fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        if self.engine.could_conclude(reachable) || planted!(StandStill) {
-            self.blocked = None;
+        if self.installed.engine.could_conclude(reachable) || planted!(StandStill) {
+            self.installed.blocked = None;
             return false;
         }
-        let since = *self.blocked.get_or_insert(now);
+        let since = *self.installed.blocked.get_or_insert(now);
         now.since(since) >= cx.config.profile.unreachable_after
     }
 }

@@ -18,7 +18,7 @@ impl Seat {
         self.pull_late(cx, now);
         self.seek_others(cx, now);
         self.register(cx, now);
-        let view = self.view.clone();
+        let view = self.installed.view.clone();
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         self.evaluate(cx, now);
@@ -29,16 +29,21 @@ impl Seat {
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
         let departing = self.leaving.is_departing();
-        let weighed_again = self.topology.weighs_again(self.weighed, cx.config.profile.batch);
+        let weighed_again = self
+            .installed
+            .topology
+            .weighs_again(self.installed.weighed, cx.config.profile.batch);
         [
             cx.detector.next_deadline(),
             cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
             cx.lifelines.next_deadline(),
-            self.engine
+            self.installed
+                .engine
                 .next_deadline()
                 .map(|at| at.max(weighed_again))
                 .filter(|_| !departing),
-            self.nonprimary
+            self.installed
+                .nonprimary
                 .next_deadline(cx)
                 .map(|at| at.max(weighed_again))
                 .filter(|_| !departing),
@@ -46,9 +51,10 @@ impl Seat {
             self.lease_deadline(),
             self.pulse_deadline(),
             Some(self.next_seek),
-            self.weigh.filter(|_| !departing),
-            self.pull_at.map(|(at, _)| at),
-            self.topology
+            self.installed.weigh.filter(|_| !departing),
+            self.installed.pull_at.map(|(at, _)| at),
+            self.installed
+                .topology
                 .gossip()
                 .and_then(|gossip| gossip.rumours.next_deadline()),
         ]

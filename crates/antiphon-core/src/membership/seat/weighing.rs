@@ -1,27 +1,33 @@
 //! After each input: which members are reachable, which one proposes, and what this node does about it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::LifelineRecord;
+
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::{EngineEffect, Surroundings};
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
 use crate::membership::view::check;
 use crate::{BallotStep, EngineKind, Time};
-use antiphon_wire::Incarnation;
-use antiphon_wire::membership::LifelineRecord;
-use std::collections::{BTreeMap, BTreeSet};
 
 impl Seat {
     /// Members this node does not doubt, itself included.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
-        let certified = self.engine.certified();
+        let certified = self.installed.engine.certified();
         let is_reachable = |(member, rank): (Incarnation, usize)| {
-            let by_rings = || self.topology.has_word_of(rank);
-            let known = self.beyond.answers(member).unwrap_or_else(by_rings);
+            let by_rings = || self.installed.topology.has_word_of(rank);
+            let known = self.installed.beyond.answers(member).unwrap_or_else(by_rings);
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };
         // In their order, of which such a set is made soonest.
-        let reachable = self.rings.members().filter(|member| is_reachable(*member));
+        let reachable = self
+            .installed
+            .rings
+            .members()
+            .filter(|member| is_reachable(*member));
         reachable.map(|(member, _)| member).collect()
     }
 
@@ -37,7 +43,7 @@ impl Seat {
         if !cx.detector.has_doubts() {
             return BTreeSet::new();
         }
-        for accuser in &self.view.members {
+        for accuser in &self.installed.view.members {
             if reachable.contains(&accuser.incarnation) && has_a_say(accuser.incarnation) {
                 for accused in cx.detector.doubted_by(accuser.incarnation) {
                     *against.entry(accused).or_default() += u64::from(accuser.weight);
@@ -45,6 +51,7 @@ impl Seat {
             }
         }
         let total: u64 = self
+            .installed
             .view
             .members
             .iter()
@@ -52,7 +59,7 @@ impl Seat {
             .sum();
         against
             .into_iter()
-            .filter(|(accused, against)| self.rings.contains(*accused) && against * 2 > total)
+            .filter(|(accused, against)| self.installed.rings.contains(*accused) && against * 2 > total)
             .map(|(accused, _)| accused)
             .collect()
     }
@@ -63,7 +70,7 @@ impl Seat {
     /// word. Pairs are broken there. Whom their observers have lost is among them as well: in a wide view
     /// nobody else knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
-        if !self.topology.hears_all() {
+        if !self.installed.topology.hears_all() {
             return self.lost(reachable);
         }
         let doubted = self.doubted(cx, reachable, |_| true);
@@ -80,11 +87,11 @@ impl Seat {
     /// those who are left could decide without them: a half does not throw out the other because paths
     /// between them are bad, and what was said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
-        let mut lost: BTreeSet<Incarnation> = self.engine.certain().into_iter().collect();
+        let mut lost: BTreeSet<Incarnation> = self.installed.engine.certain().into_iter().collect();
         lost.extend(&self.deaf);
         if !lost.is_empty() {
             let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
-            if !self.is_primary() || !self.engine.could_decide(&left) {
+            if !self.is_primary() || !self.installed.engine.could_decide(&left) {
                 lost.clear();
             }
         }
@@ -94,13 +101,14 @@ impl Seat {
     /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever
     /// reason, nor one whom its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
-        let mut doubted: BTreeSet<Incarnation> = if self.topology.hears_all() {
+        let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
             self.doubted(cx, reachable, |_| true)
         } else {
-            self.engine.unstable().into_iter().collect()
+            self.installed.engine.unstable().into_iter().collect()
         };
         doubted.append(&mut self.lost(reachable));
-        self.view
+        self.installed
+            .view
             .members
             .iter()
             .map(|member| member.incarnation)
@@ -114,15 +122,18 @@ impl Seat {
             return;
         }
         // To weigh a thousand members takes a while; what comes in together is weighed together.
-        let next = self.topology.weighs_again(self.weighed, cx.config.profile.batch);
+        let next = self
+            .installed
+            .topology
+            .weighs_again(self.installed.weighed, cx.config.profile.batch);
         if now < next {
-            let sooner = self.weigh.filter(|at| *at > now && *at < next);
-            self.weigh = Some(sooner.unwrap_or(next));
+            let sooner = self.installed.weigh.filter(|at| *at > now && *at < next);
+            self.installed.weigh = Some(sooner.unwrap_or(next));
             return;
         }
-        self.weigh = None;
-        if !self.topology.hears_all() {
-            self.weighed = now;
+        self.installed.weigh = None;
+        if !self.installed.topology.hears_all() {
+            self.installed.weighed = now;
             self.hear_of_others(cx);
             self.look_beyond(cx, now);
         }
@@ -132,7 +143,7 @@ impl Seat {
         }
         // Reinforcement: what some observers report, the others look at again.
         let mut news = false;
-        for member in self.engine.unstable() {
+        for member in self.installed.engine.unstable() {
             news |= cx.detector.reinforce(now, member);
         }
         if news {
@@ -142,14 +153,14 @@ impl Seat {
         }
         self.deaf = self.deaf_by_their_word(cx, now, &reachable);
         let coordinator = self.coordinator(cx, &reachable);
-        self.leader = Some(coordinator);
+        self.installed.leader = Some(coordinator);
         let quorum = self.has_quorum(cx, now, &reachable);
-        self.quorum = quorum;
+        self.installed.quorum = quorum;
         if quorum {
             self.merging.hears_quorum();
         }
         self.ask_to_leave(cx, coordinator);
-        let leads = coordinator == cx.me && self.engine.could_decide(&reachable);
+        let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
         let wish = if leads {
             self.wish(cx, now, &reachable)
         } else {
@@ -188,8 +199,8 @@ impl Seat {
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
         let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
-        let (lease, rings, view) = (&self.lease, &self.rings, &self.view);
-        let by_observers = !self.topology.hears_all();
+        let (lease, rings, view) = (&self.lease, &self.installed.rings, &self.installed.view);
+        let by_observers = !self.installed.topology.hears_all();
         let observers = |member| {
             rings
                 .observers_in(view, member)
@@ -199,7 +210,7 @@ impl Seat {
         let held = |member| lease.holds(now, member, rings.rank(member));
         let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
         action(
-            &mut self.engine,
+            &mut self.installed.engine,
             &mut Surroundings {
                 now,
                 random,
@@ -213,8 +224,8 @@ impl Seat {
                 primary,
             },
         );
-        let slot = check::slot_after(&self.view);
-        while let Some(effect) = self.engine.poll_effect() {
+        let slot = check::slot_after(&self.installed.view);
+        while let Some(effect) = self.installed.engine.poll_effect() {
             match effect {
                 // R2: on the lifelines before any message that carries the vote.
                 EngineEffect::Voted => {
@@ -222,8 +233,8 @@ impl Seat {
                     if !planted!(TestamentOfTheInstall) {
                         self.leave_testament(cx);
                     }
-                    cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state()));
-                    self.shown = self.engine.slot().vote().ballots();
+                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
+                    self.installed.shown = self.installed.engine.slot().vote().ballots();
                 }
                 EngineEffect::Send { to, message } => {
                     self.assert_shown(&message);

@@ -15,14 +15,14 @@ impl Seat {
         self.joiners.withdraw(leaver);
         cx.withdrawn.note(now, leaver);
         // Who departs has decided a view that it does not install, and will not answer for the next.
-        if !self.engine.names(leaver) && !self.leaving.is_departing() {
+        if !self.installed.engine.names(leaver) && !self.leaving.is_departing() {
             self.confirm_withdrawal(cx, leaver);
         }
     }
 
     fn confirm_withdrawal(&self, cx: &mut Context, leaver: Incarnation) {
         cx.withdrawn.answered(leaver);
-        let (lineage, view) = (self.view.lineage, self.view.primary_id());
+        let (lineage, view) = (self.installed.view.lineage, self.installed.view.primary_id());
         cx.send(leaver, MembershipMessage::Confirm { lineage, view });
         cx.forget_peer(leaver);
     }
@@ -39,7 +39,7 @@ impl Seat {
             .map(|(who, (_, waits))| (*who, *waits))
             .collect();
         for (leaver, waits) in told {
-            if self.rings.contains(leaver) {
+            if self.installed.rings.contains(leaver) {
                 cx.withdrawn.told.remove(&leaver);
                 self.note_leaver(leaver);
             } else if waits {
@@ -50,8 +50,8 @@ impl Seat {
 
     /// A member wants to leave, and has said so otherwise than by a heartbeat.
     pub(crate) fn note_leaver(&mut self, leaver: Incarnation) {
-        let view = self.view.primary_id();
-        let wire_level = self.view.wire_level;
+        let view = self.installed.view.primary_id();
+        let wire_level = self.installed.view.wire_level;
         let report = self.reports.entry(leaver).or_insert(Report {
             round: 0,
             view,

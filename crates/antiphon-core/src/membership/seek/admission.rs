@@ -11,9 +11,10 @@
 //!
 //! [`history`]: crate::membership::view::history
 
+use std::sync::Arc;
+
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView, ViewId};
-use std::sync::Arc;
 
 use crate::Time;
 use crate::membership::context::{Context, Fate};

@@ -51,11 +51,12 @@
 //! [`recovery`]: crate::membership::recovery
 //! [`seek`]: crate::membership::seek
 
-use antiphon_wire::membership::{AcceptedValue, MembershipMessage, NodeRecord, SlotMessage, Voted};
-use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::membership::{AcceptedValue, MembershipMessage, NodeRecord, SlotMessage, Voted};
+use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use crate::membership::agree::proposer::to_wire;
 use crate::membership::agree::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};

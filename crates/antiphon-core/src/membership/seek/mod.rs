@@ -22,13 +22,14 @@ pub(crate) mod recovering;
 mod voting;
 mod withdrawing;
 
-use antiphon_wire::enquiry::{Ask, Objection};
-use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
-use antiphon_wire::{Incarnation, Lineage, NodeView, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use antiphon_wire::enquiry::{Ask, Objection};
+use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
+use antiphon_wire::{Incarnation, Lineage, NodeView, ViewId};
 
 use self::founding::{Candidate, Founding, is_candidate};
 use crate::inspection::Looking;

@@ -8,11 +8,12 @@
 //! That nobody answers says nothing before he had the time to. A node that has just been started may have
 //! voted in its last life, for a cluster that is there: a member's word must reach it before it votes again.
 
-use antiphon_wire::Incarnation;
-use antiphon_wire::membership::SlotMessage;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::SlotMessage;
 
 use crate::Time;
 use crate::membership::context::Context;

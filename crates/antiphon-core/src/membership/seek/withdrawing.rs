@@ -22,9 +22,10 @@
 //!
 //! [`leaving`]: crate::membership::change::leaving
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, Lineage, ViewId};
-use std::collections::BTreeSet;
 
 use crate::Time;
 use crate::membership::contacts::withdrawn::Withdrawal;

@@ -404,6 +404,7 @@ impl Net {
     pub(super) fn votes_kept(&self, node: usize) -> usize {
         match &self.host(node).membership.phase {
             Phase::Seated(seat) => seat
+                .installed
                 .topology
                 .gossip()
                 .map_or(0, |gossip| gossip.rumours.tallies()),
@@ -420,7 +421,11 @@ impl Net {
     /// The sum over all rumours that a member of a wide view knows; none is 0.
     pub(super) fn sum(&self, node: usize) -> u32 {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat.topology.gossip().map_or(0, |gossip| gossip.rumours.sum()),
+            Phase::Seated(seat) => seat
+                .installed
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.sum()),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -444,7 +449,7 @@ impl Net {
             };
             let Membership { cx, phase, .. } = &mut host.membership;
             if let Phase::Seated(seat) = phase {
-                let mut view = (*seat.view).clone();
+                let mut view = (*seat.installed.view).clone();
                 view.id = NodeViewId::Primary {
                     id: check::next_id(view.primary_id()),
                 };
@@ -452,7 +457,7 @@ impl Net {
                 view.joined.clear();
                 view.departed.clear();
                 change(&mut view);
-                let base = check::change_of(&seat.view, &view);
+                let base = check::change_of(&seat.installed.view, &view);
                 seat.install(cx, now, Arc::new(view), Some(base));
             }
             self.drain(node);
@@ -471,7 +476,7 @@ impl Net {
 
     /// Its neighbours in a wide view.
     pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, _| seat.topology.neighbours())
+        self.members(node, |seat, _| seat.installed.topology.neighbours())
     }
 
     fn members(&self, node: usize, which: impl Fn(&Seat, Incarnation) -> Vec<Incarnation>) -> Vec<usize> {
@@ -481,7 +486,7 @@ impl Net {
         };
         let members = which(seat, host.me).into_iter();
         members
-            .filter_map(|member| Some(index(seat.view.member(member)?.addr)))
+            .filter_map(|member| Some(index(seat.installed.view.member(member)?.addr)))
             .collect()
     }
 

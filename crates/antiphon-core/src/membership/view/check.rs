@@ -1,6 +1,8 @@
 //! Which views and records are believed. A peer may be buggy or hostile; nothing it sends may make this node
 //! panic, or break what the other modules take for granted about views.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
     AcceptedValue, Certificate, Change, Gone, NodeRecord, Origin, SlotId, Standing, VoteState, Voted, VotedIn,
@@ -8,7 +10,6 @@ use antiphon_wire::membership::{
 use antiphon_wire::{
     Cause, Departure, Incarnation, Lineage, MAX_MEMBERS, Member, NodeView, NodeViewId, Subview, ViewId,
 };
-use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sound::{addresses_are_sound, metadata_is_sound, name_is_sound};
 use crate::{Config, EngineKind, Policy};

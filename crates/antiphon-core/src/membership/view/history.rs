@@ -28,11 +28,12 @@
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 
-use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use crate::{Time, ViewChange, WhyEntry};
 

@@ -15,10 +15,11 @@
 //! [`Coordinator::not_vouched_for`]: crate::membership::agree::holding::Coordinator::not_vouched_for
 //! [`lease`]: crate::membership::lease
 
-use antiphon_wire::membership::Ballot;
-use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use antiphon_wire::membership::Ballot;
+use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
 
 use super::{ANSWERS_COUNT, Coordinator, Deferred, random_part};
 use crate::Time;
