@@ -55,6 +55,7 @@ mod node;
 mod order;
 pub mod outbox;
 mod output;
+mod pace;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
