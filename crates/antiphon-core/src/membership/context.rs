@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::detector::Detector;
 use crate::membership::agree::lifelines::Lifelines;
-use crate::membership::contacts::hints::Whom;
+use crate::membership::contacts::hints::Contacts;
 use crate::membership::contacts::left_behind::LeftBehind;
 use crate::membership::contacts::refusals::Refusals;
 use crate::membership::contacts::withdrawn::Withdrawn;
@@ -69,7 +69,7 @@ pub(crate) struct Context {
     pub(crate) past: Option<Past>,
     /// Which lineage was founded by an operator's word here, and what that overrode.
     pub(crate) overrides: Option<(Lineage, Origin)>,
-    pub(crate) whom: Whom,
+    pub(crate) contacts: Contacts,
     /// Where members were that may live on in components of their own (policy `any`).
     pub(crate) left_behind: LeftBehind,
     pub(crate) withdrawn: Withdrawn,

@@ -67,7 +67,7 @@ use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use crate::detector::{Came, Detector};
 use crate::membership::agree::lifelines::Lifelines;
-use crate::membership::contacts::hints::{Hints, Whom};
+use crate::membership::contacts::hints::{Contacts, Hints};
 use crate::membership::contacts::left_behind::LeftBehind;
 use crate::membership::contacts::refusals::Refusals;
 use crate::membership::contacts::withdrawn::Withdrawn;
@@ -136,7 +136,7 @@ impl Membership {
             refusals: Refusals::default(),
             past: None,
             overrides: None,
-            whom: Whom::default(),
+            contacts: Contacts::default(),
             left_behind: LeftBehind::default(),
             withdrawn: Withdrawn::default(),
             replies: Replies::new(now),
@@ -251,7 +251,7 @@ impl Membership {
             // Lost, refused or timed out: the path does not work, and hearing the peer again is the only
             // cure.
             Phase::Seated(seat) => {
-                self.cx.whom.trouble(addr);
+                self.cx.contacts.trouble(addr);
                 let members = seat.installed.view.members.iter();
                 let there = members.filter(|member| member.addr == addr);
                 let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
@@ -344,7 +344,7 @@ impl Membership {
     /// Addresses found at run time replace those given before.
     pub(crate) fn set_hints(&mut self, now: Time, hints: Hints) {
         self.cx.detector.awake(now);
-        let news = self.cx.whom.set(now, hints);
+        let news = self.cx.contacts.set(now, hints);
         if let (Phase::Seeking(seeking), true) = (&mut self.phase, news) {
             seeking.hurry(&self.cx, now);
         }
@@ -409,8 +409,8 @@ impl Membership {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
             let much = seat.lease.missed(missed);
-            if let Some(pulses) = seat.installed.pulses.as_mut().filter(|_| much) {
-                pulses.missed();
+            if let Some(rounds) = seat.installed.rounds.as_mut().filter(|_| much) {
+                rounds.missed();
             }
             seat.merging.missed(missed);
             seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
@@ -487,7 +487,7 @@ impl Membership {
                         Phase::Seated(_) | Phase::Stopped => None,
                     };
                     self.seated = now;
-                    self.cx.whom.register_anew();
+                    self.cx.contacts.register_anew();
                     let mut seat = Seat::new(&mut self.cx, now, *view);
                     if let Some(by) = leaves_by {
                         seat.leave(&mut self.cx, now, by);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 
-use crate::membership::agree::interface::Wish;
+use crate::membership::agree::interface::ProposedChange;
 use crate::membership::view::check;
 
 /// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
@@ -13,7 +13,12 @@ const MAX_DEPARTED: usize = 700;
 /// The view after `view` without those removed and with the joiners of the wish.
 ///
 /// `named`: votes carry what changes, and not the whole view.
-pub(crate) fn compose(view: &NodeView, mut remove: Vec<Departure>, wish: &Wish, named: bool) -> NodeView {
+pub(crate) fn compose(
+    view: &NodeView,
+    mut remove: Vec<Departure>,
+    wish: &ProposedChange,
+    named: bool,
+) -> NodeView {
     let fits = |next: &NodeView| {
         if named {
             check::change_fits(&check::change_of(view, next))
@@ -35,14 +40,14 @@ pub(crate) fn compose(view: &NodeView, mut remove: Vec<Departure>, wish: &Wish, 
     }
     // What still does not fit comes in the view after this one.
     remove.truncate(MAX_DEPARTED);
-    let wish = Wish {
+    let wish = ProposedChange {
         join: Vec::new(),
         ..wish.clone()
     };
     composed(view, remove, &wish)
 }
 
-fn composed(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
+fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> NodeView {
     let gone: BTreeSet<Incarnation> = remove
         .iter()
         .map(|departure| departure.member.incarnation)

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Incarnation, NodeView, ViewDigest};
 
-use crate::membership::agree::fast::Cut;
+use crate::membership::agree::fast::FastProposer;
 use crate::membership::agree::interface::EngineEffect;
+use crate::membership::agree::interface::ProposedChange;
 use crate::membership::agree::interface::Surroundings;
 use crate::membership::agree::interface::Votes;
-use crate::membership::agree::interface::Wish;
-use crate::membership::agree::proposer::Coordinator;
+use crate::membership::agree::proposer::Proposer;
 use crate::membership::agree::slot::Slot;
 use crate::membership::monitor::rings::Rings;
 use crate::{EngineKind, Profile, Time};
@@ -24,9 +24,9 @@ use crate::{EngineKind, Profile, Time};
 #[derive(Debug)]
 pub(crate) enum Engine {
     /// The elder proposes, each view is one Paxos slot.
-    Coordinator(Box<Coordinator>),
+    Coordinator(Box<Proposer>),
     /// Observers on rings, and a fast ballot without a leader.
-    Cut(Box<Cut>),
+    Cut(Box<FastProposer>),
 }
 
 impl Engine {
@@ -39,8 +39,8 @@ impl Engine {
         profile: &Profile,
     ) -> Self {
         match kind {
-            EngineKind::Coordinator => Engine::Coordinator(Box::new(Coordinator::new(me, view, profile))),
-            EngineKind::Cut => Engine::Cut(Box::new(Cut::new(me, view, rings, votes, profile))),
+            EngineKind::Coordinator => Engine::Coordinator(Box::new(Proposer::new(me, view, profile))),
+            EngineKind::Cut => Engine::Cut(Box::new(FastProposer::new(me, view, rings, votes, profile))),
         }
     }
 
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// This node is the one to propose, and this is what it wishes; `None`: it is not, or all is well.
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
         match self {
             Engine::Coordinator(coordinator) => coordinator.pursue(around, wish),
             Engine::Cut(cut) => cut.pursue(around, wish),

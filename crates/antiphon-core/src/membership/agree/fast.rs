@@ -121,8 +121,8 @@ use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeVie
 
 use crate::detector::MOST_PATIENCE;
 use crate::membership::agree::compose::compose;
-use crate::membership::agree::interface::{EngineEffect, Surroundings, Votes, Wish};
-use crate::membership::agree::proposer::{Coordinator, used};
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings, Votes};
+use crate::membership::agree::proposer::{Proposer, used};
 use crate::membership::agree::slot::{Acceptance, Slot, Step};
 use crate::membership::monitor::detection::{Edge, Found};
 #[cfg(test)]
@@ -143,14 +143,14 @@ const MAX_ACCUSERS: usize = 8;
 
 /// The engine's state for the slot after `view`.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct FastProposer {
     me: Incarnation,
     view: Arc<NodeView>,
     rings: Arc<Rings>,
     /// Whether votes name what changes.
     named: bool,
     /// The leader's part, and the slot.
-    classic: Coordinator,
+    classic: Proposer,
     found: Found,
     /// The view without those lost, and who they were when it was made; `None` for one that may not follow
     /// this view.
@@ -191,7 +191,7 @@ pub(crate) fn observers(view: &NodeView, rank: usize) -> Vec<Incarnation> {
         .collect()
 }
 
-impl Cut {
+impl FastProposer {
     pub(crate) fn new(
         me: Incarnation,
         view: Arc<NodeView>,
@@ -210,7 +210,7 @@ impl Cut {
             me,
             rings,
             named: votes.are_named(),
-            classic: Coordinator::leaderless(me, view.clone(), (votes, patience), !wide, profile),
+            classic: Proposer::leaderless(me, view.clone(), (votes, patience), !wide, profile),
             view,
             found: Found::default(),
             composed: None,
@@ -305,11 +305,11 @@ impl Cut {
         self.found.unstable.iter().filter_map(member)
     }
 
-    /// Goes on with what [`Cut::look`] has just seen.
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
+    /// Goes on with what [`FastProposer::look`] has just seen.
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
         let until = self.observe(around);
         self.wake = until.filter(|_| self.classic.is_at_rest());
-        let waits = |wish: &Wish| self.wake.is_some() && !self.goes_before(wish);
+        let waits = |wish: &ProposedChange| self.wake.is_some() && !self.goes_before(wish);
         let wish = wish.filter(|wish| !waits(wish));
         self.classic.pursue(around, wish);
         self.count_own(around);
@@ -318,7 +318,7 @@ impl Cut {
     /// Whether a wish need not wait for those that may be about to be lost: it only lets in who comes, and
     /// lets go who leaves. If somebody is lost, it waits: each view begins the cut anew, and who comes all
     /// the time would keep the lost in.
-    fn goes_before(&self, wish: &Wish) -> bool {
+    fn goes_before(&self, wish: &ProposedChange) -> bool {
         let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
         self.found.stable.is_empty()
             && !wish.renew
@@ -462,7 +462,7 @@ impl Cut {
             cause: Cause::Crashed,
             accusers: self.accusers(*rank),
         });
-        let wish = Wish {
+        let wish = ProposedChange {
             remove: Vec::new(),
             objectionable: BTreeSet::new(),
             join: Vec::new(),

@@ -11,7 +11,7 @@ use crate::random::Random;
 
 /// What this node would change in the view if it were up to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct ProposedChange {
     /// Members to remove.
     pub(crate) remove: Vec<Departure>,
     /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a

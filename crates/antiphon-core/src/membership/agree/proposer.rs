@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::membership::agree::interface::Votes;
-use crate::membership::agree::interface::{EngineEffect, Surroundings, Wish};
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings};
 use crate::membership::agree::slot::{Acceptance, FAST, LastVote, Proposal, Slot, Step, Used, Value};
 use crate::membership::view::check;
 use crate::{Profile, Time};
@@ -51,7 +51,7 @@ pub(crate) struct Deferred {
 
 /// The engine's state for the slot after `view`.
 #[derive(Debug)]
-pub(crate) struct Coordinator {
+pub(crate) struct Proposer {
     me: Incarnation,
     view: Arc<NodeView>,
     slot: Slot<Incarnation, Arc<NodeView>>,
@@ -61,7 +61,7 @@ pub(crate) struct Coordinator {
     /// When the view was first looked at.
     began: Option<Time>,
     /// The present wish, and since when there is one.
-    wish: Option<(Time, Wish)>,
+    wish: Option<(Time, ProposedChange)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
     /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has
@@ -98,7 +98,7 @@ pub(crate) struct Coordinator {
     effects: VecDeque<EngineEffect>,
 }
 
-impl Coordinator {
+impl Proposer {
     pub(crate) fn new(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
         // R1: the elder of the previous view owns round 0.
         let slot = Slot::new(me, view.voters(), Some(view.elder().incarnation));
@@ -225,7 +225,7 @@ impl Coordinator {
         self.perform(around, step);
     }
 
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
         let now = around.now;
         let began = *self.began.get_or_insert(now);
         self.resume(around);

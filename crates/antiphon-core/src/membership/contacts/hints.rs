@@ -110,7 +110,7 @@ struct Word {
 
 /// What is known of whom to ask.
 #[derive(Debug, Default)]
-pub(crate) struct Whom {
+pub(crate) struct Contacts {
     hinted: BTreeSet<SocketAddr>,
     told: BTreeMap<SocketAddr, Time>,
     locators: BTreeMap<SocketAddr, Asked>,
@@ -127,7 +127,7 @@ pub(crate) struct Whom {
     last: Option<SocketAddr>,
 }
 
-impl Whom {
+impl Contacts {
     /// Replaces what was given from outside; whether there is anybody new.
     pub(crate) fn set(&mut self, now: Time, hints: Hints) -> bool {
         if hints.sources != self.sources {
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn all_hints_have_their_turn_and_none_twice_in_a_round() {
-        let mut whom = Whom::default();
+        let mut whom = Contacts::default();
         assert!(whom.set(Time::ZERO, hints(1..41)));
         assert!(!whom.set(Time::ZERO, hints(1..41)), "nothing new");
         assert_eq!(whom.rounds(), 3);
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn hints_are_bounded_and_what_is_not_told_again_is_forgotten() {
-        let mut whom = Whom::default();
+        let mut whom = Contacts::default();
         whom.set(Time::ZERO, hints(1..1000));
         assert_eq!(whom.asked().len(), MAX_HINTS);
         whom.set(Time::ZERO, Hints::default());
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_locator_that_answers_is_asked_less_often() {
-        let mut whom = Whom::default();
+        let mut whom = Contacts::default();
         let locators = vec![addr(1), addr(2)];
         let hints = Hints {
             locators: locators.clone(),

@@ -77,7 +77,7 @@
 //!   grafts another edge.
 //! - *A quorum*: nobody is renewed any more, by anybody.
 //! - *A member was stopped*: what it hears when it goes on are ticks that it answers now, too late for those
-//!   who made them to count; and it forgets its own answers ([`Pulses::missed`]).
+//!   who made them to count; and it forgets its own answers ([`Rounds::missed`]).
 //!
 //! [`Rings::branches`]: crate::membership::monitor::rings::Rings::branches
 //! [`lease`]: crate::membership::lease
@@ -163,7 +163,7 @@ struct Making {
 
 /// The pulse of one view.
 #[derive(Debug)]
-pub(crate) struct Pulses {
+pub(crate) struct Rounds {
     pub(crate) view: ViewId,
     pub(crate) me: usize,
     pub(crate) members: usize,
@@ -211,7 +211,7 @@ pub(crate) enum Heard {
     New(Option<Time>),
 }
 
-impl Pulses {
+impl Rounds {
     /// `None` where all are neighbours, or nobody has a lease. Goes on along the edges that ticks came by in
     /// the view before.
     pub(crate) fn of(

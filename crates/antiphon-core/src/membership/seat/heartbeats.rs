@@ -141,7 +141,7 @@ impl Seat {
             (!self.installed.topology.tells_all()).then(|| self.observers(cx.me));
         let hears = |member: Incarnation| {
             observers.as_ref().is_none_or(|observers| {
-                observers.contains(&member) || self.installed.beyond.is_linked(member)
+                observers.contains(&member) || self.installed.reconnect.is_linked(member)
             })
         };
         for member in self

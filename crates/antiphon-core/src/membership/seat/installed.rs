@@ -11,8 +11,8 @@ use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::Votes;
 use crate::membership::change::nonprimary::Nonprimary;
 use crate::membership::context::Context;
-use crate::membership::lease::rounds::{Inherited, Pulses};
-use crate::membership::monitor::beyond::Beyond;
+use crate::membership::lease::rounds::{Inherited, Rounds};
+use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
 use crate::membership::view::check;
@@ -43,8 +43,8 @@ pub(crate) struct Installed {
     /// Since when those that are ready to join have waited for others.
     pub(crate) waiting_since: Option<Time>,
     /// The rounds by which leases are renewed, where each member does not answer each other one.
-    pub(crate) pulses: Option<Pulses>,
-    pub(crate) beyond: Beyond,
+    pub(crate) rounds: Option<Rounds>,
+    pub(crate) reconnect: Reconnect,
     /// Nodes that were told something, and when last.
     pub(crate) told: BTreeMap<Incarnation, Time>,
     /// Members that were told again of deaths that they had no proof of, and when last.
@@ -61,12 +61,12 @@ impl Installed {
 
     /// Begins the next view. Of this one goes on what is known of members and not of the slot.
     pub(crate) fn replace(&mut self, cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
-        let inherited = self.pulses.as_ref();
-        let inherited = inherited.map_or_else(Inherited::default, |pulses| pulses.leaves_behind(&self.view));
+        let inherited = self.rounds.as_ref();
+        let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
         let next = Self::of(cx, now, view, base, &inherited);
         let before = std::mem::replace(self, next);
         if self.view.members == before.view.members {
-            self.beyond = before.beyond.renewed();
+            self.reconnect = before.reconnect.renewed();
         }
         self.engine.follow(before.engine);
     }
@@ -99,8 +99,8 @@ impl Installed {
             weighed: Time::ZERO,
             weigh: None,
             waiting_since: None,
-            pulses: Pulses::of(config, me, now, &view, &rings, inherited),
-            beyond: Beyond::default(),
+            rounds: Rounds::of(config, me, now, &view, &rings, inherited),
+            reconnect: Reconnect::default(),
             told: BTreeMap::new(),
             proven_again: BTreeMap::new(),
             pull_at: None,

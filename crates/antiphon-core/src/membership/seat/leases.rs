@@ -77,8 +77,8 @@ impl Seat {
         cx.event(Event::Lease { held: believes });
         if !believes {
             // The sooner it asks, the sooner it knows.
-            match &mut self.installed.pulses {
-                Some(pulses) => pulses.ask(now),
+            match &mut self.installed.rounds {
+                Some(rounds) => rounds.ask(now),
                 None => self.next_heartbeat = self.next_heartbeat.min(now),
             }
         }

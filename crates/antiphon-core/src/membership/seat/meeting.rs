@@ -18,9 +18,9 @@
 //!
 //! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the
 //! seeds and hints that are no members, and without a primary at members as well, in a wide view by turns
-//! ([`beyond`]). By the same Seeks locators know who is a member.
+//! ([`reconnect`]). By the same Seeks locators know who is a member.
 //!
-//! [`beyond`]: crate::membership::monitor::beyond
+//! [`reconnect`]: crate::membership::monitor::reconnect
 //! [`merging`]: crate::membership::change::merging
 
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl Seat {
         let pace = if looks { 1 } else { SLOW_SEEK };
         self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
         let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
-        to.extend(cx.whom.turn(now));
+        to.extend(cx.contacts.turn(now));
         to.extend(cx.left_behind.turn(now));
         if self.is_primary() {
             for member in &self.installed.view.members {
@@ -113,7 +113,7 @@ impl Seat {
         let heartbeat = cx.config.profile.heartbeat;
         let seldom = if planted!(RegisterSeldom) { 16 } else { 1 };
         let known = cx.jitter(heartbeat * REGISTER * seldom);
-        for addr in cx.whom.due(now, known, heartbeat * REGISTER_SILENT * seldom) {
+        for addr in cx.contacts.due(now, known, heartbeat * REGISTER_SILENT * seldom) {
             self.seek_at(cx, addr, false);
         }
     }
@@ -122,7 +122,7 @@ impl Seat {
     /// own.
     fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, up_ms: u32, nodes: &[KnownNode]) {
         let up = Duration::from_millis(u64::from(up_ms));
-        if !cx.whom.answered(now, locator, up, &[]) {
+        if !cx.contacts.answered(now, locator, up, &[]) {
             return;
         }
         let strangers = nodes

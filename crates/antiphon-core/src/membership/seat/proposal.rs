@@ -11,14 +11,19 @@ use std::net::SocketAddr;
 use antiphon_wire::membership::WIRE_LEVEL;
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 
-use crate::membership::agree::interface::Wish;
+use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
 use crate::{EngineKind, Time};
 
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
-    pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
+    pub(crate) fn wish(
+        &self,
+        cx: &Context,
+        now: Time,
+        reachable: &BTreeSet<Incarnation>,
+    ) -> Option<ProposedChange> {
         let members = self.installed.view.members.len();
         let (mut join, join_level, number) =
             self.joiners
@@ -59,7 +64,7 @@ impl Seat {
                     objectionable.insert(who);
                     Cause::Crashed
                 }
-            } else if self.installed.beyond.is_complete() && !reachable.contains(&who) {
+            } else if self.installed.reconnect.is_complete() && !reachable.contains(&who) {
                 // Its observers may be gone as well. Who hears it objects.
                 objectionable.insert(who);
                 Cause::Crashed
@@ -116,7 +121,7 @@ impl Seat {
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
         let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
-        needed.then_some(Wish {
+        needed.then_some(ProposedChange {
             remove,
             objectionable,
             join,
@@ -132,8 +137,13 @@ impl Seat {
     /// size that somebody sees. So a view that would only admit some waits for others that were asked just
     /// now whether they are there, while it has room for them. Not for long, whoever they are: half a
     /// heartbeat, and as much as this node is late itself.
-    pub(crate) fn wait_for_joiners(&mut self, cx: &Context, now: Time, wish: Option<Wish>) -> Option<Wish> {
-        let admits = |wish: &Wish| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
+    pub(crate) fn wait_for_joiners(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        wish: Option<ProposedChange>,
+    ) -> Option<ProposedChange> {
+        let admits = |wish: &ProposedChange| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
         let Some(wish) = wish else {
             self.installed.waiting_since = None;
             return None;
@@ -280,7 +290,7 @@ impl Seat {
         let observers = self.observers(member).into_iter();
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
         let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
-        if accusers.is_empty() && self.installed.beyond.is_complete() {
+        if accusers.is_empty() && self.installed.reconnect.is_complete() {
             let for_ms = u32::try_from(self.lapses_after(cx).as_millis()).unwrap_or(u32::MAX);
             accusers.push(says(cx.me, Evidence::Silent { for_ms }));
         }

@@ -70,7 +70,7 @@ use antiphon_wire::membership::Standing;
 
 use crate::Time;
 use crate::membership::context::Context;
-use crate::membership::monitor::beyond::Contact;
+use crate::membership::monitor::reconnect::Contact;
 use crate::membership::seat::Seat;
 
 /// In one turn this many times as many members are asked as there are rings.
@@ -94,7 +94,7 @@ impl Seat {
         let patience = cx.config.profile.suspect_after;
         let called = self
             .installed
-            .beyond
+            .reconnect
             .called
             .filter(|_| !self.installed.topology.hears_all());
         let is_called =
@@ -106,7 +106,7 @@ impl Seat {
         // its own side. Either way the rings do not lead there.
         let missing_since = self
             .installed
-            .beyond
+            .reconnect
             .missing_since
             .filter(|_| !self.installed.topology.hears_all());
         let is_old = |since| now.since(since) >= cx.config.profile.unreachable_after;
@@ -117,7 +117,7 @@ impl Seat {
     /// A member would settle for less than a quorum, and this node would not: one of the two is wrong.
     pub(crate) fn called_by_gathering(&mut self, cx: &Context, now: Time) {
         let lapses_after = self.lapses_after(cx);
-        self.installed.beyond.call(now, lapses_after);
+        self.installed.reconnect.call(now, lapses_after);
     }
 
     /// Which members to ask now. All are asked by turns, those after this node first.
@@ -128,11 +128,11 @@ impl Seat {
         else {
             return Vec::new();
         };
-        let first = self.installed.beyond.asked;
+        let first = self.installed.reconnect.asked;
         let asked =
             (first..first + turn).map(|at| members[(rank + 1 + at % others.max(1)) % members.len()].addr);
         let asked = asked.collect();
-        self.installed.beyond.asked = (first + turn) % others.max(1);
+        self.installed.reconnect.asked = (first + turn) % others.max(1);
         asked
     }
 
@@ -164,13 +164,18 @@ impl Seat {
         }
         let lapses_after = self.lapses_after(cx);
         if !standing.primary {
-            self.installed.beyond.call(now, lapses_after);
+            self.installed.reconnect.call(now, lapses_after);
         }
-        let contact = self.installed.beyond.contacts.entry(sender).or_insert(Contact {
-            heard: now,
-            answered: None,
-            told: None,
-        });
+        let contact = self
+            .installed
+            .reconnect
+            .contacts
+            .entry(sender)
+            .or_insert(Contact {
+                heard: now,
+                answered: None,
+                told: None,
+            });
         contact.heard = now;
         let pause = cx.config.profile.heartbeat / 2;
         if reply {
@@ -194,39 +199,42 @@ impl Seat {
 
     /// Looks who is to be counted, and spoken to.
     pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
-        self.installed.beyond.counted.clear();
-        self.installed.beyond.complete = false;
+        self.installed.reconnect.counted.clear();
+        self.installed.reconnect.complete = false;
         match self.installed.topology.misses_some() {
-            false => self.installed.beyond.missing_since = None,
-            true => _ = self.installed.beyond.missing_since.get_or_insert(now),
+            false => self.installed.reconnect.missing_since = None,
+            true => _ = self.installed.reconnect.missing_since.get_or_insert(now),
         }
         let looks = self.looks(cx, now) && !planted!(NothingBeyondTheRings);
         // Nearly always.
-        if !looks && self.installed.beyond.contacts.is_empty() && self.installed.beyond.links.is_empty() {
+        if !looks && self.installed.reconnect.contacts.is_empty() && self.installed.reconnect.links.is_empty()
+        {
             return;
         }
         let lapses_after = self.lapses_after(cx);
         let is_fresh = |at: Time| now.since(at) < lapses_after;
-        self.installed.beyond.since = self.installed.beyond.since.filter(|(_, last)| is_fresh(*last));
+        self.installed.reconnect.since = self.installed.reconnect.since.filter(|(_, last)| is_fresh(*last));
         if looks {
-            if self.installed.beyond.since.is_none() {
+            if self.installed.reconnect.since.is_none() {
                 self.next_seek = self
                     .next_seek
                     .min(now + cx.jitter(cx.config.profile.heartbeat / 2));
             }
-            self.installed.beyond.since =
-                Some((self.installed.beyond.since.map_or(now, |(first, _)| first), now));
+            self.installed.reconnect.since = Some((
+                self.installed.reconnect.since.map_or(now, |(first, _)| first),
+                now,
+            ));
         }
         self.installed
-            .beyond
+            .reconnect
             .contacts
             .retain(|_, contact| is_fresh(contact.heard));
-        if let Some((first, _)) = self.installed.beyond.since.filter(|_| looks) {
-            self.installed.beyond.complete = !is_fresh(first);
-            let contacts = self.installed.beyond.contacts.iter();
+        if let Some((first, _)) = self.installed.reconnect.since.filter(|_| looks) {
+            self.installed.reconnect.complete = !is_fresh(first);
+            let contacts = self.installed.reconnect.contacts.iter();
             let answered = contacts.filter(|(_, contact)| contact.answered.is_some_and(is_fresh));
             let answered = answered.map(|(member, _)| *member);
-            self.installed.beyond.counted = answered.chain(self.subjects(cx.me)).collect();
+            self.installed.reconnect.counted = answered.chain(self.subjects(cx.me)).collect();
         }
         let (Some(gossip), Some(rank)) = (
             self.installed.topology.gossip_mut(),
@@ -237,13 +245,13 @@ impl Seat {
         let (senior, junior) = self.installed.view.members.split_at(rank);
         let after = junior.iter().chain(senior).map(|member| member.incarnation);
         let is_contact = |member: &Incarnation| {
-            self.installed.beyond.contacts.contains_key(member)
+            self.installed.reconnect.contacts.contains_key(member)
                 && !gossip.is_neighbour(*member)
                 && !self.installed.engine.is_certified(*member)
         };
         let links: Vec<Incarnation> = after.filter(is_contact).take(cx.config.rings.max(1)).collect();
         gossip.rumours.link(now, &links);
         links.iter().for_each(|member| self.reach(cx, *member));
-        self.installed.beyond.links = links;
+        self.installed.reconnect.links = links;
     }
 }

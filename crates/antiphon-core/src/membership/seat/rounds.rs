@@ -24,18 +24,18 @@ impl Seat {
             return;
         }
         let sender = self.installed.rings.rank(sender);
-        let Some(pulses) = self
+        let Some(rounds) = self
             .installed
-            .pulses
+            .rounds
             .as_mut()
-            .filter(|pulses| pulses.view == *view)
+            .filter(|rounds| rounds.view == *view)
         else {
             return;
         };
-        let Some(from) = sender.filter(|rank| pulses.neighbours.contains(rank)) else {
+        let Some(from) = sender.filter(|rank| rounds.neighbours.contains(rank)) else {
             return;
         };
-        let members = pulses.members;
+        let members = rounds.members;
         let is_member = |rank: u16| usize::from(rank) < members;
         match pulse {
             Pulse::Tick { .. } => {
@@ -51,22 +51,22 @@ impl Seat {
                 ..
             } if is_member(maker) => {
                 if let Some(who) = Ranks::unpack(who, members) {
-                    pulses.echo(now, from, (usize::from(maker), number), &who, edge);
+                    rounds.echo(now, from, (usize::from(maker), number), &who, edge);
                 }
             }
             Pulse::Echo { .. } => {}
         }
-        self.tend_pulse(cx, now);
+        self.tend_rounds(cx, now);
     }
 
     fn hear_tick(&mut self, now: Time, from: Option<usize>, tick: Tick) {
-        let Some(pulses) = &mut self.installed.pulses else {
+        let Some(rounds) = &mut self.installed.rounds else {
             return;
         };
         let withheld = withheld(&self.lease, &self.installed.rings, now);
         let answers = self.lease.answers_ticks() && tick.fresh.without(&withheld).len() == tick.fresh.len();
         let (length, fresh) = (tick.length, tick.fresh.clone());
-        if let Heard::New(since) = pulses.take(now, from, tick, answers) {
+        if let Heard::New(since) = rounds.take(now, from, tick, answers) {
             self.lease.hear_tick(length);
             if answers {
                 self.lease.note_tick(now, fresh);
@@ -85,13 +85,13 @@ impl Seat {
     }
 
     /// What is due of the pulse: ticks, answers, grafts.
-    pub(crate) fn tend_pulse(&mut self, cx: &mut Context, now: Time) {
+    pub(crate) fn tend_rounds(&mut self, cx: &mut Context, now: Time) {
         let makes = self.makes_ticks();
-        let Some(pulses) = &mut self.installed.pulses else {
+        let Some(rounds) = &mut self.installed.rounds else {
             return;
         };
-        pulses.pass_on(now);
-        if makes.is_some_and(|before| pulses.makes_at(before) <= now) {
+        rounds.pass_on(now);
+        if makes.is_some_and(|before| rounds.makes_at(before) <= now) {
             let view = &self.installed.view;
             let dead = self.installed.engine.dead_without_vote();
             let is_quorum = |who: &Ranks| {
@@ -100,14 +100,14 @@ impl Seat {
                 view.voters().is_quorum(&who, &dead)
             };
             let withheld = withheld(&self.lease, &self.installed.rings, now);
-            let tick = pulses.make(now, self.lease.length(), &withheld, is_quorum);
+            let tick = rounds.make(now, self.lease.length(), &withheld, is_quorum);
             self.hear_tick(now, None, tick);
         }
-        let Some(pulses) = &mut self.installed.pulses else {
+        let Some(rounds) = &mut self.installed.rounds else {
             return;
         };
-        pulses.graft(now);
-        for (to, pulse) in std::mem::take(&mut pulses.outbox) {
+        rounds.graft(now);
+        for (to, pulse) in std::mem::take(&mut rounds.outbox) {
             let to = self.installed.view.members[to].incarnation;
             if !self.installed.engine.is_certified(to) {
                 cx.effects.push_back(Effect::Pulse { to, pulse });
@@ -117,18 +117,18 @@ impl Seat {
 
     /// How many living members are more senior than this one; `None` if it makes no ticks.
     fn makes_ticks(&self) -> Option<usize> {
-        let pulses = self.installed.pulses.as_ref()?;
+        let rounds = self.installed.rounds.as_ref()?;
         let makes = self.is_primary() && self.lease.makes_ticks() && !self.leaving.is_departing();
         let dead = self.installed.engine.slot().certificates().keys();
         let dead = dead
-            .filter(|dead| self.installed.rings.rank(**dead) < Some(pulses.me))
+            .filter(|dead| self.installed.rings.rank(**dead) < Some(rounds.me))
             .count();
-        makes.then(|| pulses.me.saturating_sub(dead))
+        makes.then(|| rounds.me.saturating_sub(dead))
     }
 
-    pub(crate) fn pulse_deadline(&self) -> Option<Time> {
-        let pulses = self.installed.pulses.as_ref()?;
-        Some(pulses.next_deadline(self.makes_ticks()))
+    pub(crate) fn rounds_deadline(&self) -> Option<Time> {
+        let rounds = self.installed.rounds.as_ref()?;
+        Some(rounds.next_deadline(self.makes_ticks()))
     }
 }
 

@@ -22,7 +22,7 @@ impl Seat {
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         self.evaluate(cx, now);
-        self.tend_pulse(cx, now);
+        self.tend_rounds(cx, now);
         self.tell_lease(cx, now);
         self.tell_rumours(cx, now, false);
     }
@@ -49,7 +49,7 @@ impl Seat {
                 .filter(|_| !departing),
             self.leaving.next_deadline(),
             self.lease_deadline(),
-            self.pulse_deadline(),
+            self.rounds_deadline(),
             Some(self.next_seek),
             self.installed.weigh.filter(|_| !departing),
             self.installed.pull_at.map(|(at, _)| at),

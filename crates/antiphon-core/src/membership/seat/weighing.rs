@@ -18,7 +18,7 @@ impl Seat {
         let certified = self.installed.engine.certified();
         let is_reachable = |(member, rank): (Incarnation, usize)| {
             let by_rings = || self.installed.topology.has_word_of(rank);
-            let known = self.installed.beyond.answers(member).unwrap_or_else(by_rings);
+            let known = self.installed.reconnect.answers(member).unwrap_or_else(by_rings);
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };

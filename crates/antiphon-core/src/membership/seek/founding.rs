@@ -336,7 +336,7 @@ impl Founding {
     /// How many that may found are there, and how many are needed.
     fn count(&self, cx: &Context, present: &BTreeSet<SocketAddr>) -> (usize, usize) {
         match cx.config.expect {
-            Some(_) if planted!(FoundByHints) => (present.len(), cx.whom.known() / 2 + 1),
+            Some(_) if planted!(FoundByHints) => (present.len(), cx.contacts.known() / 2 + 1),
             Some(expected) => (present.len(), usize::from(expected)),
             None => (
                 present.intersection(&self.seeds).count(),

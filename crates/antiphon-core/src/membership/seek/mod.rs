@@ -242,10 +242,10 @@ impl Seeking {
         }
         let mut to = founding::seeds_of(&cx.config);
         to.extend(cx.past.iter().flat_map(|past| past.contacts.iter()).copied());
-        to.extend(cx.whom.turn(now));
+        to.extend(cx.contacts.turn(now));
         to.extend(cx.left_behind.turn(now));
         let pace = cx.config.profile.retransmit;
-        to.extend(cx.whom.due(now, pace * 8, pace * 2));
+        to.extend(cx.contacts.due(now, pace * 8, pace * 2));
         // Who knows whom to ask only wants to hear if that changes: of many seeds from one at a time.
         if self.target.is_some() && to.len() > 8 {
             let one = self.seeks as usize % to.len();
@@ -314,7 +314,7 @@ impl Seeking {
     /// times where that takes turns.
     fn fresh(&self, cx: &Context) -> Duration {
         let slow = if self.is_slow() { 2 } else { 1 };
-        cx.config.profile.retransmit * (6 + 4 * cx.whom.rounds() * slow)
+        cx.config.profile.retransmit * (6 + 4 * cx.contacts.rounds() * slow)
     }
 
     fn found(&mut self, cx: &mut Context, now: Time) {
@@ -375,7 +375,7 @@ impl Seeking {
         let profile = &cx.config.profile;
         let fresh = self.fresh(cx);
         let heard = |addr: &SocketAddr| is_candidate(cx, now, &self.candidates, fresh, addr);
-        let may_be_members = cx.whom.may_be_members(now, profile, heard);
+        let may_be_members = cx.contacts.may_be_members(now, profile, heard);
         let gives_time = self.gives_time(now, profile.unreachable_after, may_be_members);
         let remnant = |since: Time| now.since(since) < profile.unreachable_after;
         gives_time || self.remnant.is_some_and(remnant)
@@ -441,7 +441,7 @@ impl Seeking {
         let missing: Vec<SocketAddr> = founding::seeds_of(&cx.config)
             .into_iter()
             .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
-            .chain(cx.whom.silent_locators(now, self.locators_answer_within(cx)))
+            .chain(cx.contacts.silent_locators(now, self.locators_answer_within(cx)))
             .collect();
         let rejects = |seed: &&SocketAddr| self.lost.get(*seed).is_some_and(|lost| *lost >= REJECTED_AFTER);
         let rejecting: Vec<SocketAddr> = missing.iter().filter(rejects).copied().collect();
@@ -486,14 +486,14 @@ impl Seeking {
         addr: SocketAddr,
         trouble: PathTrouble,
     ) {
-        cx.whom.trouble(addr);
+        cx.contacts.trouble(addr);
         if trouble == PathTrouble::Refused {
-            cx.whom.nobody(now, addr);
+            cx.contacts.nobody(now, addr);
             self.withdrawal_refused(cx, |member| cx.peers.get(&member) == Some(&addr));
         }
         if trouble != PathTrouble::Lost {
             self.lost.remove(&addr);
-        } else if founding::seeds_of(&cx.config).contains(&addr) || cx.whom.is_locator(addr) {
+        } else if founding::seeds_of(&cx.config).contains(&addr) || cx.contacts.is_locator(addr) {
             let lost = self.lost.entry(addr).or_default();
             *lost = lost.saturating_add(1);
         }
@@ -520,7 +520,7 @@ impl Seeking {
                     return;
                 }
                 self.lost.remove(&node.addr);
-                cx.whom.somebody(node.addr);
+                cx.contacts.somebody(node.addr);
                 if !reply && cx.may_answer(now, node.addr) {
                     let answer = self.seek_message(cx, true);
                     cx.discover(node.addr, answer);
@@ -564,7 +564,7 @@ impl Seeking {
                 self.lost.remove(&addr);
                 let nodes = &nodes[..nodes.len().min(MAX_KNOWN)];
                 let up = Duration::from_millis(u64::from(up_ms));
-                if cx.whom.answered(now, addr, up, nodes) {
+                if cx.contacts.answered(now, addr, up, nodes) {
                     self.told(cx, now, nodes.iter().map(|node| node.addr));
                 }
             }
@@ -582,7 +582,7 @@ impl Seeking {
     fn told(&mut self, cx: &mut Context, now: Time, addrs: impl Iterator<Item = SocketAddr>) {
         let mut news = false;
         for addr in addrs {
-            news |= addr != cx.config.addr && cx.whom.tell(now, addr);
+            news |= addr != cx.config.addr && cx.contacts.tell(now, addr);
         }
         if news {
             self.hurry(cx, now);
@@ -628,7 +628,7 @@ impl Seeking {
         coordinator: (Incarnation, SocketAddr),
     ) {
         self.lost.remove(&addr);
-        cx.whom.somebody(addr);
+        cx.contacts.somebody(addr);
         cx.know_peer(sender, addr);
         if cx.past.is_some() && check::standings_differ(&cx.config, &standing) {
             let reason = format!(

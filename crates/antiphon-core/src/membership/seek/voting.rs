@@ -81,7 +81,7 @@ impl Seeking {
     /// second.
     pub(crate) fn accounted(&self, cx: &Context, now: Time) -> bool {
         let fresh = self.fresh(cx);
-        let may_grow = cx.whom.may_grow() && !planted!(TrustTheFirstNamed);
+        let may_grow = cx.contacts.may_grow() && !planted!(TrustTheFirstNamed);
         !(may_grow && self.is_new(cx, now)) && all_accounted(cx, now, &self.candidates, fresh)
     }
 
@@ -91,7 +91,7 @@ impl Seeking {
         let Some(since) = self.since else {
             return true;
         };
-        let asks_since = cx.whom.heard_all().map_or(since, |heard| heard.max(since));
+        let asks_since = cx.contacts.heard_all().map_or(since, |heard| heard.max(since));
         now.since(asks_since) < founding::wait(&cx.config.profile)
     }
 }
@@ -104,8 +104,8 @@ fn all_accounted(
     candidates: &BTreeMap<SocketAddr, Candidate>,
     fresh: Duration,
 ) -> bool {
-    let mut asked = cx.whom.asked();
+    let mut asked = cx.contacts.asked();
     asked.extend(founding::seeds_of(&cx.config));
     let heard = |addr: &SocketAddr| is_candidate(cx, now, candidates, fresh, addr);
-    cx.whom.all_accounted(now, &cx.config.profile, asked, heard)
+    cx.contacts.all_accounted(now, &cx.config.profile, asked, heard)
 }

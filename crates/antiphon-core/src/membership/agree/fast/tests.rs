@@ -10,7 +10,7 @@ use crate::random::Random;
 
 /// One member's engine and what it knows of the world.
 struct Bench {
-    cut: Cut,
+    cut: FastProposer,
     now: Time,
     /// Which edges are down, and since when.
     down: BTreeMap<(Incarnation, Incarnation), Time>,
@@ -21,7 +21,7 @@ impl Bench {
     fn new(view: &Arc<NodeView>, rank: usize) -> Self {
         let me = view.members[rank].incarnation;
         Self {
-            cut: Cut::new(
+            cut: FastProposer::new(
                 me,
                 view.clone(),
                 Arc::new(Rings::new(view, RINGS)),
@@ -48,7 +48,7 @@ impl Bench {
         self.down.extend(edges.into_iter().map(|edge| (edge, now)));
     }
 
-    fn with(&mut self, action: impl FnOnce(&mut Cut, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
+    fn with(&mut self, action: impl FnOnce(&mut FastProposer, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
         let suspects = self.down.keys().map(|(_, subject)| *subject).collect();
         let members = self.cut.view.members.iter().map(|member| member.incarnation);
         let reachable = members
@@ -80,7 +80,7 @@ impl Bench {
     }
 
     /// As a member does with each input.
-    fn pursue(&mut self, wish: Option<Wish>) -> Vec<EngineEffect> {
+    fn pursue(&mut self, wish: Option<ProposedChange>) -> Vec<EngineEffect> {
         self.with(|cut, around| {
             cut.look(around);
             cut.pursue(around, wish);
@@ -100,9 +100,9 @@ fn casts(effects: &[EngineEffect]) -> usize {
 }
 
 /// A leader's wish to remove one whom it does not hear, against possible objections.
-fn removal(view: &NodeView, rank: usize) -> Wish {
+fn removal(view: &NodeView, rank: usize) -> ProposedChange {
     let member = view.members[rank].clone();
-    Wish {
+    ProposedChange {
         objectionable: BTreeSet::from([member.incarnation]),
         remove: vec![Departure {
             member,
@@ -391,7 +391,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
     let asks = |silent: usize| {
         let mut bench = Bench::new(&view, 0);
         bench.report((1..=silent).map(|rank| (at(0), at(rank))));
-        let wish = Wish {
+        let wish = ProposedChange {
             remove: Vec::new(),
             objectionable: BTreeSet::new(),
             join: join.clone(),
@@ -436,7 +436,7 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         cause: Cause::Crashed,
         accusers: Vec::new(),
     };
-    let wish = Wish {
+    let wish = ProposedChange {
         remove: vec![departure(5)],
         objectionable: BTreeSet::new(),
         join: Vec::new(),

@@ -10,9 +10,9 @@
 //! until it may go, and asked about once more then.
 //!
 //! In a wide view the quorum that answers first need not have one of the few who could object: whoever
-//! proposes waits for these ([`Coordinator::not_vouched_for`]).
+//! proposes waits for these ([`Proposer::not_vouched_for`]).
 //!
-//! [`Coordinator::not_vouched_for`]: crate::membership::agree::holding::Coordinator::not_vouched_for
+//! [`Proposer::not_vouched_for`]: crate::membership::agree::holding::Coordinator::not_vouched_for
 //! [`lease`]: crate::membership::lease
 
 use std::collections::BTreeSet;
@@ -21,15 +21,15 @@ use std::sync::Arc;
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
 
-use super::{ANSWERS_COUNT, Coordinator, Deferred, random_part};
+use super::{ANSWERS_COUNT, Deferred, Proposer, random_part};
 use crate::Time;
 use crate::membership::agree::compose::compose;
-use crate::membership::agree::interface::{EngineEffect, Surroundings, Wish};
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings};
 use crate::membership::agree::slot::FAST;
 use crate::membership::agree::slot::{Proposal, Step, Used, Value};
 use crate::membership::view::check;
 
-impl Coordinator {
+impl Proposer {
     /// A voter refuses: it promised a higher ballot, or hears some that this ballot would remove.
     pub(crate) fn on_nack(
         &mut self,
@@ -157,7 +157,7 @@ impl Coordinator {
         }
         let calm;
         let wish = if waits.is_some() {
-            calm = Wish {
+            calm = ProposedChange {
                 join: Vec::new(),
                 renew: false,
                 ..wish.clone()
@@ -173,7 +173,7 @@ impl Coordinator {
     }
 
     /// Whether nobody may object to this removal, or nobody did.
-    fn is_settled(&self, wish: &Wish, member: Incarnation) -> bool {
+    fn is_settled(&self, wish: &ProposedChange, member: Incarnation) -> bool {
         !wish.objectionable.contains(&member) || self.unopposed.contains_key(&member)
     }
 

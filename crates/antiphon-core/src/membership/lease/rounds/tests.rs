@@ -10,7 +10,7 @@ const HOP: Duration = Duration::from_millis(2);
 /// Members of one view that have nothing but the pulse.
 struct World {
     now: Time,
-    members: Vec<Option<Pulses>>,
+    members: Vec<Option<Rounds>>,
     /// On the way: when it comes, from whom, to whom.
     sent: BTreeMap<(Time, usize), (usize, usize, Pulse)>,
     count: usize,
@@ -37,18 +37,18 @@ impl World {
         let now = Time::ZERO + Duration::from_secs(1);
         let of = |member: &antiphon_wire::Member| {
             let before = Inherited::default();
-            Pulses::of(&config, member.incarnation, now, &view, &rings, &before)
+            Rounds::of(&config, member.incarnation, now, &view, &rings, &before)
         };
-        let pulses: Vec<Option<Pulses>> = view.members.iter().map(of).collect();
-        let is_of_the_lease = |pulses: &Pulses| (pulses.interval.as_secs_f64() - interval).abs() < 1e-6;
+        let rounds: Vec<Option<Rounds>> = view.members.iter().map(of).collect();
+        let is_of_the_lease = |rounds: &Rounds| (rounds.interval.as_secs_f64() - interval).abs() < 1e-6;
         assert!(
-            pulses
+            rounds
                 .iter()
-                .all(|pulses| pulses.as_ref().is_some_and(is_of_the_lease))
+                .all(|rounds| rounds.as_ref().is_some_and(is_of_the_lease))
         );
         Self {
             now,
-            members: pulses,
+            members: rounds,
             sent: BTreeMap::new(),
             count: 0,
             since: vec![None; members],
@@ -67,15 +67,15 @@ impl World {
             .iter()
             .flatten()
             .next()
-            .map_or(Duration::ZERO, |pulses| pulses.interval)
+            .map_or(Duration::ZERO, |rounds| rounds.interval)
     }
 
     fn hear(&mut self, at: usize, from: Option<usize>, tick: Tick) {
         let answers = !self.unleased.contains(&at);
-        let Some(pulses) = &mut self.members[at] else {
+        let Some(rounds) = &mut self.members[at] else {
             return;
         };
-        if let Heard::New(Some(since)) = pulses.take(self.now, from, tick, answers) {
+        if let Heard::New(Some(since)) = rounds.take(self.now, from, tick, answers) {
             self.since[at] = self.since[at].max(Some(since));
         }
     }
@@ -118,8 +118,8 @@ impl World {
                     ..
                 } => {
                     let who = Ranks::unpack(who, members).unwrap();
-                    if let Some(pulses) = &mut self.members[to] {
-                        pulses.echo(self.now, from, (usize::from(maker), number), &who, edge);
+                    if let Some(rounds) = &mut self.members[to] {
+                        rounds.echo(self.now, from, (usize::from(maker), number), &who, edge);
                     }
                 }
             }
@@ -127,20 +127,20 @@ impl World {
         let quorum = self.members.len() / 2 + 1;
         for at in 0..self.members.len() {
             let makes = !self.silent.contains(&at) && !self.unleased.contains(&at);
-            let Some(pulses) = &mut self.members[at] else {
+            let Some(rounds) = &mut self.members[at] else {
                 continue;
             };
-            pulses.pass_on(self.now);
-            if makes && pulses.makes_at(at) <= self.now {
+            rounds.pass_on(self.now);
+            if makes && rounds.makes_at(at) <= self.now {
                 let length = Duration::from_secs(1);
-                let tick = pulses.make(self.now, length, &Ranks::default(), |who| who.len() >= quorum);
+                let tick = rounds.make(self.now, length, &Ranks::default(), |who| who.len() >= quorum);
                 self.hear(at, None, tick);
             }
-            let Some(pulses) = &mut self.members[at] else {
+            let Some(rounds) = &mut self.members[at] else {
                 continue;
             };
-            pulses.graft(self.now);
-            for (to, pulse) in std::mem::take(&mut pulses.outbox) {
+            rounds.graft(self.now);
+            for (to, pulse) in std::mem::take(&mut rounds.outbox) {
                 self.count += 1;
                 let (one, other) = (self.far.get(&at), self.far.get(&to));
                 let further = [one, other]
@@ -232,7 +232,7 @@ fn another_one_makes_ticks_where_the_first_does_not() {
                 .members
                 .iter()
                 .flatten()
-                .filter(|pulses| pulses.making.is_some());
+                .filter(|rounds| rounds.making.is_some());
             let makers = makers.count();
             assert!(makers <= gone + 3, "{makers} makers, of {members} without {gone}");
         }
@@ -299,28 +299,28 @@ fn a_tick_is_answered_by_each_once_and_counts_for_its_own_maker() {
         renewed: renewed.then(|| Ranks::all(13)),
     };
     let start = world.now;
-    let pulses = world.members[12].as_mut().unwrap();
+    let rounds = world.members[12].as_mut().unwrap();
     assert_eq!(
-        pulses.take(start, Some(1), tick(0, 1, false), true),
+        rounds.take(start, Some(1), tick(0, 1, false), true),
         Heard::New(None)
     );
     assert_eq!(
-        pulses.take(start + HOP, Some(2), tick(0, 1, false), true),
+        rounds.take(start + HOP, Some(2), tick(0, 1, false), true),
         Heard::Known
     );
     // Of another maker: its third, and nothing was answered to its first.
-    let other = pulses.take(start + HOP * 2, Some(2), tick(1, 3, true), true);
+    let other = rounds.take(start + HOP * 2, Some(2), tick(1, 3, true), true);
     assert_eq!(other, Heard::New(None));
     // One is missed, and the next says all that matters.
-    let third = pulses.take(start + HOP * 3, Some(1), tick(0, 3, true), true);
+    let third = rounds.take(start + HOP * 3, Some(1), tick(0, 3, true), true);
     assert_eq!(third, Heard::New(Some(start)));
     // What it renews is the answer but one before, and not what was not answered.
-    let fifth = pulses.take(start + HOP * 4, Some(1), tick(0, 4, true), true);
+    let fifth = rounds.take(start + HOP * 4, Some(1), tick(0, 4, true), true);
     assert_eq!(fifth, Heard::New(None));
     for maker in 2..12 {
-        pulses.take(start, Some(2), tick(maker, u32::MAX, true), true);
+        rounds.take(start, Some(2), tick(maker, u32::MAX, true), true);
     }
-    assert!(pulses.makers.len() <= MAX_MAKERS);
+    assert!(rounds.makers.len() <= MAX_MAKERS);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn an_edge_that_works_one_way_takes_nobodys_lease() {
             let edges = |at: usize| {
                 world.members[at]
                     .iter()
-                    .flat_map(move |pulses| pulses.tree.iter().map(move |to| (at, *to)))
+                    .flat_map(move |rounds| rounds.tree.iter().map(move |to| (at, *to)))
             };
             (0..members).flat_map(edges).step_by(members / 6).collect()
         };

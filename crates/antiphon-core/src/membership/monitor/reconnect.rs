@@ -9,7 +9,7 @@ use crate::Time;
 
 /// Members that were heard although no ring leads to them, or that would be if one did.
 #[derive(Debug, Default)]
-pub(crate) struct Beyond {
+pub(crate) struct Reconnect {
     /// How many of those after this node were asked in this round.
     pub(crate) asked: usize,
     pub(crate) contacts: BTreeMap<Incarnation, Contact>,
@@ -36,7 +36,7 @@ pub(crate) struct Contact {
     pub(crate) told: Option<Time>,
 }
 
-impl Beyond {
+impl Reconnect {
     /// What is left in a view of the same members.
     pub(crate) fn renewed(self) -> Self {
         Self {
