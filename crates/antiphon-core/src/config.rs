@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::group::slow::SLOW_AFTER;
-use crate::membership::{addresses_are_sound, founds_at_once, metadata_is_sound};
+use crate::sound::{addresses_are_sound, metadata_is_sound};
 use antiphon_wire::MAX_NAME_BYTES;
 pub use antiphon_wire::frame::ClusterKey;
+
+/// The longest lease that a member can have: others hold votes back for so long.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60);
+
+/// The shortest and the longest `slow_after`.
+pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
 #[derive(Debug, Clone)]
@@ -107,8 +113,21 @@ impl Config {
     /// For how long this node believes in its view after a quorum answered it (R7); `None` if for as long as
     /// it hears nothing else.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        (self.primary_lease && self.policy == Policy::Majority)
-            .then(|| crate::membership::usual_lease(&self.profile))
+        (self.primary_lease && self.policy == Policy::Majority).then(|| self.profile.usual_lease())
+    }
+
+    /// Whether this node is told to found a cluster without asking.
+    pub(crate) fn is_told_to_found(&self) -> bool {
+        self.found || self.expect == Some(1)
+    }
+
+    /// Whether the configuration leads to no other node.
+    pub(crate) fn has_nobody_to_ask(&self) -> bool {
+        self.expect.is_none() && !self.discovers && !self.names_others()
+    }
+
+    pub(crate) fn names_others(&self) -> bool {
+        self.seeds.iter().any(|seed| *seed != self.addr)
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -132,7 +151,7 @@ impl Config {
                 "a witness needs a cluster key: without one, whoever reaches a node could declare others dead",
             );
         }
-        if self.weight == 0 && founds_at_once(self).is_some() {
+        if self.weight == 0 && (self.is_told_to_found() || self.has_nobody_to_ask()) {
             return conflict(
                 "this node founds a cluster alone, and has no vote (weight 0), so nobody could ever join it: give it a weight above 0, or seeds to ask",
             );
@@ -372,6 +391,14 @@ impl std::fmt::Display for Profile {
 }
 
 impl Profile {
+    /// How long an answer is good if nothing else is said (R7): a member that falls silent stops believing a
+    /// little before it is suspected.
+    pub(crate) fn usual_lease(&self) -> Duration {
+        self.suspect_after
+            .saturating_sub(self.heartbeat)
+            .min(LONGEST_LEASE)
+    }
+
     /// The names of the presets.
     pub const NAMES: &[&str] = &["local", "lan", "wan"];
 

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use antiphon_wire::MAX_ADDRESSES;
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, MAX_GROUPS_ASKED};
@@ -32,32 +31,6 @@ use crate::{Config, ConfigError, GroupOptions, Node, Time, group, membership};
 
 /// A locator's answer is read up to here.
 const MAX_KNOWN: usize = 128;
-/// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so
-/// these and their addresses stay far below the connections that a node may open.
-const MOST_A_SECOND: u32 = 16;
-
-/// How many enquiries were answered lately.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    since: Time,
-    answered: u32,
-}
-
-impl Pace {
-    /// Whether one more may be answered now; if so, it counts.
-    pub(crate) fn allows(&mut self, now: Time) -> bool {
-        if now.since(self.since) >= Duration::from_secs(1) {
-            *self = Self {
-                since: now,
-                answered: 0,
-            };
-        }
-        let allows = self.answered < MOST_A_SECOND;
-        self.answered += u32::from(allows);
-        allows
-    }
-}
-
 impl Node {
     /// What an enquirer is told, with where it goes; nothing if the question makes no sense, or if too many
     /// were asked.
@@ -193,8 +166,8 @@ impl Enquirer {
 /// An answer as it may be shown to people; `None` if no node gives such a one.
 fn believable(mut answer: Answer) -> Option<Answer> {
     let coordinator = answer.coordinator.as_ref();
-    if !membership::record_is_sound(&answer.node)
-        || coordinator.is_some_and(|(name, _)| !membership::name_is_sound(name))
+    if !crate::sound::record_is_sound(&answer.node)
+        || coordinator.is_some_and(|(name, _)| !crate::sound::name_is_sound(name))
     {
         return None;
     }

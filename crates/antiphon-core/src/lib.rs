@@ -55,6 +55,7 @@ mod node;
 mod order;
 pub mod outbox;
 mod output;
+mod pace;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
@@ -62,6 +63,7 @@ mod recovery;
 mod relay;
 mod replies;
 mod route;
+mod sound;
 mod spread;
 #[doc(hidden)]
 pub mod text;
@@ -79,7 +81,7 @@ pub use group::direct::{MAX_TELL_BYTES, TELL_CREDIT_BYTES, TELL_OVERHEAD};
 pub use group::memory::Memory;
 pub use inspection::Inspection;
 pub use locator::{Located, Locator, LocatorCounters, MAX_LOCATED};
-pub use membership::hints::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
+pub use membership::contacts::hints::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
 pub use names::NameError;
 pub use node::{Counters, Node};
 pub use output::*;
@@ -91,5 +93,5 @@ pub use trail::{BallotNote, BallotStep};
 #[doc(hidden)]
 pub mod explore {
     pub use crate::group::{Effect, Groups};
-    pub use crate::membership::slot;
+    pub use crate::membership::agree::slot;
 }

@@ -42,11 +42,11 @@ use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
-use crate::enquiry::Pace;
 use crate::group::{self, Groups};
 use crate::inspection::{Lifeline, State};
 use crate::link::Links;
 use crate::membership::{self, Membership};
+use crate::pace::Pace;
 use crate::random::Random;
 use crate::relay::Relay;
 use crate::route::Routes;

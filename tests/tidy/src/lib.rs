@@ -10,11 +10,13 @@
 //!   are described and really planted;
 //! - [`prose`]: documents that promise to be short, comments that do not name the actor, or are too wide;
 //! - [`source`]: files too long, without a page, with forgotten marks or with paths of somebody's machine;
-//! - [`dependence`]: who may depend on whom, what the core must not touch, a reason for each dependency.
+//! - [`dependence`]: who may depend on whom, what the core must not touch, a reason for each dependency;
+//! - [`circles`]: files of the core that import each other.
 //!
 //! It reads text, not syntax: a rule that needs a parser belongs to clippy.
 #![forbid(unsafe_code)]
 
+pub mod circles;
 pub mod dependence;
 pub mod documents;
 pub mod guarantees;

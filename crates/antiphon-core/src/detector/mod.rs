@@ -26,6 +26,7 @@
 //!
 //! This module does not decide who is removed, and does not send anything.
 
+mod asking;
 pub(crate) mod attention;
 mod edge;
 pub(crate) mod probing;
@@ -38,9 +39,9 @@ use std::time::Duration;
 use antiphon_wire::membership::Suspicion;
 use antiphon_wire::{Accusation, Evidence, Incarnation};
 
+use self::asking::{Answering, Asking};
 use self::attention::Attention;
 use self::edge::Edge;
-use self::probing::{Answering, Asking};
 use crate::{EngineKind, Profile, Time, inspection};
 
 /// What this node knows of one member's life.

@@ -62,13 +62,12 @@ use std::time::Duration;
 use antiphon_wire::Incarnation;
 
 use super::Detector;
+use super::asking::{Answering, State};
 use crate::Time;
 
 /// Heartbeats missed for so many halves of one make a member be asked for probes. One is due within two
 /// halves.
 const ASK_HALVES: u32 = 3;
-/// And it is asked until its heartbeats came for so many without such a gap.
-const STEADY_BEATS: u32 = 5;
 /// So many members are asked at the same time, at most. If more are silent, this node is late itself, or the
 /// whole machine: what many are asked, and answer, would make it later still.
 const MOST_ASKED: usize = 8;
@@ -76,99 +75,6 @@ const MOST_ASKED: usize = 8;
 const ANSWER_BEATS: u32 = 3;
 /// For so many times `suspect_after` since a member was heard otherwise do its probes show that it lives.
 pub(crate) const ALONE: u32 = 6;
-
-/// Whether a member is asked for probes.
-#[derive(Debug, Clone)]
-pub(super) struct Asking {
-    /// When its last heartbeat came that was no probe.
-    heartbeat: Time,
-    state: State,
-}
-
-#[derive(Debug, Clone)]
-enum State {
-    /// Its heartbeats come.
-    Heard,
-    Asked {
-        /// Since when they come without a gap.
-        since: Time,
-        /// When it is asked next.
-        next: Time,
-    },
-    /// It was asked for as long as it is of any use.
-    GivenUp,
-}
-
-/// A member that wants probes.
-#[derive(Debug)]
-pub(super) struct Answering {
-    until: Time,
-    next: Time,
-}
-
-impl Asking {
-    pub(super) fn new(now: Time) -> Self {
-        Self {
-            heartbeat: now,
-            state: State::Heard,
-        }
-    }
-
-    /// One is missed after such a `pause`.
-    fn heard(&mut self, now: Time, heartbeat: Duration, pause: Duration) {
-        let gap = now.since(self.heartbeat) > pause;
-        self.heartbeat = now;
-        match &mut self.state {
-            State::Heard => {}
-            State::Asked { since, .. } if gap => *since = now,
-            State::Asked { since, .. } if now.since(*since) < heartbeat * STEADY_BEATS => {}
-            State::Asked { .. } | State::GivenUp => self.state = State::Heard,
-        }
-    }
-
-    fn is_asked(&self) -> bool {
-        matches!(self.state, State::Asked { .. })
-    }
-
-    /// Whether a probe is due that asks it.
-    fn is_due(&mut self, now: Time, heartbeat: Duration, pause: Duration, useless: bool) -> bool {
-        let silent = now.since(self.heartbeat);
-        match &mut self.state {
-            State::GivenUp => false,
-            _ if useless => {
-                self.state = State::GivenUp;
-                false
-            }
-            State::Heard if silent < pause => false,
-            State::Heard => {
-                self.state = State::Asked {
-                    since: now,
-                    next: now + heartbeat / 2,
-                };
-                true
-            }
-            State::Asked { next, .. } => {
-                let due = *next <= now;
-                if due {
-                    *next = now + heartbeat / 2;
-                }
-                due
-            }
-        }
-    }
-
-    fn deadline(&self, pause: Duration) -> Option<Time> {
-        match self.state {
-            State::Heard => Some(self.heartbeat + pause),
-            State::Asked { next, .. } => Some(next),
-            State::GivenUp => None,
-        }
-    }
-
-    pub(super) fn forgive(&mut self, now: Time, missed: Duration) {
-        self.heartbeat = (self.heartbeat + missed).min(now);
-    }
-}
 
 impl Detector {
     /// A probe of that member came: it lives. True if a suspicion was withdrawn by it.

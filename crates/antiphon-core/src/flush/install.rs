@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use antiphon_wire::group::{Decision, GroupMessage, GroupTerms};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
-use super::{Flow, Lead, Retained, cut_of, id_is_possible};
+use super::{Flow, Lead, Retained, cut_of};
 use crate::GroupEvent;
-use crate::group::context::Floor;
+use crate::flush::state::Ghost;
+use crate::group::context::{Floor, id_is_possible};
 use crate::group::entry::Past;
 use crate::group::large::Assembly;
 use crate::group::member::{Group, Membership, Phase};
@@ -298,23 +299,26 @@ impl Group {
             Phase::Member(membership) => Some(membership.stream),
             _ => None,
         };
-        let ghost = Phase::Ghost {
-            group,
-            retained: Box::new(Retained {
-                stream,
-                ..placeholder
-            }),
-            until,
-        };
+        let retained = Box::new(Retained {
+            stream,
+            ..placeholder
+        });
         let Some(cause) = slow else {
-            self.phase = ghost;
+            self.phase = Phase::Ghost {
+                group,
+                retained,
+                until,
+            };
             return;
         };
         // The group goes on at this node, from the start; what others may need of it is kept beside it.
-        let mut former = Group::new(self.handle, self.name.clone(), self.options, ctx.now, 0);
-        former.leaving = Some(ctx.now);
-        former.phase = ghost;
-        ctx.ghosts.push(former);
+        ctx.ghosts.push(Ghost {
+            name: self.name.clone(),
+            options: self.options,
+            group,
+            retained,
+            until,
+        });
         ctx.floors.insert(group, Floor::removed(view, &cause));
         self.resync(ctx, cause);
     }

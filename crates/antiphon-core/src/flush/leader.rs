@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
-use super::safe::Holding;
+use super::Holding;
 use super::verdict::Verdict;
 use super::{Collect, Confirm, Flow, Lead, MAX_K, cut_of};
 use crate::group::Context;

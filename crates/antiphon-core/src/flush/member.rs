@@ -7,8 +7,9 @@ use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing}
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 
 use super::asked::Asked;
-use super::{CatchUp, Flow, Lead, Promise, cut_of, id_is_possible};
+use super::{CatchUp, Flow, Lead, Promise, cut_of};
 use crate::Class;
+use crate::group::context::id_is_possible;
 use crate::group::direct;
 use crate::group::log::Log;
 use crate::group::member::{Group, Membership, Phase};

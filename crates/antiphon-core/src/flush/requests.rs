@@ -1,10 +1,10 @@
 //! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on,
 //! whether they still belong. Also what one that has left still does for those who are where it was.
 
-use antiphon_wire::group::{Decision, GroupMessage, Joiner, Standing};
+use antiphon_wire::group::{Decision, GroupData, GroupMessage, Joiner, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
-use super::{Flow, Lead};
+use super::{Flow, Lead, Retained};
 use crate::group::member::{Group, Phase};
 use crate::group::{Context, MAX_GROUP_MEMBERS};
 
@@ -216,6 +216,28 @@ impl Group {
                     installed: true,
                 },
             );
+        }
+    }
+}
+
+impl Retained {
+    /// Supplies what someone lacks of the previous view.
+    pub(crate) fn answer(&self, ctx: &mut Context<'_>, from: Incarnation, record: &GroupData) {
+        let Some(stream) = &self.stream else { return };
+        match *record {
+            GroupData::Pull {
+                view,
+                sender,
+                first,
+                end,
+                ..
+            } if view == stream.id => {
+                stream.pull(from, usize::from(sender), first, end, ctx.effects);
+            }
+            GroupData::PullOrders { view, first, .. } if view == stream.id => {
+                stream.pull_orders(from, first, ctx.effects);
+            }
+            _ => {}
         }
     }
 }

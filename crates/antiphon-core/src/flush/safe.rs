@@ -41,43 +41,12 @@
 //!   members. If somebody elsewhere did deliver it, all participants held it, these as well: it is in every
 //!   cut that they make, at the same places.
 
-use std::collections::BTreeSet;
-
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::{Flow, Lead, Promise};
 use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
-
-/// A leader waits until all participants hold a cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holding {
-    target: GroupViewId,
-    participants: Vec<Incarnation>,
-    waiting: BTreeSet<Incarnation>,
-}
-
-impl Holding {
-    /// For a decision with safe messages that these are about to fetch.
-    pub(super) fn of(
-        decision: &Decision,
-        target: GroupViewId,
-        participants: impl Iterator<Item = Incarnation>,
-    ) -> Option<Self> {
-        let participants: Vec<_> = participants.collect();
-        decision.safe.then(|| Self {
-            target,
-            waiting: participants.iter().copied().collect(),
-            participants,
-        })
-    }
-
-    /// Those that have not said that they hold the cut.
-    pub(super) fn missing(&self) -> Vec<Incarnation> {
-        self.waiting.iter().copied().collect()
-    }
-}
 
 impl Membership {
     /// The latest decision, made since this part of the cluster goes on apart if it does, of which a

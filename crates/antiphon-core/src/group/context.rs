@@ -6,8 +6,9 @@ use antiphon_wire::group::{GroupMessage, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member, ViewId};
 
 use super::credit::Credit;
-use super::member::Group;
 use super::{Effect, GroupHandle};
+use crate::flush::state::Ghost;
+use crate::flush::state::MAX_K;
 use crate::random::Random;
 use crate::{Profile, Time};
 
@@ -73,7 +74,7 @@ pub(crate) struct Context<'a> {
     /// and what it has outstanding there.
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
     /// Former memberships that others may still need, of groups that go on at this node.
-    pub(crate) ghosts: &'a mut Vec<Group>,
+    pub(crate) ghosts: &'a mut Vec<Ghost>,
     /// Groups that this node is out of, and has nothing to keep of.
     pub(crate) over: &'a mut Vec<GroupHandle>,
     /// The number of the last object: none is used again, whatever becomes of a membership.
@@ -139,4 +140,9 @@ impl Context<'_> {
     pub(crate) fn nonsense(&mut self) {
         *self.nonsense += 1;
     }
+}
+
+/// Whether a view of a group may have this id: its node view is the present one or an earlier one.
+pub(crate) fn id_is_possible(ctx: &Context<'_>, id: GroupViewId) -> bool {
+    id.k < MAX_K && (id.node, id.number) <= (ctx.node.id, ctx.node.number)
 }

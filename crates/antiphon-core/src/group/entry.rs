@@ -15,7 +15,7 @@ use super::large::Assembly;
 use super::member::*;
 use super::object::Objects;
 use super::reached::Reached;
-use super::slow::Standstill;
+use super::standstill::Standstill;
 use super::stream::{Beginning, Stream};
 use super::terms::differ;
 use crate::flush::{Flow, Lead, MAX_K, Retained};

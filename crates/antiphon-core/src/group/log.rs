@@ -22,12 +22,13 @@
 
 mod loose;
 pub(crate) mod scopes;
+mod sparse;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::{Block, BlockBuilder, Level};
 
-use self::loose::Loose;
+use self::sparse::Loose;
 
 /// What a block costs in windows and limits besides its bytes: neither it nor its messages are free.
 pub(crate) const BLOCK_OVERHEAD: usize = 128;

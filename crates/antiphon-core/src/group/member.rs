@@ -19,9 +19,10 @@ use super::large::{Assembly, Part};
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
 use super::queue::{Queue, Sent, Tickets};
-use super::slow::{Slow, Standstill};
+use super::standstill::{Slow, Standstill};
 use super::stream::Stream;
 use super::{Context, Effect};
+use crate::flush::state::Ghost;
 use crate::flush::{Flow, Lead, Promise, Retained};
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
@@ -154,6 +155,18 @@ impl Membership {
 }
 
 impl Group {
+    /// What is kept for others beside a group that this node has lost.
+    pub(crate) fn of_ghost(handle: GroupHandle, now: Time, ghost: Ghost) -> Self {
+        let mut former = Self::new(handle, ghost.name, ghost.options, now, 0);
+        former.leaving = Some(now);
+        former.phase = Phase::Ghost {
+            group: ghost.group,
+            retained: ghost.retained,
+            until: ghost.until,
+        };
+        former
+    }
+
     pub(crate) fn new(
         handle: GroupHandle,
         name: String,

@@ -31,6 +31,7 @@ pub(crate) mod credit;
 mod data;
 pub(crate) mod direct;
 pub(crate) mod directory;
+pub(crate) mod effect;
 pub(crate) mod entry;
 mod exit;
 pub(crate) mod large;
@@ -38,9 +39,11 @@ pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
 pub(crate) mod object;
+mod objections;
 pub(crate) mod queue;
 pub(crate) mod reached;
 pub(crate) mod slow;
+pub(crate) mod standstill;
 pub(crate) mod stream;
 mod terms;
 mod tested;
@@ -52,21 +55,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Block, Evidence, GroupId, Incarnation, Member, NodeView, ViewId};
+use antiphon_wire::{Block, GroupId, Incarnation, Member, NodeView, ViewId};
 
 pub(crate) use self::context::{Context, Nodes};
 use self::context::{Floor, MAX_FORMER};
 use self::credit::Credit;
 use self::directory::Directory;
+pub use self::effect::{Effect, MAX_GROUP_MEMBERS};
 use self::member::{Group, Phase};
 pub(crate) use self::terms::terms_of;
+use crate::flush::state::Ghost;
 use crate::random::Random;
-use crate::{
-    Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, TellError, Ticket, Time,
-};
+use crate::{Dissemination, GroupHandle, GroupOptions, Profile, SendError, TellError, Ticket, Time};
 
-/// The most members of a group: each acknowledges every other's messages.
-pub const MAX_GROUP_MEMBERS: usize = 64;
 /// The windows a group may ask for.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
 /// The most groups of a node.
@@ -75,52 +76,6 @@ const MAX_GROUPS: usize = 4096;
 const MAX_STRAYS: usize = 256;
 /// The most groups whose last view is remembered.
 const MAX_FLOORS: usize = 4096;
-
-/// What the group layer wants done, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Reliable and ordered per peer, control class. The node adds the installed primary view's id; the
-    /// receiver handles it only once it has installed that view.
-    Send {
-        /// To whom.
-        to: Incarnation,
-        /// What.
-        message: GroupMessage,
-    },
-    /// Unreliable records, encoded and sealed once for all targets. Together below
-    /// `frame::MAX_RECORDS_BYTES`.
-    Data {
-        /// To whom.
-        to: Vec<Incarnation>,
-        /// On which connection.
-        class: Class,
-        /// What.
-        records: Vec<GroupData>,
-    },
-    /// The same to one member, in a frame that it hands on to the next (see `spread/mod.rs`).
-    Chain {
-        /// To whom first.
-        to: Incarnation,
-        /// What.
-        records: Vec<GroupData>,
-    },
-    /// The same to all of these at once, by IP multicast where they hear it (see `spread/air.rs`).
-    Cast {
-        /// To whom.
-        to: Vec<Incarnation>,
-        /// What.
-        records: Vec<GroupData>,
-    },
-    /// This peer holds up a flush.
-    Accuse {
-        /// Who.
-        peer: Incarnation,
-        /// What it did.
-        evidence: Evidence,
-    },
-    /// For the application.
-    Event(GroupHandle, GroupEvent),
-}
 
 /// All groups of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +93,7 @@ pub struct Groups {
     by_id: BTreeMap<GroupId, GroupHandle>,
     floors: BTreeMap<GroupId, Floor>,
     sent: BTreeMap<String, (u64, Credit)>,
-    ghosts: Vec<Group>,
+    ghosts: Vec<Ghost>,
     /// Groups to forget.
     over: Vec<GroupHandle>,
     strays: VecDeque<(Incarnation, GroupData)>,
@@ -358,7 +313,7 @@ impl Groups {
         }
         if options
             .slow_after
-            .is_some_and(|after| !slow::SLOW_AFTER.contains(&after))
+            .is_some_and(|after| !crate::config::SLOW_AFTER.contains(&after))
         {
             return Err("slow_after must be 1 s to 1 h, or none for never".to_owned());
         }
@@ -555,10 +510,11 @@ impl Groups {
             };
             self.dispatch(self.me, message);
         }
-        for mut ghost in std::mem::take(&mut self.ghosts) {
-            ghost.handle = GroupHandle(self.next_handle);
+        for ghost in std::mem::take(&mut self.ghosts) {
+            let handle = GroupHandle(self.next_handle);
             self.next_handle += 1;
-            self.groups.insert(ghost.handle, ghost);
+            self.groups
+                .insert(handle, Group::of_ghost(handle, self.now, ghost));
         }
         if self.floors.len() > MAX_FLOORS {
             self.floors.pop_first();

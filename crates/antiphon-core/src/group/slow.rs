@@ -55,7 +55,7 @@
 //! | the leader | before the flush has decided | the request is gone; senders ask again within a fraction of `slow_after` |
 //! | the leader | after | the next leader completes the view, the cause is in the decision |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use antiphon_wire::group::GroupMessage;
@@ -64,61 +64,16 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 use super::Context;
 use super::context::MAX_CAUSE_BYTES;
 use super::member::{Group, Membership, Phase};
+use crate::group::standstill::Slow;
 use crate::{Profile, Time};
 
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
 
-/// The shortest and the longest `slow_after`.
-pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(3600);
-
 /// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at
 /// one look, and its last call takes as long as anyone's: what differs is the network and the scheduler.
 pub(crate) fn settling(profile: &Profile) -> Duration {
     profile.batch.max(profile.suspect_after / 8)
-}
-
-/// A member whose node has told the leader that its application has stopped reading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slow {
-    /// For how long it had taken nothing then.
-    stood: Duration,
-    said: Time,
-    /// What the next view says.
-    pub(crate) cause: String,
-}
-
-/// What a member of a group keeps about readers that stand still, itself included.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Standstill {
-    /// When to look at the readers; none while no message waits.
-    look_at: Option<Time>,
-    /// Readers that hold this member up: where they stand, since when.
-    clocks: BTreeMap<Incarnation, (u64, Time)>,
-    /// When this member's own application must have taken something, and what is said if it has not.
-    last_call: Option<(Time, Incarnation)>,
-}
-
-impl Standstill {
-    pub(super) fn next_timeout(&self) -> Option<Time> {
-        let last_call = self.last_call.map(|(at, _)| at);
-        [self.look_at, last_call].into_iter().flatten().min()
-    }
-
-    /// Members of a new view: what is known of those that stay remains true. If some were removed, this
-    /// member's application may have waited for them, and gets the time to go on.
-    pub(crate) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool, removed: bool) {
-        self.clocks.retain(|member, _| stays(*member));
-        if removed {
-            self.last_call = None;
-        }
-    }
-
-    /// This member's application has taken something.
-    pub(super) fn has_read(&mut self) {
-        self.last_call = None;
-    }
 }
 
 impl Membership {

@@ -8,6 +8,7 @@
 
 mod loose;
 mod repair;
+mod rows;
 mod safe;
 
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use antiphon_wire::group::{Decision, GroupData};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
-use self::safe::Safe;
+use self::rows::Safe;
 use super::Effect;
 use super::log::{Inserted, Log};
 use super::reached::Reached;

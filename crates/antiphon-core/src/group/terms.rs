@@ -1,11 +1,7 @@
 //! What the members of a group must have alike.
 
-use std::collections::BTreeSet;
-
-use antiphon_wire::enquiry::GroupAsked;
 use antiphon_wire::group::GroupTerms;
 
-use super::{Groups, Phase};
 use crate::{Dissemination, GroupOptions, Order, TotalEngine};
 
 /// What members must agree on, of these options.
@@ -34,23 +30,6 @@ pub(crate) fn terms_of(options: &GroupOptions) -> GroupTerms {
         slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
         engine,
         max_object_bytes: options.max_object_bytes,
-    }
-}
-
-impl Groups {
-    /// Of the groups that somebody would join and this node is a member of: those that would refuse it, and
-    /// why.
-    pub(crate) fn objections(&self, asked: &[GroupAsked]) -> Vec<(String, String)> {
-        let objection = |asked: &GroupAsked| {
-            let mut groups = self.groups.values();
-            let group =
-                groups.find(|group| group.name == asked.name && matches!(group.phase, Phase::Member(_)))?;
-            let mine = group.terms();
-            (asked.terms != mine).then(|| (asked.name.clone(), differ(&asked.name, mine, asked.terms)))
-        };
-        let mut seen = BTreeSet::new();
-        let once = asked.iter().filter(|asked| seen.insert(&asked.name));
-        once.filter_map(objection).collect()
     }
 }
 

@@ -52,10 +52,11 @@ use antiphon_wire::{Incarnation, Lineage, MAX_ADDRESSES, Reader, Wire};
 use bytes::Bytes;
 
 use crate::config::validate_name;
-use crate::enquiry::{Pace, wanted_at};
-use crate::membership::record_is_sound;
+use crate::enquiry::wanted_at;
+use crate::pace::Pace;
 use crate::random::Random;
 use crate::replies::Replies;
+use crate::sound::record_is_sound;
 use crate::{Class, ClusterKey, ConfigError, Output, Time};
 
 /// The most nodes that a locator remembers.

@@ -13,14 +13,14 @@ use antiphon_wire::membership::{
 use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
 use bytes::Bytes;
 
-use super::Effect;
-use super::apart::LeftBehind;
-use super::hints::Whom;
-use super::history::History;
-use super::lifeline::Lifelines;
-use super::refusals::Refusals;
-use super::withdrawing::Withdrawn;
 use crate::detector::Detector;
+use crate::membership::agree::lifelines::Lifelines;
+use crate::membership::contacts::hints::Contacts;
+use crate::membership::contacts::left_behind::LeftBehind;
+use crate::membership::contacts::refusals::Refusals;
+use crate::membership::contacts::withdrawn::Withdrawn;
+use crate::membership::effect::Effect;
+use crate::membership::view::history::History;
 use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Policy, Time};
@@ -69,7 +69,7 @@ pub(crate) struct Context {
     pub(crate) past: Option<Past>,
     /// Which lineage was founded by an operator's word here, and what that overrode.
     pub(crate) overrides: Option<(Lineage, Origin)>,
-    pub(crate) whom: Whom,
+    pub(crate) contacts: Contacts,
     /// Where members were that may live on in components of their own (policy `any`).
     pub(crate) left_behind: LeftBehind,
     pub(crate) withdrawn: Withdrawn,

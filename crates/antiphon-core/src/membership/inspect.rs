@@ -2,17 +2,15 @@
 //! changes anything.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use antiphon_wire::enquiry::{Answer, Ask, Objection};
-use antiphon_wire::{Incarnation, NodeView};
+use antiphon_wire::enquiry::{Answer, Ask};
 
-use super::context::{self, Context};
-use super::founding;
-use super::seat::Seat;
-use super::{Membership, Phase, check, joining, lifeline};
-use crate::inspection::{Inspection, Lifeline, MemberSeen, Refused, Said, Seated, State};
-use crate::{Config, Heard, Time, WhyEntry};
+use crate::inspection::{Inspection, Refused, State};
+use crate::membership::seat::inspection::millis;
+use crate::membership::seek::founding;
+use crate::membership::{Membership, Phase, context};
+use crate::sound::record_is_sound;
+use crate::{Config, Time, WhyEntry};
 
 impl Membership {
     pub(crate) fn inspect(&self, now: Time) -> Inspection {
@@ -37,7 +35,7 @@ impl Membership {
     }
 
     /// What is known of a name beyond the views: refused, waiting, a member now.
-    pub(super) fn extend_why(&self, now: Time, name: &str, entries: &mut Vec<WhyEntry>) {
+    pub(crate) fn extend_why(&self, now: Time, name: &str, entries: &mut Vec<WhyEntry>) {
         let refused = self.cx.refusals.iter().filter(|refusal| refusal.name == name);
         entries.extend(refused.map(|refusal| WhyEntry::Refused {
             incarnation: refusal.incarnation,
@@ -56,7 +54,13 @@ impl Membership {
             asked_ms: millis(joiner.asked),
             ready_ms: joiner.ready.map(millis),
         }));
-        let Some(member) = seat.view.members.iter().find(|member| member.name == name) else {
+        let Some(member) = seat
+            .installed
+            .view
+            .members
+            .iter()
+            .find(|member| member.name == name)
+        else {
             return;
         };
         entries.push(WhyEntry::Member {
@@ -78,7 +82,7 @@ impl Membership {
     /// What this node would say to the one that is asked about, group options aside; `None` if the question
     /// makes no sense.
     pub(crate) fn answer(&self, now: Time, ask: &Ask) -> Option<Answer> {
-        if !check::record_is_sound(&ask.node) {
+        if !record_is_sound(&ask.node) {
             return None;
         }
         let mut answer = Answer {
@@ -106,76 +110,6 @@ impl Membership {
     }
 }
 
-impl Seat {
-    fn heard(&self, cx: &Context, now: Time, member: Incarnation) -> Heard {
-        match cx.detector.last_heard(member) {
-            _ if member == cx.me => Heard::Itself,
-            Some(at) => Heard::Here {
-                ago_ms: millis(now.since(at)),
-            },
-            None => Heard::By(self.observers(member)),
-        }
-    }
-
-    fn inspect(&self, cx: &Context, now: Time) -> Seated {
-        let reachable = self.reachable(cx);
-        let (count, own) = (self.view.members.len(), self.view.rank(cx.me));
-        let watched = |rank: usize| {
-            let observers = self.rings.observers(rank);
-            own.is_some_and(|own| own != rank && lifeline::watches(count, rank, observers, own))
-        };
-        let members = self.view.members.iter().enumerate().map(|(rank, member)| {
-            let incarnation = member.incarnation;
-            MemberSeen {
-                incarnation,
-                last_heard: cx.detector.last_heard(incarnation).map(|at| now.since(at)),
-                by_probes: cx.detector.lives_by_probes(now, incarnation),
-                trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
-                dead: self.engine.is_certified(incarnation),
-                lifeline: match watched(rank) {
-                    false => Lifeline::Elsewhere,
-                    true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
-                    true => Lifeline::Missing,
-                },
-                said: self.reports.get(&incarnation).map(|report| Said {
-                    view: report.view,
-                    primary: report.primary,
-                    leaving: report.leaving,
-                    wire_level: report.wire_level,
-                }),
-            }
-        });
-        let meant_for = cx.config.engine.meant_for();
-        Seated {
-            outgrows: (self.view.members.len() > meant_for).then_some(meant_for),
-            coordinator: self.coordinator(cx, &reachable),
-            quorum: self.quorum && self.engine.could_decide(&reachable),
-            leased: self.believes(now),
-            members: members.collect(),
-            doubts: cx.detector.doubts(now),
-            edges: cx.detector.edges_down(now),
-            joining: self.joiners.inspect(now),
-        }
-    }
-
-    fn answer(&self, cx: &Context, now: Time, ask: &Ask, answer: &mut Answer) {
-        let view: &NodeView = self.nonprimary.view().unwrap_or(&self.view);
-        let coordinator = self.coordinator(cx, &self.reachable(cx));
-        let alive = |member| member == cx.me || cx.detector.hears_well(now, member);
-        answer.standing = Some(self.standing(cx));
-        answer.members = u16::try_from(view.members.len()).unwrap_or(u16::MAX);
-        answer.coordinator = self
-            .view
-            .member(coordinator)
-            .map(|member| (member.name.clone(), member.addr));
-        answer.present = view.members.iter().any(|member| {
-            member.name == ask.node.name && member.addr == ask.node.addr && alive(member.incarnation)
-        });
-        let refusal = joining::refusal(&cx.config, &self.view, &ask.node, alive);
-        answer.objection = refusal.map(|(reason, fatal)| Objection { reason, fatal });
-    }
-}
-
 /// What a node with these settings asks another, to be answered at these addresses.
 pub(crate) fn ask_of(config: &Config, nonce: u64, answer_to: Vec<SocketAddr>) -> Ask {
     Ask {
@@ -186,8 +120,4 @@ pub(crate) fn ask_of(config: &Config, nonce: u64, answer_to: Vec<SocketAddr>) ->
         groups: Vec::new(),
         answer_to,
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,26 +2,32 @@
 //!
 //! ```text
 //!            Seeking ──────── founded, or admitted ───────► Seat ──── left ────► Stopped
-//!   (founding, seeking)                                      │ view n ─► view n+1 ─► …
-//!               ▲                                            │ (engine: slot; non-primary views on top)
+//!   (seek)                                                   │ view n ─► view n+1 ─► …
+//!               ▲                                            │ (agree: a slot each; non-primary views on top)
 //!               └── removed, merged: a fresh incarnation ────┘
 //! ```
 //!
-//! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom
-//!   it asks;
-//! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`]
-//!   and [`leaving`]; [`withdrawing`]: leaving before the first view;
-//! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
-//! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
-//! - [`deaf`]: members that hear nobody and are heard;
-//! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
-//! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
-//! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
-//! - [`standstill`]: a quorum that can decide nothing;
-//! - [`recovery`]: an operator's word instead of a quorum;
-//! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is
-//!   believed at all;
-//! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
+//! # Rooms
+//!
+//! A room is a folder. It imports rooms above it in this table and none below; a test of the repository holds
+//! that, and that no file imports one that imports it.
+//!
+//! | room | what it knows | who calls it |
+//! |---|---|---|
+//! | [`view`] | which views are believed, how one follows another, the last ones | all |
+//! | [`contacts`] | addresses where nodes may be; nodes that were refused, or left before a view | `context`, `seek`, `seat` |
+//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
+//! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines | `lease` and below |
+//! | [`lease`] | for how long a member believes in its view | `seat` |
+//! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |
+//! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
+//! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
+//!
+//! Between `lease` and `seek` stand [`context`], what all parts of one incarnation share, and [`effect`],
+//! what they want done. [`recovery`] and [`inspect`] are inputs and questions of people, above all rooms.
+//!
+//! In `seat` the parts meet, so it is the largest room. A part that needs neither the rest of the seat nor
+//! the context belongs into a room above, as a type of its own.
 //!
 //! # Messages
 //!
@@ -58,111 +64,39 @@ use std::time::Duration;
 
 use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
-use bytes::Bytes;
 
-use self::apart::LeftBehind;
-use self::context::{Context, Fate};
-use self::hints::{Hints, Whom};
-use self::history::History;
-use self::lifeline::Lifelines;
-use self::refusals::Refusals;
-use self::seat::Seat;
-use self::seeking::Seeking;
-use self::withdrawing::Withdrawn;
 use crate::detector::{Came, Detector};
+use crate::membership::agree::lifelines::Lifelines;
+use crate::membership::contacts::hints::{Contacts, Hints};
+use crate::membership::contacts::left_behind::LeftBehind;
+use crate::membership::contacts::refusals::Refusals;
+use crate::membership::contacts::withdrawn::Withdrawn;
+use crate::membership::context::{Context, Fate};
+use crate::membership::seat::Seat;
+use crate::membership::seek::Seeking;
+use crate::membership::view::history::History;
 use crate::random::Random;
 use crate::replies::Replies;
-use crate::{
-    BallotNote, Config, DialId, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport,
-};
+use crate::{BallotNote, Config, DialId, Event, LifelineEvent, PathTrouble, Time, WhyReport};
 
-mod apart;
-mod beats;
-mod beyond;
-mod check;
+pub(crate) mod agree;
+mod change;
+pub(crate) mod contacts;
 mod context;
-mod coordinator;
-mod cut;
-mod deaf;
-mod engine;
-mod founding;
-pub(crate) mod hints;
-mod history;
+mod effect;
 mod inspect;
-mod joining;
 mod lease;
-mod leaving;
-mod lifeline;
-mod lineage;
-mod merging;
-mod nonprimary;
-mod proofs;
-mod pulse;
+mod monitor;
 mod recovery;
-mod refusals;
 mod seat;
-mod seeking;
-mod separation;
-pub mod slot;
-mod standstill;
+mod seek;
 #[cfg(test)]
 pub(crate) mod testing;
-mod timers;
-mod wide;
-mod wish;
-mod withdrawing;
+mod view;
 
-pub(crate) use check::{
-    addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound, vote_is_sound,
-};
-pub(crate) use founding::founds_at_once;
+pub(crate) use effect::Effect;
 pub(crate) use inspect::ask_of;
-pub(crate) use lease::usual as usual_lease;
-
-/// What membership wants done, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// From here on this node is `me`: forget all links and peers, seal with the new identity. Emitted at
-    /// creation and at each rejoin, before anything else of the new incarnation.
-    NewIncarnation {
-        me: Incarnation,
-        /// Why the previous incarnation ended (`None` at creation).
-        cause: Option<String>,
-    },
-    /// This incarnation is reached at this address. Comes before the first `Send` or `Heartbeat` to it.
-    Peer { peer: Incarnation, addr: SocketAddr },
-    /// No more traffic with this incarnation; its link is dropped once what is queued was acknowledged or it
-    /// is gone.
-    ForgetPeer { peer: Incarnation },
-    /// Reliable, ordered, control class.
-    Send {
-        to: Incarnation,
-        message: MembershipMessage,
-    },
-    /// Unreliable, control class, to whoever is at the address.
-    Discovery { to: SocketAddr, message: Discovery },
-    /// Unreliable, control class.
-    Heartbeat { to: Incarnation, heartbeat: Heartbeat },
-    /// Unreliable, control class.
-    Pulse { to: Incarnation, pulse: Pulse },
-    /// Unreliable, in a datagram of its own. `asks`: for probes in turn.
-    Probe {
-        to: Incarnation,
-        asks: bool,
-        heartbeat: Heartbeat,
-    },
-    /// Lifelines. Records in `Write` are plaintext here; the node seals them.
-    Lifeline(LifelineCommand),
-    /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is
-    /// nothing.
-    Testament(Option<Bytes>),
-    /// A node view was installed. The node tells groups and application, in this order.
-    Installed(Arc<NodeView>),
-    /// For the application.
-    Event(Event),
-    /// The node has left (or gave up for good): nothing more is sent after what was queued before this.
-    Stopped,
-}
+pub(crate) use view::check::vote_is_sound;
 
 /// Where this node is in its life.
 #[derive(Debug)]
@@ -202,7 +136,7 @@ impl Membership {
             refusals: Refusals::default(),
             past: None,
             overrides: None,
-            whom: Whom::default(),
+            contacts: Contacts::default(),
             left_behind: LeftBehind::default(),
             withdrawn: Withdrawn::default(),
             replies: Replies::new(now),
@@ -306,7 +240,7 @@ impl Membership {
 
     /// Whether this is another member of the last primary view.
     pub(crate) fn is_member(&self, peer: Incarnation) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.rings.contains(peer))
+        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.installed.rings.contains(peer))
     }
 
     /// The transport noticed something about the path to an address.
@@ -317,8 +251,8 @@ impl Membership {
             // Lost, refused or timed out: the path does not work, and hearing the peer again is the only
             // cure.
             Phase::Seated(seat) => {
-                self.cx.whom.trouble(addr);
-                let members = seat.view.members.iter();
+                self.cx.contacts.trouble(addr);
+                let members = seat.installed.view.members.iter();
                 let there = members.filter(|member| member.addr == addr);
                 let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
                 for member in there {
@@ -400,8 +334,8 @@ impl Membership {
     /// A peer spoke of a primary view that is not installed here: pull it.
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
         if let Phase::Seated(seat) = &mut self.phase
-            && view > seat.view.primary_id()
-            && seat.rings.contains(peer)
+            && view > seat.installed.view.primary_id()
+            && seat.installed.rings.contains(peer)
         {
             seat.pull(&mut self.cx, now, peer);
         }
@@ -410,7 +344,7 @@ impl Membership {
     /// Addresses found at run time replace those given before.
     pub(crate) fn set_hints(&mut self, now: Time, hints: Hints) {
         self.cx.detector.awake(now);
-        let news = self.cx.whom.set(now, hints);
+        let news = self.cx.contacts.set(now, hints);
         if let (Phase::Seeking(seeking), true) = (&mut self.phase, news) {
             seeking.hurry(&self.cx, now);
         }
@@ -420,14 +354,14 @@ impl Membership {
     /// The neighbours of this node in such a view.
     pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
         match &self.phase {
-            Phase::Seated(seat) => seat.wide.iter().flat_map(wide::Wide::neighbours).collect(),
+            Phase::Seated(seat) => seat.installed.topology.neighbours(),
             Phase::Seeking(_) | Phase::Stopped => Vec::new(),
         }
     }
 
     /// Whether this is a view in which not all members are neighbours.
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if seat.wide.is_some())
+        matches!(&self.phase, Phase::Seated(seat) if !seat.installed.topology.hears_all())
     }
 
     /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of
@@ -436,10 +370,15 @@ impl Membership {
         let Phase::Seated(seat) = &self.phase else {
             return None;
         };
-        if seat.wide.is_none() || member == self.cx.me {
+        if seat.installed.topology.tells_all() || member == self.cx.me {
             return None;
         }
-        let addr = seat.view.members.get(seat.rings.rank(member)?)?.addr;
+        let addr = seat
+            .installed
+            .view
+            .members
+            .get(seat.installed.rings.rank(member)?)?
+            .addr;
         self.cx.adopt_peer(member, addr).then_some(addr)
     }
 
@@ -470,11 +409,11 @@ impl Membership {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
             let much = seat.lease.missed(missed);
-            if let Some(pulses) = seat.pulses.as_mut().filter(|_| much) {
-                pulses.missed();
+            if let Some(rounds) = seat.installed.rounds.as_mut().filter(|_| much) {
+                rounds.missed();
             }
             seat.merging.missed(missed);
-            seat.blocked = seat.blocked.map(|since| since + missed);
+            seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
         }
         missed
     }
@@ -523,7 +462,7 @@ impl Membership {
     /// The installed view, primary or not.
     pub(crate) fn view(&self) -> Option<&Arc<NodeView>> {
         match &self.phase {
-            Phase::Seated(seat) => Some(seat.nonprimary.view().unwrap_or(&seat.view)),
+            Phase::Seated(seat) => Some(seat.installed.nonprimary.view().unwrap_or(&seat.installed.view)),
             Phase::Seeking(_) | Phase::Stopped => None,
         }
     }
@@ -548,7 +487,7 @@ impl Membership {
                         Phase::Seated(_) | Phase::Stopped => None,
                     };
                     self.seated = now;
-                    self.cx.whom.register_anew();
+                    self.cx.contacts.register_anew();
                     let mut seat = Seat::new(&mut self.cx, now, *view);
                     if let Some(by) = leaves_by {
                         seat.leave(&mut self.cx, now, by);
@@ -595,6 +534,28 @@ impl Membership {
             *until = *until + pause;
         }
         self.phase = Phase::Seeking(Box::new(Seeking::new(&self.cx, now + pause)));
+    }
+}
+
+impl Membership {
+    /// Whether what happens now may be delivered: always, but for a member whose lease is over. To be asked
+    /// before and after each input.
+    pub(crate) fn may_deliver(&mut self, now: Time) -> bool {
+        match &mut self.phase {
+            Phase::Seated(seat) => {
+                seat.tell_lease(&mut self.cx, now);
+                seat.lease.until().is_none() || seat.believes(now)
+            }
+            Phase::Seeking(_) | Phase::Stopped => true,
+        }
+    }
+
+    /// Until when that is so, if it has an end.
+    pub(crate) fn believes_until(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Seated(seat) => seat.lease.until(),
+            Phase::Seeking(_) | Phase::Stopped => None,
+        }
     }
 }
 

@@ -23,7 +23,7 @@
 //! - *It is seen.* The first view names everyone left behind, with the lineage and the view that were
 //!   overridden; every member that joins has the epoch in its ids.
 //! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or any
-//!   other, the lighter one gives way, the later founded one if they are equal (see [`super::lineage`]).
+//!   other, the lighter one gives way, the later founded one if they are equal (see [`meeting`]).
 //!
 //! # When…
 //!
@@ -39,18 +39,13 @@
 //! - *a majority is heard again at the last moment*: as long as no primary view is installed here, the word
 //!   counts; the old lineage may decide a view without d, and then the case before this one is there, for as
 //!   long as it takes them to meet.
+//!
+//! [`meeting`]: crate::membership::seat::meeting
 
-use std::sync::Arc;
-
-use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
-
-use super::context::{Context, Fate};
-use super::founding;
-use super::seat::Seat;
-use super::seeking::Seeking;
-use super::{Membership, Phase, check};
 use crate::Time;
-use crate::recovery::{Abandoned, Recovery, RecoveryError};
+use crate::membership::seek::recovering::recover_anew;
+use crate::membership::{Membership, Phase};
+use crate::recovery::{Recovery, RecoveryError};
 
 impl Membership {
     /// What would be given up if this node went on alone.
@@ -79,7 +74,7 @@ impl Membership {
     }
 
     /// The mistake of taking a long wait for an operator's word.
-    pub(super) fn recover_unasked(&mut self, now: Time) {
+    pub(crate) fn recover_unasked(&mut self, now: Time) {
         let long = self.cx.config.profile.unreachable_after;
         if let Ok(shown) = self.recovery(now)
             && shown.lost >= long
@@ -88,161 +83,4 @@ impl Membership {
             let _ = self.recover(now, &shown);
         }
     }
-}
-
-impl Seeking {
-    /// The same for a node that was a member, and looks for a cluster that took its place.
-    fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
-        let past = cx.past.as_ref().ok_or(RecoveryError::NoView)?;
-        let origin = past.origin;
-        let view = cx.history.get(origin.lineage, origin.view);
-        let view = view.ok_or(RecoveryError::NoView)?;
-        let (unanswered, patience) = (self.unanswered_for(now), cx.config.profile.unreachable_after);
-        if unanswered < patience {
-            let left = patience - unanswered;
-            return Err(RecoveryError::Looking { left });
-        }
-        if cx.config.weight == 0 {
-            return Err(RecoveryError::NoVote);
-        }
-        let others = view.members.iter().filter(|member| member.addr != cx.config.addr);
-        // It hears members no more, and watches none of them: of all it is open what became of them.
-        let others = others.map(|member| Abandoned {
-            member: member.clone(),
-            heard: unanswered,
-            here: false,
-            dead: false,
-        });
-        Ok(Recovery {
-            lineage: origin.lineage,
-            view: origin.view,
-            number: view.number,
-            lost: unanswered,
-            quorum: false,
-            undecided: false,
-            weight: cx.config.weight,
-            others: others.collect(),
-        })
-    }
-}
-
-/// The first view of a lineage that goes on from that in which an earlier incarnation of this process was.
-fn recover_anew(cx: &mut Context, now: Time, shown: &Recovery) {
-    let Some(past) = cx.past.clone() else { return };
-    let mut view = founding::go_on_from(cx, now, &past);
-    let departed = shown.others.iter().map(|other| Departure {
-        member: other.member.clone(),
-        cause: Cause::Overridden {
-            lineage: shown.lineage,
-            view: shown.view,
-        },
-        accusers: Vec::new(),
-    });
-    view.departed = departed.collect();
-    cx.fate = Some(Fate::Seated(Box::new(view)));
-}
-
-impl Seat {
-    fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
-        if self.leaving.is_wanted() {
-            return Err(RecoveryError::Leaving);
-        }
-        if self.is_primary() && !planted!(OverridePrimary) {
-            let number = self.view.number;
-            return Err(RecoveryError::Primary { number });
-        }
-        let weight = self.view.member(cx.me).map_or(0, |member| member.weight);
-        if weight == 0 {
-            return Err(RecoveryError::NoVote);
-        }
-        let reachable = self.reachable(cx);
-        let others = self
-            .view
-            .members
-            .iter()
-            .filter(|member| member.incarnation != cx.me);
-        let others = others.map(|member| Abandoned {
-            member: member.clone(),
-            heard: now.since(cx.detector.last_heard(member.incarnation).unwrap_or(now)),
-            here: reachable.contains(&member.incarnation),
-            dead: self.engine.is_certified(member.incarnation),
-        });
-        Ok(Recovery {
-            lineage: self.view.lineage,
-            view: self.view.primary_id(),
-            number: self.view.number,
-            lost: now.since(self.nonprimary.since().unwrap_or(now)),
-            quorum: self.quorum && self.engine.could_decide(&reachable),
-            undecided: self.engine.is_bound(),
-            weight,
-            others: others.collect(),
-        })
-    }
-
-    fn recover(&mut self, cx: &mut Context, now: Time) {
-        let view = Arc::new(self.overriding(cx, now));
-        let left_behind: Vec<_> = view
-            .departed
-            .iter()
-            .map(|departure| departure.member.addr)
-            .collect();
-        self.install(cx, now, view, None);
-        // Whoever of them is there looks for a primary anyway; it need not wait for its turn to ask.
-        for addr in left_behind {
-            self.here(cx, addr);
-        }
-        self.evaluate(cx, now);
-    }
-
-    /// The first view of the new lineage.
-    fn overriding(&self, cx: &mut Context, now: Time) -> NodeView {
-        let (members, others): (Vec<_>, Vec<_>) = self
-            .view
-            .members
-            .iter()
-            .cloned()
-            .partition(|member| member.incarnation == cx.me);
-        let overridden = match planted!(OverrideUnseen) {
-            true => Cause::Left,
-            false => Cause::Overridden {
-                lineage: self.view.lineage,
-                view: self.view.primary_id(),
-            },
-        };
-        let departed = others.into_iter().map(|member| Departure {
-            member,
-            cause: overridden.clone(),
-            accusers: Vec::new(),
-        });
-        let old = self.view.primary_id();
-        let mut view = NodeView {
-            lineage: founding::new_lineage(cx, now, Some(self.view.lineage)),
-            id: NodeViewId::Primary {
-                id: ViewId {
-                    epoch: old.epoch.saturating_add(1),
-                    counter: 1,
-                },
-            },
-            number: number_after(cx, now, self.view.number),
-            members,
-            joined: Vec::new(),
-            departed: departed.collect(),
-            merged: Vec::new(),
-            wire_level: self.view.wire_level,
-        };
-        if planted!(OverrideInLineage) {
-            view.lineage = self.view.lineage;
-            let id = check::next_id(old);
-            view.id = NodeViewId::Primary { id };
-        }
-        view
-    }
-}
-
-/// R5: above all that this process has seen, this number among it, and by the clock above what others may
-/// have seen.
-pub(super) fn number_after(cx: &Context, now: Time, number: u32) -> u32 {
-    let seen = cx.past.as_ref().map_or(0, |past| past.number).max(number);
-    let next = seen.saturating_add(1).min(check::MAX_NUMBER);
-    next.max(founding::founding_number(cx, now))
 }

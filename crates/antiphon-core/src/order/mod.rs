@@ -82,125 +82,29 @@
 //! dead member may have sent it after delivering, by a record that died with it, a message that this rule
 //! would put behind it.
 
+pub(crate) mod interface;
 mod records;
 mod rotation;
 mod sequencer;
 mod token;
+mod walk;
 mod word;
 
 use std::time::Duration;
 
 use antiphon_wire::group::Run;
 
+use self::interface::TotalOrder;
 use self::records::Records;
 use self::rotation::Rotation;
 use self::sequencer::Sequencer;
 use self::token::Token;
+use self::walk::Walk;
 use crate::group::log::Log;
 use crate::{GroupOptions, Order, Time, TotalEngine};
 
 pub(crate) use self::records::MAX_RUNS;
 pub(crate) use self::word::{Heard, Word};
-
-/// Where a total order is at this member: what it has delivered, and what comes next.
-pub(crate) trait Walk {
-    /// The rank whose next messages may be delivered now, and how many of them. Safe messages may be
-    /// delivered at the positions before `safe_until`.
-    fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)>;
-
-    /// The caller has delivered this many of what [`Walk::next`] said.
-    fn took(&mut self, count: u64);
-
-    /// The next position, if its message is held and safe and has to wait.
-    fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64>;
-
-    /// The first position whose record or message is not held, and per rank the first message that comes at
-    /// none of the positions before it.
-    fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>);
-
-    /// The ranks to deliver, one entry per run, up to the first message that is not in the cut: a prefix per
-    /// log, and the positions before `ordered`. `delivered` is moved along.
-    fn rest(&self, cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)>;
-}
-
-/// What makes a total order known to all members of a view. The page above says when each is asked.
-pub(crate) trait TotalOrder {
-    /// Where this member is in the order.
-    type Walk: Walk;
-
-    fn walk(&self) -> &Self::Walk;
-
-    fn walk_mut(&mut self) -> &mut Self::Walk;
-
-    /// The order as it is held, if it is something that travels.
-    fn records(&self) -> Option<&Records> {
-        None
-    }
-
-    fn records_mut(&mut self) -> Option<&mut Records> {
-        None
-    }
-
-    /// Whether logs may have nulls.
-    fn takes_nulls(&self) -> bool {
-        false
-    }
-
-    /// Messages may have been added to the log of this rank.
-    fn held(&mut self, _rank: usize, _log: &Log) {}
-
-    /// Does this member's part at the end of a receive batch: numbers messages, or appends nulls to this
-    /// member's own log. True if there were any.
-    fn end_batch(&mut self, _logs: &mut [Log]) -> bool {
-        false
-    }
-
-    /// What all others have to be told and were not, one record at a time.
-    fn tell_all(&mut self) -> Option<Word> {
-        None
-    }
-
-    /// What one other member has to be told, once all were told.
-    fn tell_one(&mut self, _logs: &[Log], _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
-        None
-    }
-
-    /// There is nobody to tell anything.
-    fn keep_alone(&mut self) {}
-
-    /// A member said something.
-    fn hear(&mut self, _from: usize, _word: Word) -> Heard {
-        Heard::Refused
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        None
-    }
-
-    /// What one other member has to be told again, if the timer is due.
-    fn timeout(&mut self, _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
-        None
-    }
-
-    /// The member that makes the order for all, if there is one.
-    fn maker(&self) -> Option<usize> {
-        None
-    }
-
-    /// At the maker: all members hold the order before this position.
-    fn all_hold(&mut self, _position: u64) {}
-
-    /// At the maker: how far the order goes.
-    fn mark(&self, _ask: bool) -> Option<Word> {
-        None
-    }
-
-    /// A part of the order exists and is not held here: the member to ask for it, and the question. Asks once
-    /// for each gap, and once more whenever it is to ask `again`.
-    fn missing(&mut self, _again: bool) -> Option<(usize, Word)> {
-        None
-    }
-}
 
 /// The interleaving of the logs of one group view.
 #[derive(Debug, Clone, PartialEq, Eq)]

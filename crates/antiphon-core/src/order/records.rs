@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::group::Run;
 
-use super::Walk;
 use crate::group::log::Log;
+use crate::order::walk::Walk;
 
 /// The most runs in one record.
 pub(crate) const MAX_RUNS: usize = 1024;

@@ -75,8 +75,9 @@
 
 use antiphon_wire::Block;
 
-use super::{TotalOrder, Walk};
 use crate::group::log::Log;
+use crate::order::interface::TotalOrder;
+use crate::order::walk::Walk;
 
 /// How many numbers a slot has.
 const SLOT: u64 = 256;

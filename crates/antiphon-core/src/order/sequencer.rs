@@ -7,8 +7,9 @@
 use antiphon_wire::group::Run;
 
 use super::records::{MAX_COUNT, Records};
-use super::{Heard, TotalOrder, Word};
 use crate::group::log::Log;
+use crate::order::interface::TotalOrder;
+use crate::order::word::{Heard, Word};
 
 /// The rank of the member that makes the order.
 const MAKER: usize = 0;

@@ -55,9 +55,10 @@ use antiphon_wire::group::Run;
 
 use super::records::{MAX_COUNT, Records};
 use super::word::Passed;
-use super::{Heard, TotalOrder, Word};
 use crate::Time;
 use crate::group::log::Log;
+use crate::order::interface::TotalOrder;
+use crate::order::word::{Heard, Word};
 
 /// What became of a token that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -64,7 +64,7 @@ use std::time::Duration;
 use antiphon_wire::record::Beat;
 use antiphon_wire::{Incarnation, MAX_ADDRESSES};
 
-use crate::membership::addresses_are_sound;
+use crate::sound::addresses_are_sound;
 use crate::{DialId, LinkCause, LinkStatus, PathTrouble, PeerLinks, Time};
 use health::Health;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use antiphon_wire::Block;
 
-use super::{TELL_CREDIT_BYTES, charge};
+use crate::group::direct::limits::{TELL_CREDIT_BYTES, charge};
 use crate::{Profile, Time};
 
 /// What this member has of the direct messages of one sender.

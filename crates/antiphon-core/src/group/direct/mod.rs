@@ -54,157 +54,24 @@
 //! short while, together for all.
 
 mod incoming;
+mod limits;
 mod outgoing;
+pub(crate) mod state;
 mod untaken;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use antiphon_wire::block::PIECE_BYTES;
-use antiphon_wire::group::{Decision, GroupData, TellsHeard};
+use antiphon_wire::group::GroupData;
 use antiphon_wire::{Block, GroupViewId, Incarnation};
 
-use self::incoming::Incoming;
+use self::limits::{MAX_NUMBER, charge};
+pub use self::limits::{MAX_TELL_BYTES, TELL_CREDIT_BYTES, TELL_OVERHEAD};
 use self::outgoing::Outgoing;
+pub(crate) use self::state::{Direct, bound, is_possible};
 pub(crate) use self::untaken::Untaken;
-use super::log::BLOCK_OVERHEAD;
 use super::member::{Group, Membership, Phase};
-use super::{Context, Effect, MAX_GROUP_MEMBERS};
+use super::{Context, Effect};
 use crate::flush::Flow;
-use crate::{Class, GroupEvent, Messages, Parting, Profile, SendError, TellError, TellOutcome, Ticket, Time};
-
-/// The most bytes of direct messages from one member to another that the receiver's application has not
-/// taken, each with [`TELL_OVERHEAD`].
-pub const TELL_CREDIT_BYTES: usize = 1 << 20;
-/// The most bytes of a direct message: what fits a block.
-pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
-/// What a direct message takes of the credit besides its payload.
-pub const TELL_OVERHEAD: usize = 64;
-/// The most bytes of direct messages that an application was given and has not taken.
-const MAX_UNTAKEN_BYTES: usize = MAX_GROUP_MEMBERS * TELL_CREDIT_BYTES;
-/// No number reaches this far: what follows has a number too.
-const MAX_NUMBER: u64 = 1 << 62;
-
-/// What messages take of the credit.
-fn charge(block: &Block) -> usize {
-    block.bytes().len() + block.count() as usize * TELL_OVERHEAD
-}
-
-/// How long a sender waits for an answer, the how-manieth time.
-fn patience(profile: &Profile, attempt: u32) -> Duration {
-    profile.retransmit * 2 * (1 << attempt.min(3))
-}
-
-/// A run of messages of one pair of which the sender learns what became.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Receipts {
-    pub(crate) first: Ticket,
-    pub(crate) count: u64,
-    pub(crate) outcome: TellOutcome,
-}
-
-/// All pairs of a member with the others of its group.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Direct {
-    outgoing: BTreeMap<Incarnation, Outgoing>,
-    incoming: BTreeMap<Incarnation, Incoming>,
-}
-
-impl Direct {
-    /// For a flush report: of which members of the view this one has taken how much.
-    pub(crate) fn heard(&self, members: &[Incarnation]) -> Vec<(u16, u64)> {
-        let heard = members.iter().enumerate().filter_map(|(rank, member)| {
-            let next = self.incoming.get(member)?.next();
-            (next > 1).then_some((rank as u16, next))
-        });
-        heard.collect()
-    }
-
-    /// Whether everything that was accepted was taken by its receiver.
-    pub(crate) fn all_heard(&self) -> bool {
-        self.outgoing.values().all(Outgoing::is_heard)
-    }
-
-    /// What is kept for others and of others.
-    pub(crate) fn bytes(&self) -> usize {
-        let own = self.outgoing.values().map(Outgoing::bytes);
-        let ahead = self.incoming.values().map(Incoming::ahead_bytes);
-        own.chain(ahead).sum()
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        let own = self.outgoing.values().filter_map(Outgoing::next_timeout);
-        let others = self.incoming.values().filter_map(Incoming::next_timeout);
-        own.chain(others).min()
-    }
-
-    /// A view ends: gives what becomes of what was told to those that do not go along. Pairs of those that do
-    /// go on; pairs with others are over.
-    pub(crate) fn install(
-        &mut self,
-        decision: &Decision,
-        members: &[Incarnation],
-        me: Incarnation,
-    ) -> Vec<(Incarnation, Receipts)> {
-        let joined = |member: &Incarnation| decision.joined.iter().any(|j| j.incarnation == *member);
-        let stays = |member: &Incarnation| decision.members.contains(member) && !joined(member);
-        let rank = |who: Incarnation| members.iter().position(|member| *member == who);
-        // What a receiver took that has reported and leaves; all from a sender that its list does not name is
-        // still to come.
-        let taken = |receiver: Incarnation| {
-            let (receiver, me) = (rank(receiver)?, rank(me)?);
-            let of_receiver = |told: &&TellsHeard| usize::from(told.member) == receiver;
-            let told = decision.told.iter().find(of_receiver)?;
-            let mut heard = told.heard.iter();
-            let mine = heard.find(|(sender, _)| usize::from(*sender) == me);
-            Some(mine.map_or(1, |(_, next)| *next))
-        };
-        let mut receipts = Vec::new();
-        let gone: Vec<_> = self.outgoing.keys().copied().filter(|to| !stays(to)).collect();
-        for to in gone {
-            let Some(pair) = self.outgoing.remove(&to) else {
-                continue;
-            };
-            let ended = pair.end(taken(to), parting(decision, to));
-            receipts.extend(ended.into_iter().map(|receipt| (to, receipt)));
-        }
-        self.incoming.retain(|from, _| stays(from));
-        if planted!(ForgetTellNumbers) {
-            self.incoming.clear();
-        }
-        self.outgoing.values_mut().for_each(Outgoing::begin_view);
-        self.incoming.values_mut().for_each(Incoming::begin_view);
-        receipts
-    }
-
-    /// The membership is over.
-    fn end(&mut self) -> Vec<(Incarnation, Receipts)> {
-        self.incoming.clear();
-        let pairs = std::mem::take(&mut self.outgoing).into_iter();
-        let ended = |(to, pair): (Incarnation, Outgoing)| {
-            let receipts = pair.end(None, Parting::Ended).into_iter();
-            receipts.map(move |receipt| (to, receipt))
-        };
-        pairs.flat_map(ended).collect()
-    }
-}
-
-/// Why a member of the view that ends is not in the next one.
-fn parting(decision: &Decision, member: Incarnation) -> Parting {
-    let cause = decision.causes.iter().find(|cause| cause.incarnation == member);
-    match cause {
-        Some(cause) => Parting::Removed(cause.cause.clone()),
-        None if decision.left.contains(&member) => Parting::Left,
-        None => Parting::Crashed,
-    }
-}
-
-/// Whether what a report or a decision says about direct messages can be of a view with so many members.
-pub(crate) fn is_possible(heard: &[(u16, u64)], members: usize) -> bool {
-    let ascending = heard.windows(2).all(|pair| pair[0].0 < pair[1].0);
-    let within = |(rank, next): &(u16, u64)| usize::from(*rank) < members && *next < MAX_NUMBER;
-    ascending && heard.iter().all(within)
-}
+use crate::group::direct::outgoing::Receipts;
+use crate::{Class, GroupEvent, Messages, SendError, TellError, Ticket, Time};
 
 impl Group {
     /// Accepts a message for one member.
@@ -437,14 +304,12 @@ impl Membership {
     }
 }
 
-/// The most that the pairs of a member with so many others may keep at it.
-pub(crate) fn bound(others: usize) -> usize {
-    2 * others * (TELL_CREDIT_BYTES + BLOCK_OVERHEAD)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Profile;
+    use crate::group::direct::incoming::Incoming;
+    use crate::group::direct::limits::patience;
 
     fn first(sent: &[(u64, Block)]) -> Vec<u64> {
         sent.iter().map(|(first, _)| *first).collect()

@@ -4,8 +4,16 @@ use std::collections::VecDeque;
 
 use antiphon_wire::{Block, BlockBuilder};
 
-use super::{MAX_NUMBER, Receipts, TELL_CREDIT_BYTES, TELL_OVERHEAD, charge, patience};
+use crate::group::direct::limits::{MAX_NUMBER, TELL_CREDIT_BYTES, TELL_OVERHEAD, charge, patience};
 use crate::{Parting, Profile, TellOutcome, Ticket, Time};
+
+/// A run of messages of one pair of which the sender learns what became.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Receipts {
+    pub(crate) first: Ticket,
+    pub(crate) count: u64,
+    pub(crate) outcome: TellOutcome,
+}
 
 /// What was accepted for one member.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::Incarnation;
 
-use super::{MAX_UNTAKEN_BYTES, TELL_CREDIT_BYTES};
+use crate::group::direct::limits::{MAX_UNTAKEN_BYTES, TELL_CREDIT_BYTES};
 
 /// Direct messages that the application has not taken, by sender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -23,33 +23,12 @@
 //! A message costs what it costs in fifo order; a block passes one more queue, which keeps its room. While
 //! there is no gap, both sets are one number each.
 
-use super::scopes::Scopes;
+use antiphon_wire::block::Form;
+
+use super::sparse::Scopes;
 use super::*;
 use crate::group::large::MAX_PIECES;
 use crate::group::reached::Reached;
-use antiphon_wire::block::Form;
-
-/// What is known besides of a log whose delivery passes gaps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Loose {
-    pub(super) held: Reached,
-    pub(super) delivered: Reached,
-    /// To be delivered, as they came.
-    pub(super) ready: VecDeque<(u64, Block)>,
-    /// Safe messages that are here and wait for rows: first number and end.
-    pub(super) waiting: BTreeMap<u64, u64>,
-    /// The number after the last safe message that is here, whole or not.
-    safe_end: u64,
-    /// What is known besides in a scoped group.
-    pub(super) scopes: Option<Scopes>,
-}
-
-impl Loose {
-    /// Whether there may be a safe message that is not delivered.
-    pub(super) fn may_hold_safe(&self) -> bool {
-        self.safe_end > self.delivered.next()
-    }
-}
 
 impl Log {
     /// A log whose delivery passes gaps.
@@ -345,14 +324,6 @@ impl Log {
         let mut block = block.clone();
         drop(block.split_front(first - at));
         Some((first, block.split_front(end - first)))
-    }
-}
-
-impl Loose {
-    fn take_waiting(&mut self, safe_until: u64) -> Option<(u64, u64)> {
-        let first = self.waiting.first_entry()?;
-        let end = *first.get();
-        (end <= safe_until).then(|| first.remove_entry())
     }
 }
 

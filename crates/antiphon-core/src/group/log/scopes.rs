@@ -33,100 +33,10 @@
 //! set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
 //! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
 
-use antiphon_wire::block::{After, Tag};
-
-use super::loose::Loose;
-use super::*;
-use crate::group::reached::Reached;
 use antiphon_wire::block::Form;
 
-/// The most runs of released numbers behind one that is not.
-const MAX_RUNS: usize = 1 << 14;
-
-/// What a scoped log knows of releases.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Scopes {
-    /// The view's first number.
-    start: u64,
-    /// Whether a cut is delivered.
-    cut: bool,
-    /// Released, or safe and waiting for rows.
-    queued: Reached,
-    released: Reached,
-}
-
-impl Scopes {
-    pub(super) fn new(start: u64) -> Self {
-        Self {
-            start,
-            cut: false,
-            queued: Reached::new(start),
-            released: Reached::new(start),
-        }
-    }
-
-    /// The same as it is when a cut is delivered: what was delivered is released, and the rest is looked at
-    /// again.
-    pub(super) fn at_cut(&self, delivered: &Reached) -> Self {
-        Self {
-            start: self.start,
-            cut: true,
-            queued: delivered.clone(),
-            released: delivered.clone(),
-        }
-    }
-
-    /// Whether the message with this number and tag may be released, if those from `run` on are released
-    /// before it.
-    fn may(&self, number: u64, tag: Tag, run: u64) -> bool {
-        if planted!(ForgetScopeOrder) {
-            return true;
-        }
-        match tag.after {
-            After::Nothing => true,
-            After::One(back) => number
-                .checked_sub(u64::from(back))
-                .is_none_or(|before| before < self.start || before >= run || self.released.contains(before)),
-            After::All(back) => number.checked_sub(u64::from(back)).is_none_or(|before| {
-                before < self.start || self.released.covers(self.start, (before + 1).min(run))
-            }),
-        }
-    }
-
-    /// The parts of a block that may be released, one after the other; they count as released.
-    pub(super) fn of_block(&mut self, first: u64, mut block: Block) -> Vec<(u64, Block)> {
-        let mut parts = Vec::new();
-        let mut run = first;
-        let mut take = |scopes: &mut Self, block: &mut Block, run: u64, end: u64| {
-            if run < end {
-                parts.push((run, block.split_front(end - run)));
-                scopes.released.add(run, end);
-            }
-        };
-        let tags: Vec<Tag> = block.tags().collect();
-        for (number, tag) in (first..).zip(tags) {
-            let may = self.may(number, tag, run) || self.cut && planted!(PassScopeGapAtCut);
-            if !may {
-                take(self, &mut block, run, number);
-                drop(block.split_front(1));
-                run = number + 1;
-            }
-        }
-        let end = run + block.count();
-        take(self, &mut block, run, end);
-        parts
-    }
-
-    /// Whether the message in these pieces may be released; if so it counts as that.
-    pub(super) fn of_pieces(&mut self, first: u64, end: u64, piece: &Block) -> bool {
-        let tag = Tag::read(piece.bytes()).map(|(tag, _)| tag).unwrap_or_default();
-        let may = self.may(first, tag, first);
-        if may {
-            self.released.add(first, end);
-        }
-        may
-    }
-}
+use super::sparse::{Loose, MAX_RUNS};
+use super::*;
 
 impl Loose {
     /// The first message of a block that is held and not delivered to which nothing is missing.

@@ -8,8 +8,8 @@ use antiphon_wire::object::{ChunkSpan, Digest, Hasher, MAX_SPANS, ObjectRecord, 
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 use bytes::Bytes;
 
-use super::patience;
 use crate::group::credit::Backlog;
+use crate::group::object::limits::patience;
 use crate::{GroupOptions, Profile, Time};
 
 /// The most objects of one sender, however small.

@@ -65,132 +65,23 @@
 //! sender gave.
 
 mod incoming;
+pub(crate) mod limits;
 mod outgoing;
+pub(crate) mod state;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use antiphon_wire::group::{Decision, GroupData};
-use antiphon_wire::object::{CHUNK_BYTES, ObjectRecord};
-use antiphon_wire::{GroupViewId, Incarnation, Level};
+use antiphon_wire::group::GroupData;
+use antiphon_wire::{Incarnation, Level};
 use bytes::Bytes;
 
-use self::incoming::{Incoming, Offer, Pace, Room};
+use self::incoming::{Offer, Pace, Room};
+use self::limits::patience;
 pub(crate) use self::outgoing::Issue;
-use self::outgoing::{Outgoing, Progress, Want};
+use self::outgoing::{Progress, Want};
+pub(crate) use self::state::Objects;
 use super::member::{Group, Membership, Phase};
-use super::queue::Tickets;
 use super::{Context, Effect};
-use crate::{Class, GroupEvent, Profile, SendError, Ticket, Time};
-
-/// The fewest chunks that a receiver grants: one on its way, one being sent, one being asked for.
-const LEAST_GRANT: u32 = 3;
-
-/// All objects of a member in one group.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Objects {
-    incoming: Incoming,
-    outgoing: Outgoing,
-    /// With which view each member joined, as far as this member knows: for those that were here before it,
-    /// its own first.
-    since: BTreeMap<Incarnation, GroupViewId>,
-}
-
-/// Bytes between a sender and all its receivers: what 130 Mbit/s carry in the time after which control is
-/// sent again.
-pub(crate) fn window(profile: &Profile) -> usize {
-    let bytes = profile.retransmit.as_millis() as usize * (16 << 10);
-    bytes.clamp(256 << 10, 16 << 20)
-}
-
-/// How many chunks one of so many receivers grants.
-fn grant(profile: &Profile, receivers: usize) -> u32 {
-    let chunks = window(profile) / CHUNK_BYTES / receivers.max(1);
-    (chunks as u32).max(LEAST_GRANT)
-}
-
-/// How long whoever waits for an answer does so, the how-manieth time.
-fn patience(profile: &Profile, attempt: u32) -> Duration {
-    profile.retransmit * 2 * (1 << attempt.min(3))
-}
-
-impl Objects {
-    /// A view was installed: of whom nothing is expected any more, and who is new.
-    pub(crate) fn install(&mut self, me: Incarnation, decision: &Decision) {
-        let joined = |member: &Incarnation| decision.joined.iter().any(|j| j.incarnation == *member);
-        self.since
-            .retain(|member, _| decision.members.contains(member) && !joined(member));
-        for member in &decision.members {
-            self.since.entry(*member).or_insert(decision.id);
-        }
-        let stays = |member: Incarnation| decision.members.contains(&member) && !joined(&member);
-        if !planted!(KeepObjectsOfTheDead) {
-            self.incoming.keep(stays);
-        }
-        if planted!(LoseObjectsAtView) {
-            self.outgoing = Outgoing::default();
-        }
-        self.outgoing.set_receivers(me, &decision.members, stays);
-    }
-
-    /// Whether what a member said under this view belongs to its present membership.
-    fn counts(&self, from: Incarnation, view: GroupViewId) -> bool {
-        self.since.get(&from).is_some_and(|since| *since <= view)
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        let (incoming, outgoing) = (self.incoming.next_timeout(), self.outgoing.next_timeout());
-        [incoming, outgoing].into_iter().flatten().min()
-    }
-
-    /// What this member keeps of the objects of others.
-    pub(crate) fn bytes_of_others(&self) -> usize {
-        self.incoming.bytes()
-    }
-
-    /// What it keeps of its own.
-    pub(crate) fn own_bytes(&self) -> usize {
-        self.outgoing.bytes()
-    }
-
-    /// Whether everything that was accepted has gone into the log.
-    pub(crate) fn all_sent(&self) -> bool {
-        self.outgoing.is_empty()
-    }
-
-    /// What is to be sent next, if all members of the view hold it.
-    pub(crate) fn front(&mut self) -> Option<Issue> {
-        self.outgoing.front()
-    }
-
-    /// The record of the front goes into the log.
-    pub(crate) fn issue(&mut self) {
-        self.outgoing.issue();
-    }
-
-    /// Members that have not said that they have room for an object of this member.
-    pub(crate) fn without_room(&self) -> impl Iterator<Item = Incarnation> {
-        self.outgoing.without_room()
-    }
-
-    /// The object that a record names, at its delivery.
-    pub(crate) fn take(
-        &mut self,
-        me: Incarnation,
-        sender: Incarnation,
-        record: &ObjectRecord,
-    ) -> Option<Bytes> {
-        if sender == me {
-            return self.outgoing.take(record.object);
-        }
-        self.incoming.take(sender, record)
-    }
-
-    /// Empties the queue of what was not sent; gives its tickets.
-    pub(crate) fn clear_unsent(&mut self) -> Vec<Tickets> {
-        self.outgoing.clear()
-    }
-}
+use crate::group::object::limits::grant;
+use crate::{Class, GroupEvent, SendError, Ticket};
 
 impl Group {
     /// Accepts an object.

@@ -7,7 +7,7 @@ use antiphon_wire::object::{ChunkSpan, Digest, Hasher, MAX_SPANS, ObjectRecord, 
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 use bytes::Bytes;
 
-use super::patience;
+use crate::group::object::limits::patience;
 use crate::group::queue::Tickets;
 use crate::{Profile, Ticket, Time};
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::large::long;
 use super::world::{Id, Kind, World};
-use crate::group::object::window;
+use crate::group::object::limits::window;
 use crate::{GroupEvent, GroupOptions, Memory, Outcome, Profile, SendError};
 
 const WINDOW: u32 = 64 << 10;

@@ -1,11 +1,11 @@
 //! Messages that do not wait for those before them, and what is left of them when their sender dies.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
 use antiphon_wire::block::Form;
 use antiphon_wire::group::{GroupData, GroupMessage, Standing};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
-
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 
 use super::loss::text;
 use super::world::{Kind, World};

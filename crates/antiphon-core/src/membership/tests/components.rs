@@ -3,10 +3,10 @@
 use antiphon_wire::membership::{Ballot, Discovery, MembershipMessage, SlotMessage, Standing};
 use antiphon_wire::{Cause, Lineage, NodeView, NodeViewId};
 
-use super::super::check;
-use super::super::context::record_of;
 use super::net::{Net, addr, config};
 use crate::inspection::State;
+use crate::membership::context::record_of;
+use crate::membership::view::check;
 use crate::{Alone, EngineKind, Event, Policy};
 
 fn engine() -> EngineKind {

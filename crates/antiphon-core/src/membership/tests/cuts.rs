@@ -4,8 +4,8 @@
 use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 use antiphon_wire::{Cause, Evidence};
 
-use super::super::{Effect, check, cut};
 use super::net::{Net, config};
+use crate::membership::{Effect, agree::fast, view::check};
 use crate::{Config, EngineKind, Event};
 
 fn formed(count: usize) -> Net {
@@ -271,7 +271,7 @@ fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
     net.assert_one_view(&(0..13).collect::<Vec<_>>());
     let after = net.view(0).unwrap();
     let observers = |view: &antiphon_wire::NodeView, node: usize| {
-        cut::observers(view, node)
+        fast::observers(view, node)
             .into_iter()
             .filter_map(|who| after.rank(who))
             .collect::<Vec<usize>>()

@@ -8,9 +8,9 @@ use antiphon_wire::membership::{
 };
 use antiphon_wire::{Incarnation, Lineage, ViewId};
 
-use super::super::founding::digest_of;
-use super::super::{Effect, Membership};
 use super::net::{addr, config};
+use crate::membership::seek::founding::digest_of;
+use crate::membership::{Effect, Membership};
 use crate::random::Random;
 use crate::{Config, Event, Hints, PathTrouble, Profile, Sources, Time};
 

@@ -17,10 +17,9 @@ use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
-use super::super::seat::Seat;
-use super::super::wide::Wide;
-use super::super::{Effect, Membership, Phase, check};
 use crate::detector::Came;
+use crate::membership::seat::Seat;
+use crate::membership::{Effect, Membership, Phase, view::check};
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineEnd, LifelineEvent, PathTrouble, Recovery,
@@ -404,7 +403,11 @@ impl Net {
     /// How many different votes about the next view a member of a wide view keeps.
     pub(super) fn votes_kept(&self, node: usize) -> usize {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.tallies()),
+            Phase::Seated(seat) => seat
+                .installed
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.tallies()),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -418,7 +421,11 @@ impl Net {
     /// The sum over all rumours that a member of a wide view knows; none is 0.
     pub(super) fn sum(&self, node: usize) -> u32 {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
+            Phase::Seated(seat) => seat
+                .installed
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.sum()),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -442,7 +449,7 @@ impl Net {
             };
             let Membership { cx, phase, .. } = &mut host.membership;
             if let Phase::Seated(seat) = phase {
-                let mut view = (*seat.view).clone();
+                let mut view = (*seat.installed.view).clone();
                 view.id = NodeViewId::Primary {
                     id: check::next_id(view.primary_id()),
                 };
@@ -450,7 +457,7 @@ impl Net {
                 view.joined.clear();
                 view.departed.clear();
                 change(&mut view);
-                let base = check::change_of(&seat.view, &view);
+                let base = check::change_of(&seat.installed.view, &view);
                 seat.install(cx, now, Arc::new(view), Some(base));
             }
             self.drain(node);
@@ -469,9 +476,7 @@ impl Net {
 
     /// Its neighbours in a wide view.
     pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, _| {
-            seat.wide.iter().flat_map(Wide::neighbours).collect()
-        })
+        self.members(node, |seat, _| seat.installed.topology.neighbours())
     }
 
     fn members(&self, node: usize, which: impl Fn(&Seat, Incarnation) -> Vec<Incarnation>) -> Vec<usize> {
@@ -481,7 +486,7 @@ impl Net {
         };
         let members = which(seat, host.me).into_iter();
         members
-            .filter_map(|member| Some(index(seat.view.member(member)?.addr)))
+            .filter_map(|member| Some(index(seat.installed.view.member(member)?.addr)))
             .collect()
     }
 

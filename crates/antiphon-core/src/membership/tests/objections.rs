@@ -7,9 +7,9 @@ use std::time::Duration;
 use antiphon_wire::membership::{Ballot, SlotMessage};
 use antiphon_wire::{Cause, Departure, Incarnation, NodeView};
 
-use super::super::coordinator::Coordinator;
-use super::super::engine::{EngineEffect, Surroundings, Wish};
 use super::super::testing::view_of;
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings};
+use crate::membership::agree::proposer::Proposer;
 use crate::random::Random;
 use crate::{Profile, Time};
 
@@ -17,7 +17,7 @@ struct Leader {
     now: Time,
     random: Random,
     view: NodeView,
-    engine: Coordinator,
+    engine: Proposer,
 }
 
 impl Leader {
@@ -28,7 +28,7 @@ impl Leader {
         Self {
             now: Time::ZERO,
             random: Random::new([1, 2, 3, 4]),
-            engine: Coordinator::new(me, Arc::new(view.clone()), &Profile::lan()),
+            engine: Proposer::new(me, Arc::new(view.clone()), &Profile::lan()),
             view,
         }
     }
@@ -37,7 +37,7 @@ impl Leader {
         self.view.members[rank].incarnation
     }
 
-    fn with(&mut self, action: impl FnOnce(&mut Coordinator, &mut Surroundings<'_>)) -> Vec<SlotMessage> {
+    fn with(&mut self, action: impl FnOnce(&mut Proposer, &mut Surroundings<'_>)) -> Vec<SlotMessage> {
         let all = self
             .view
             .members
@@ -72,7 +72,7 @@ impl Leader {
             cause: Cause::Crashed,
             accusers: Vec::new(),
         });
-        let wish = (!ranks.is_empty()).then(|| Wish {
+        let wish = (!ranks.is_empty()).then(|| ProposedChange {
             remove: remove.collect(),
             objectionable: ranks.iter().map(|rank| self.member(*rank)).collect(),
             join: Vec::new(),

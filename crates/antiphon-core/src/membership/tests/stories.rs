@@ -4,10 +4,10 @@
 use antiphon_wire::membership::{Heartbeat, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Cause, Evidence};
 
-use super::super::check;
 use super::net::{Net, addr, config};
 use crate::detector::Came;
 use crate::inspection::State;
+use crate::membership::view::check;
 use crate::{Awaits, Config, EngineKind, Event, PathTrouble, WhyEntry};
 
 fn engine() -> EngineKind {

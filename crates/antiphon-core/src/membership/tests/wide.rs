@@ -6,8 +6,8 @@ use std::sync::Arc;
 use antiphon_wire::membership::{Change, Heartbeat, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
-use super::super::check;
 use super::net::{Net, addr, config};
+use crate::membership::view::check;
 use crate::{Config, EngineKind, Event, Heard, PathTrouble, Policy, WhyEntry};
 
 /// Nodes that have three observers each.

@@ -1,0 +1,35 @@
+//! How much may be told, and how often it is said again.
+
+use std::time::Duration;
+
+use antiphon_wire::Block;
+use antiphon_wire::block::PIECE_BYTES;
+
+use crate::Profile;
+use crate::group::MAX_GROUP_MEMBERS;
+
+/// The most bytes of direct messages from one member to another that the receiver's application has not
+/// taken, each with [`TELL_OVERHEAD`].
+pub const TELL_CREDIT_BYTES: usize = 1 << 20;
+
+/// The most bytes of a direct message: what fits a block.
+pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
+
+/// What a direct message takes of the credit besides its payload.
+pub const TELL_OVERHEAD: usize = 64;
+
+/// The most bytes of direct messages that an application was given and has not taken.
+pub(crate) const MAX_UNTAKEN_BYTES: usize = MAX_GROUP_MEMBERS * TELL_CREDIT_BYTES;
+
+/// No number reaches this far: what follows has a number too.
+pub(crate) const MAX_NUMBER: u64 = 1 << 62;
+
+/// What messages take of the credit.
+pub(crate) fn charge(block: &Block) -> usize {
+    block.bytes().len() + block.count() as usize * TELL_OVERHEAD
+}
+
+/// How long a sender waits for an answer, the how-manieth time.
+pub(crate) fn patience(profile: &Profile, attempt: u32) -> Duration {
+    profile.retransmit * 2 * (1 << attempt.min(3))
+}

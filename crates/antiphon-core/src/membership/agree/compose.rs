@@ -1,0 +1,84 @@
+//! The view that a wish makes of the one before.
+
+use std::collections::BTreeSet;
+
+use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
+
+use crate::membership::agree::interface::ProposedChange;
+use crate::membership::view::check;
+
+/// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
+const MAX_DEPARTED: usize = 700;
+
+/// The view after `view` without those removed and with the joiners of the wish.
+///
+/// `named`: votes carry what changes, and not the whole view.
+pub(crate) fn compose(
+    view: &NodeView,
+    mut remove: Vec<Departure>,
+    wish: &ProposedChange,
+    named: bool,
+) -> NodeView {
+    let fits = |next: &NodeView| {
+        if named {
+            check::change_fits(&check::change_of(view, next))
+        } else {
+            check::fits(next)
+        }
+    };
+    let next = composed(view, remove.clone(), wish);
+    if fits(&next) {
+        return next;
+    }
+    // A vote must fit one lifeline record; who accused whom is the first to go.
+    for departure in &mut remove {
+        departure.accusers.clear();
+    }
+    let next = composed(view, remove.clone(), wish);
+    if fits(&next) || !named {
+        return next;
+    }
+    // What still does not fit comes in the view after this one.
+    remove.truncate(MAX_DEPARTED);
+    let wish = ProposedChange {
+        join: Vec::new(),
+        ..wish.clone()
+    };
+    composed(view, remove, &wish)
+}
+
+fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> NodeView {
+    let gone: BTreeSet<Incarnation> = remove
+        .iter()
+        .map(|departure| departure.member.incarnation)
+        .collect();
+    let mut members: Vec<_> = view
+        .members
+        .iter()
+        .filter(|member| !gone.contains(&member.incarnation))
+        .cloned()
+        .collect();
+    let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    let mut joiners = wish.join.clone();
+    joiners.retain(|joiner| !names.contains(joiner.name.as_str()));
+    joiners.sort_by_key(|joiner| joiner.addr);
+    let joined: Vec<_> = joiners.iter().map(|joiner| joiner.incarnation).collect();
+    let merged = check::merged_of(view.lineage, &joined, &wish.origins);
+    members.extend(joiners);
+    if planted!(ForgetSeniorityOrder) {
+        members.sort_by_key(|member| member.incarnation);
+    }
+    NodeView {
+        lineage: view.lineage,
+        id: NodeViewId::Primary {
+            id: check::next_id(view.primary_id()),
+        },
+        // R5: strictly increasing at every node, also at one that comes from another lineage.
+        number: view.number.max(wish.number).saturating_add(1),
+        members,
+        joined,
+        departed: remove,
+        merged,
+        wire_level: wish.wire_level,
+    }
+}

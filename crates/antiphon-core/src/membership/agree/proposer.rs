@@ -1,0 +1,770 @@
+//! The coordinator engine: the most senior member that is not doubted proposes, the members of the last view
+//! vote.
+//!
+//! ```text
+//!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet, and I am the elder?
+//!                     yes: Accept in round 0, one round trip
+//!                     no:  Prepare (naming whom it would remove) ──► objections? wait, retry without them
+//!                          promises of a quorum ──► forced value unchanged, or the wish
+//! ```
+//!
+//! When participants die: a dead voter is a missing answer until it is doubted, then the retry leaves it out.
+//! A dead proposer is succeeded by the next senior, whose phase 1 finds what it left. A joiner that dies
+//! counts only in the quorum of the view that would contain it. Without an answer the proposer retries in a
+//! higher round after a random while, so that two who both think it is their turn do not outbid each other
+//! for ever.
+
+use antiphon_wire::membership::{AcceptedValue, Ballot, Proof, SlotMessage, VoteState, Voted, VotedIn};
+use antiphon_wire::{Incarnation, NodeView, ViewDigest};
+mod holding;
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::membership::agree::interface::Votes;
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings};
+use crate::membership::agree::slot::{Acceptance, FAST, LastVote, Proposal, Slot, Step, Used, Value};
+use crate::membership::view::check;
+use crate::{Profile, Time};
+
+/// Changes of a wide view are gathered for this long for each member, up to a quarter of a second.
+const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
+/// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as
+/// anyone can know.
+const CALM: u32 = 4;
+
+/// Objections, and that there are none, count for so many times the patience with a ballot.
+const ANSWERS_COUNT: u32 = 2;
+/// So many different values that others accepted are kept.
+const MAX_READ: usize = 64;
+
+/// A proposal that removes a member who may believe in its view for a while yet.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    pub(crate) until: Time,
+    ballot: Ballot,
+    value: Arc<NodeView>,
+    used: Vec<Used<Incarnation>>,
+}
+
+/// The engine's state for the slot after `view`.
+#[derive(Debug)]
+pub(crate) struct Proposer {
+    me: Incarnation,
+    view: Arc<NodeView>,
+    slot: Slot<Incarnation, Arc<NodeView>>,
+    batch: Duration,
+    patience: Duration,
+    outbid_pause: Duration,
+    /// When the view was first looked at.
+    began: Option<Time>,
+    /// The present wish, and since when there is one.
+    wish: Option<(Time, ProposedChange)>,
+    /// The ballot of the last value proposed.
+    proposed: Option<Ballot>,
+    /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has
+    /// counted its own.
+    asked: Option<Arc<NodeView>>,
+    counted: bool,
+    /// Values that others accepted, as they were told: the same one comes from many.
+    read: BTreeMap<ViewDigest, Arc<NodeView>>,
+    votes: Votes,
+    /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they
+    /// are in.
+    joiners_cast: bool,
+    /// Whom the current ballot said it would remove against possible objections, and until when the answers
+    /// to that count.
+    announced: BTreeSet<Incarnation>,
+    announced_until: Time,
+    /// Who has promised in that ballot, also after there were enough.
+    promised_by: BTreeSet<Incarnation>,
+    /// Members that someone hears well: left out of the wish until then.
+    objections: BTreeMap<Incarnation, Time>,
+    /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when
+    /// the answers count.
+    unopposed: BTreeMap<Incarnation, Time>,
+    /// When the ballot under way is given up for a higher one.
+    retry: Option<Time>,
+    /// When to look at the wish again.
+    wake: Option<Time>,
+    /// A proposal to accept as soon as that may be (R7).
+    deferred: Option<Deferred>,
+    /// What is decided as soon as the dead may be left out of the count (R7).
+    late: Option<(Time, Ballot, Arc<NodeView>)>,
+    /// Who accepted what this node proposed last.
+    accepted_by: BTreeSet<Incarnation>,
+    effects: VecDeque<EngineEffect>,
+}
+
+impl Proposer {
+    pub(crate) fn new(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+        // R1: the elder of the previous view owns round 0.
+        let slot = Slot::new(me, view.voters(), Some(view.elder().incarnation));
+        Self {
+            me,
+            view,
+            slot,
+            batch: profile.batch,
+            patience: profile.heartbeat,
+            outbid_pause: profile.retransmit,
+            began: None,
+            wish: None,
+            proposed: None,
+            asked: None,
+            counted: false,
+            read: BTreeMap::new(),
+            votes: Votes::Whole,
+            joiners_cast: true,
+            announced: BTreeSet::new(),
+            announced_until: Time::ZERO,
+            promised_by: BTreeSet::new(),
+            objections: BTreeMap::new(),
+            unopposed: BTreeMap::new(),
+            retry: None,
+            wake: None,
+            deferred: None,
+            late: None,
+            accepted_by: BTreeSet::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The leader's part in the slot of an engine whose members also vote by themselves. It gives them so
+    /// much time.
+    pub(crate) fn leaderless(
+        me: Incarnation,
+        view: Arc<NodeView>,
+        (votes, patience): (Votes, Duration),
+        joiners_cast: bool,
+        profile: &Profile,
+    ) -> Self {
+        let slot = Slot::leaderless(me, view.voters());
+        Self {
+            slot,
+            votes,
+            patience,
+            joiners_cast,
+            ..Self::new(me, view, profile)
+        }
+    }
+
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
+        &self.slot
+    }
+
+    pub(crate) fn slot_mut(&mut self) -> &mut Slot<Incarnation, Arc<NodeView>> {
+        &mut self.slot
+    }
+
+    pub(crate) fn vote_state(&self) -> VoteState {
+        let vote = self.slot.vote();
+        let brief = |accepted: &Acceptance<Arc<NodeView>>| AcceptedValue {
+            ballot: accepted.ballot,
+            value: Voted::Change(Box::new(check::change_of(&self.view, &accepted.value))),
+        };
+        let accepted = vote.accepted.as_ref();
+        let (view, accepted) = match &self.votes {
+            Votes::Whole => (
+                VotedIn::Whole(Box::new((*self.view).clone())),
+                accepted.map(to_wire),
+            ),
+            Votes::Named(change) => {
+                let view = VotedIn::Named {
+                    lineage: self.view.lineage,
+                    id: self.view.primary_id(),
+                    change: change.clone().map(Box::new),
+                };
+                (view, accepted.map(brief))
+            }
+        };
+        VoteState {
+            view,
+            promised: vote.promised,
+            accepted,
+        }
+    }
+
+    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        self.slot.could_decide(reachable)
+    }
+
+    /// Whether this node has accepted a value: who leads here must propose that, or another one accepted
+    /// elsewhere.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.slot.vote().accepted.is_some()
+    }
+
+    pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
+        self.slot.certificates().contains_key(&member)
+    }
+
+    pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
+        // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes
+        // in a slot before installing its predecessor (R1). One given under a later view says nothing about
+        // this slot. An acceptance that cannot be read is not none: such a proof is not used.
+        let accepted = match &vote.accepted {
+            Some(accepted) if vote.view.id() == self.view.primary_id() => {
+                let Some(accepted) = self.accepted_by_another(accepted) else {
+                    return;
+                };
+                Some(accepted)
+            }
+            _ => None,
+        };
+        let last = match vote.view.id().cmp(&self.view.primary_id()) {
+            std::cmp::Ordering::Less => LastVote::default(),
+            std::cmp::Ordering::Equal => LastVote {
+                promised: vote.promised,
+                accepted,
+            },
+            std::cmp::Ordering::Greater => return,
+        };
+        let step = self.slot.certify(dead, last);
+        self.perform(around, step);
+    }
+
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
+        let now = around.now;
+        let began = *self.began.get_or_insert(now);
+        self.resume(around);
+        let Some(wish) = wish else {
+            self.wish = None;
+            self.unopposed.clear();
+            self.wake = None;
+            return;
+        };
+        let since = self.wish.as_ref().map_or(now, |(since, _)| *since);
+        let wished: BTreeSet<Incarnation> = wish
+            .remove
+            .iter()
+            .map(|departure| departure.member.incarnation)
+            .collect();
+        self.unopposed
+            .retain(|member, until| *until > now && wished.contains(member));
+        self.wish = Some((since, wish));
+        self.objections.retain(|_, until| *until > now);
+        // When a quorum comes together again after a partition, those who are silent now are about to be
+        // heard.
+        let reunion = self
+            .wish
+            .as_ref()
+            .is_some_and(|(_, wish)| (wish.renew || wish.unfinished) && !wish.objectionable.is_empty());
+        let gather = if reunion {
+            self.patience * 2
+        } else if self.votes.are_named() {
+            // A large view is worth waiting for: who comes and goes meanwhile goes into the same.
+            let members = u32::try_from(self.view.members.len()).unwrap_or(u32::MAX);
+            let gather = self.patience.min(GATHER_PER_MEMBER * members.min(250));
+            if self.only_joins() && since >= began + gather * CALM {
+                self.batch
+            } else {
+                gather
+            }
+        } else {
+            self.batch
+        };
+        if now < since + gather {
+            self.wake = Some(since + gather);
+            return;
+        }
+        self.proceed(around);
+        self.wake = match self.slot.proposal() {
+            Proposal::Idle if self.has_cast() => self.retry,
+            Proposal::Idle | Proposal::Choosing { .. } => {
+                self.retry = None;
+                Some(now + self.patience)
+            }
+            Proposal::Preparing { .. } | Proposal::Accepting { .. } => self.retry,
+            Proposal::Decided { .. } => None,
+        };
+        if let (Some(released), Some(wake)) = (self.withhold_wished(around), self.wake) {
+            self.wake = Some(wake.min(released));
+        }
+    }
+
+    /// Whether what is wished for is that somebody joins, and nothing else.
+    fn only_joins(&self) -> bool {
+        let wish = self.wish.as_ref().map(|(_, wish)| wish);
+        wish.is_some_and(|wish| {
+            wish.remove.is_empty() && !wish.renew && !wish.unfinished && !wish.join.is_empty()
+        })
+    }
+
+    fn proceed(&mut self, around: &mut Surroundings<'_>) {
+        match self.slot.proposal() {
+            Proposal::Decided { .. } => {}
+            Proposal::Choosing { .. } => self.choose(around),
+            Proposal::Accepting { .. } if planted!(TwoValuesPerBallot) => self.choose(around),
+            Proposal::Idle if !self.has_cast() => self.start(around),
+            Proposal::Idle | Proposal::Preparing { .. } | Proposal::Accepting { .. } => {
+                if self.retry.is_none_or(|retry| retry <= around.now) {
+                    self.start(around);
+                }
+            }
+        }
+    }
+
+    /// Opens round 0 or prepares a higher ballot, if there is something to propose.
+    fn start(&mut self, around: &mut Surroundings<'_>) {
+        let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
+        let Some((value, announced)) = self.desired(around, None) else {
+            // Everything wished for was objected to; but a value may be under way, and it must come to its
+            // end.
+            if stalled {
+                self.announced = BTreeSet::new();
+                let step = self.slot.prepare(self.me);
+                self.perform(around, step);
+            }
+            return;
+        };
+        if announced.is_empty() && self.slot.may_open(self.me) {
+            let step = self.slot.open(self.me, value);
+            self.perform(around, step);
+        } else if announced.is_empty() && self.may_ask(around, &value) {
+            self.ask(around, value);
+        } else {
+            self.announced = announced;
+            let step = self.slot.prepare(self.me);
+            self.perform(around, step);
+        }
+    }
+
+    /// Whether the fast ballot may still decide this.
+    fn may_ask(&self, around: &Surroundings<'_>, value: &Arc<NodeView>) -> bool {
+        self.slot.may_cast()
+            && self
+                .slot
+                .may_decide_fast(value, &self.may_vote_for(around, value))
+    }
+
+    /// Who may cast for this, as far as this node knows.
+    fn may_vote_for(&self, around: &Surroundings<'_>, value: &NodeView) -> BTreeSet<Incarnation> {
+        let mut voters = around.reachable.clone();
+        if self.joiners_cast {
+            voters.extend(value.joined.iter().copied());
+        }
+        voters
+    }
+
+    /// Asks all for their votes in the fast ballot.
+    fn ask(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>) {
+        if self.cast(value.clone()) {
+            self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+            let message = SlotMessage::Fast {
+                value: Box::new((*value).clone()),
+            };
+            self.broadcast(&value.joined, &message);
+            self.asked = Some(value);
+        }
+    }
+
+    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may
+    /// not.
+    pub(crate) fn cast(&mut self, value: Arc<NodeView>) -> bool {
+        let may = self.slot.cast(value.clone());
+        if may {
+            self.accepted(FAST, value);
+            self.effects.push_back(EngineEffect::Voted);
+        }
+        may
+    }
+
+    /// Whether this node has cast its vote in the fast ballot.
+    fn has_cast(&self) -> bool {
+        let accepted = self.slot.vote().accepted.as_ref();
+        self.slot.is_leaderless() && accepted.is_some_and(|accepted| accepted.ballot == FAST)
+    }
+
+    /// Whether this node asked for votes in the fast ballot.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What this node has asked votes for since the last call.
+    pub(crate) fn newly_asked(&mut self) -> Option<Arc<NodeView>> {
+        if self.counted {
+            return None;
+        }
+        self.counted = self.asked.is_some();
+        self.asked.clone()
+    }
+
+    /// No higher ballot before then.
+    pub(crate) fn give_fast_ballot_until(&mut self, until: Time) {
+        self.retry = Some(until);
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.slot.proposal(), Proposal::Idle) && self.has_cast()
+    }
+
+    /// Whether this node leads nothing.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        matches!(self.slot.proposal(), Proposal::Idle) && !self.has_cast()
+    }
+
+    /// A vote was counted: if what this node cast for cannot be decided any more, a higher ballot is due.
+    pub(crate) fn on_fast_news(&mut self, around: &mut Surroundings<'_>) {
+        let Some(accepted) = self.slot.vote().accepted.as_ref().filter(|_| self.has_cast()) else {
+            return;
+        };
+        let voters = self.may_vote_for(around, &accepted.value);
+        if !self.slot.may_decide_fast(&accepted.value, &voters) {
+            self.hurry(around);
+        }
+    }
+
+    fn hurry(&mut self, around: &mut Surroundings<'_>) {
+        let soon = around.now + random_part(around, self.outbid_pause);
+        self.retry = Some(self.retry.map_or(soon, |retry| retry.min(soon)));
+        self.wake = self.retry;
+    }
+
+    /// Says that this node casts no vote for what it was asked.
+    pub(crate) fn refuse_fast(&mut self, asker: Incarnation) {
+        let message = SlotMessage::Nack {
+            ballot: FAST,
+            promised: self.slot.vote().promised,
+            hears: Vec::new(),
+        };
+        self.send(asker, message);
+    }
+
+    /// The fast ballot decided.
+    pub(crate) fn decided_fast(&mut self, value: Arc<NodeView>, announce: bool) {
+        self.decided(FAST, value, announce);
+    }
+
+    fn decided(&mut self, ballot: Ballot, view: Arc<NodeView>, announce: bool) {
+        check::assert_value(&self.view, &view);
+        self.retry = None;
+        let certificates = self.slot.certificates().iter();
+        let dead = certificates
+            .filter(|(_, last)| last.promised <= Some(ballot))
+            .map(|(dead, _)| *dead)
+            .collect();
+        self.effects.push_back(EngineEffect::Decided {
+            ballot,
+            dead,
+            view,
+            announce,
+        });
+    }
+
+    /// Phase 1 left the choice free.
+    fn choose(&mut self, around: &mut Surroundings<'_>) {
+        // A ballot may be free for long, if those objected to were all that was wished for. Whoever was not
+        // heard by anybody then may be heard well by now: that is asked anew.
+        if around.now >= self.announced_until {
+            self.announced.clear();
+        }
+        // An objection may be on its way. If no word of theirs comes, they stay, and are asked about anew.
+        let unheard = self.not_vouched_for(around);
+        if !unheard.is_empty() && around.now + self.patience < self.announced_until {
+            return;
+        }
+        self.note_unopposed(around);
+        let announced: BTreeSet<Incarnation> = self.announced.difference(&unheard).copied().collect();
+        if let Some((value, _)) = self.desired(around, Some(&announced)) {
+            let step = self.slot.choose(value);
+            self.perform(around, step);
+        } else if unheard.is_empty() && self.desired(around, None).is_some() {
+            // What is wished for now was not announced to the acceptors in phase 1.
+            self.start(around);
+        }
+    }
+
+    pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
+        if !self.slot.voters().contains(&from) && !matches!(message, SlotMessage::Accepted { .. }) {
+            return;
+        }
+        match message {
+            SlotMessage::Prepare {
+                ballot,
+                proofs,
+                removing,
+            } if ballot.proposer == from => {
+                self.on_prepare(around, ballot, &used(&proofs), &removing);
+            }
+            SlotMessage::Accept {
+                ballot,
+                value,
+                proofs,
+            } if ballot.proposer == from => {
+                if check::is_successor(&self.view, &value) {
+                    self.on_accept(around, ballot, Arc::new(*value), &used(&proofs));
+                }
+            }
+            SlotMessage::Promise { ballot, accepted } => {
+                let told = accepted
+                    .as_ref()
+                    .map(|accepted| self.accepted_by_another(accepted));
+                // What cannot be a value of this slot is no answer.
+                if told.as_ref().is_none_or(Option::is_some) {
+                    self.on_promises(around, &[from], ballot, told.flatten());
+                }
+            }
+            SlotMessage::Accepted { ballot } => self.on_accepteds(around, &[from], ballot),
+            SlotMessage::Nack {
+                ballot,
+                promised,
+                hears,
+            } => self.on_nack(around, ballot, promised, &hears),
+            // Of a proposer that is not the sender, or of the fast ballot, which this leader's engine
+            // handles.
+            SlotMessage::Prepare { .. }
+            | SlotMessage::Accept { .. }
+            | SlotMessage::Fast { .. }
+            | SlotMessage::Cast { .. } => {}
+        }
+    }
+
+    /// Voters promised, and had accepted this.
+    pub(crate) fn on_promises(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: &[Incarnation],
+        ballot: Ballot,
+        accepted: Option<Acceptance<Arc<NodeView>>>,
+    ) {
+        from.iter().for_each(|from| self.note_promise(*from, ballot));
+        let step = self.slot.on_promises(from, ballot, accepted);
+        self.perform(around, step);
+    }
+
+    /// Voters, or joiners of the value, accepted.
+    pub(crate) fn on_accepteds(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: &[Incarnation],
+        ballot: Ballot,
+    ) {
+        let step = self.accepted_by(from, ballot);
+        self.perform(around, step);
+    }
+
+    /// What another one accepted in this slot; `None` if it cannot have. To look through a view takes a
+    /// while, and thousands accept the same one.
+    fn accepted_by_another(&mut self, told: &AcceptedValue) -> Option<Acceptance<Arc<NodeView>>> {
+        let digest = match &told.value {
+            Voted::Whole(view) => view.digest(),
+            Voted::Change(change) => change.digest(),
+        };
+        let value = match self.read.get(&digest) {
+            Some(known) => known.clone(),
+            None => {
+                let value = Arc::new(check::voted(&self.view, &told.value)?);
+                if self.read.len() < MAX_READ {
+                    self.read.insert(digest, value.clone());
+                }
+                value
+            }
+        };
+        let ballot = told.ballot;
+        Some(Acceptance { ballot, value })
+    }
+
+    fn on_prepare(
+        &mut self,
+        around: &Surroundings<'_>,
+        ballot: Ballot,
+        used: &[Used<Incarnation>],
+        removing: &[Incarnation],
+    ) {
+        let certified = self.slot.certified();
+        let hears: Vec<Incarnation> = removing
+            .iter()
+            .copied()
+            .filter(|member| !certified.contains(member) && (*member == self.me || (around.objects)(*member)))
+            .collect();
+        let answer = if hears.is_empty() {
+            self.slot.on_prepare(ballot, used)
+        } else {
+            Err(None)
+        };
+        let message = match answer {
+            Ok(accepted) => SlotMessage::Promise {
+                ballot,
+                accepted: accepted.as_ref().map(to_wire),
+            },
+            Err(promised) => {
+                self.send(
+                    ballot.proposer,
+                    SlotMessage::Nack {
+                        ballot,
+                        promised,
+                        hears,
+                    },
+                );
+                return;
+            }
+        };
+        self.vote(ballot.proposer, message);
+    }
+
+    pub(crate) fn on_accept(
+        &mut self,
+        around: &Surroundings<'_>,
+        ballot: Ballot,
+        value: Arc<NodeView>,
+        used: &[Used<Incarnation>],
+    ) {
+        if self.slot.vote().promised <= Some(ballot) && self.defers(around, ballot, &value, used) {
+            return;
+        }
+        match self.slot.on_accept(ballot, value.clone(), used) {
+            Ok(()) => {
+                self.accepted(ballot, value);
+                self.vote(ballot.proposer, SlotMessage::Accepted { ballot });
+            }
+            Err(promised) => {
+                self.send(
+                    ballot.proposer,
+                    SlotMessage::Nack {
+                        ballot,
+                        promised,
+                        hears: Vec::new(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// This node's own vote for what it proposes.
+    fn accept_own(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        value: Arc<NodeView>,
+        used: &[Used<Incarnation>],
+    ) {
+        if self.slot.on_accept(ballot, value.clone(), used).is_ok() {
+            self.accepted(ballot, value);
+            self.effects.push_back(EngineEffect::Voted);
+            self.on_accepteds(around, &[self.me], ballot);
+        }
+    }
+
+    fn accepted(&mut self, ballot: Ballot, view: Arc<NodeView>) {
+        check::assert_value(&self.view, &view);
+        self.effects.push_back(EngineEffect::Accepted { ballot, view });
+    }
+
+    /// R2: the lifelines show a vote before it goes anywhere.
+    fn vote(&mut self, to: Incarnation, message: SlotMessage) {
+        if planted!(VoteBeforeLifeline) {
+            self.send(to, message);
+            return;
+        }
+        self.effects.push_back(EngineEffect::Voted);
+        self.send(to, message);
+    }
+
+    fn perform(&mut self, around: &mut Surroundings<'_>, step: Step<Incarnation, Arc<NodeView>>) {
+        match step {
+            Step::Wait => {}
+            Step::Choose => self.choose(around),
+            Step::Prepare { ballot, used } => {
+                self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+                if let Ok(accepted) = self.slot.on_prepare(ballot, &used) {
+                    self.effects.push_back(EngineEffect::Voted);
+                    self.announced_until = around.now + self.patience * ANSWERS_COUNT;
+                    self.promised_by = BTreeSet::from([self.me]);
+                    let removing = self.announced.iter().copied().collect();
+                    self.broadcast(
+                        &[],
+                        &SlotMessage::Prepare {
+                            ballot,
+                            proofs: proofs(&used),
+                            removing,
+                        },
+                    );
+                    self.on_promises(around, &[self.me], ballot, accepted);
+                }
+            }
+            Step::Accept { ballot, value, used } => {
+                self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+                let joiners = value.joined.clone();
+                if self.defers(around, ballot, &value, &used) {
+                    // The others may be free to vote by now; a value that was found is not this node's
+                    // choice.
+                    self.propose(ballot);
+                    let message = SlotMessage::Accept {
+                        ballot,
+                        value: Box::new((*value).clone()),
+                        proofs: proofs(&used),
+                    };
+                    self.broadcast(&joiners, &message);
+                } else if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
+                    self.propose(ballot);
+                    self.accepted(ballot, value.clone());
+                    self.effects.push_back(EngineEffect::Voted);
+                    let message = SlotMessage::Accept {
+                        ballot,
+                        value: Box::new((*value).clone()),
+                        proofs: proofs(&used),
+                    };
+                    self.broadcast(&joiners, &message);
+                    self.on_accepteds(around, &[self.me], ballot);
+                }
+            }
+            Step::Decided { value } => {
+                self.retry = None;
+                if let Some(ballot) = self.proposed_in(&value) {
+                    match self.counts_from(around, &value) {
+                        Some(until) => self.late = Some((until, ballot, value)),
+                        None => self.decided(ballot, value, true),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn broadcast(&mut self, joiners: &[Incarnation], message: &SlotMessage) {
+        let (joiners, message) = (joiners.to_vec(), message.clone());
+        self.effects
+            .push_back(EngineEffect::Broadcast { joiners, message });
+    }
+
+    pub(crate) fn send(&mut self, to: Incarnation, message: SlotMessage) {
+        self.effects.push_back(EngineEffect::Send { to, message });
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let deferred = self.deferred.as_ref().map(|deferred| deferred.until);
+        let late = self.late.as_ref().map(|(until, ..)| *until);
+        let wake = self.wish.as_ref().and(self.wake);
+        [wake, deferred, late].into_iter().flatten().min()
+    }
+
+    pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
+        self.effects.pop_front()
+    }
+}
+
+fn random_part(around: &mut Surroundings<'_>, bound: Duration) -> Duration {
+    let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX).max(1);
+    Duration::from_micros(around.random.below(micros))
+}
+
+pub(crate) fn to_wire(accepted: &Acceptance<impl Borrow<NodeView>>) -> AcceptedValue {
+    AcceptedValue {
+        ballot: accepted.ballot,
+        value: Voted::Whole(Box::new(accepted.value.borrow().clone())),
+    }
+}
+
+pub(crate) fn used(proofs: &[Proof]) -> Vec<Used<Incarnation>> {
+    proofs.iter().map(|proof| (proof.dead, proof.promised)).collect()
+}
+
+fn proofs(used: &[Used<Incarnation>]) -> Vec<Proof> {
+    used.iter()
+        .map(|(dead, promised)| Proof {
+            dead: *dead,
+            promised: *promised,
+        })
+        .collect()
+}

@@ -1,0 +1,13 @@
+//! Addresses where nodes may be, and what is remembered of nodes that are no members.
+//!
+//! - [`hints`]: addresses found while the node runs; [`left_behind`]: where members may live on (policy
+//!   `any`);
+//! - [`refusals`]: nodes that were refused, and why; [`withdrawn`]: nodes that left before their first view.
+//!
+//! Each is a list with a bound that meets it by forgetting the oldest. None of them sends anything: `seek`
+//! and `seat` ask them for the next addresses, by turns.
+
+pub(crate) mod hints;
+pub(crate) mod left_behind;
+pub(crate) mod refusals;
+pub(crate) mod withdrawn;

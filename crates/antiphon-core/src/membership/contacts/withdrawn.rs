@@ -1,0 +1,57 @@
+//! Nodes that said, before they saw a view, that they leave.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::{Incarnation, MAX_MEMBERS};
+
+use crate::Time;
+
+/// How many that leave are remembered at most: as many as there may be members.
+const MAX_WITHDRAWN: usize = MAX_MEMBERS;
+
+/// Who said, before it saw a view, that it leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Withdrawn {
+    /// When each said so, and whether it still waits for the answer.
+    pub(crate) told: BTreeMap<Incarnation, (Time, bool)>,
+}
+
+impl Withdrawn {
+    pub(crate) fn note(&mut self, now: Time, who: Incarnation) {
+        if self.told.len() < MAX_WITHDRAWN || self.told.contains_key(&who) {
+            self.told.insert(who, (now, true));
+        }
+    }
+
+    pub(crate) fn answered(&mut self, who: Incarnation) {
+        if let Some((_, waits)) = self.told.get_mut(&who) {
+            *waits = false;
+        }
+    }
+
+    /// Those that still wait for an answer, and must stay reachable until then.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Incarnation> {
+        let waits = |(who, (_, waits)): (&Incarnation, &(Time, bool))| waits.then_some(*who);
+        self.told.iter().filter_map(waits)
+    }
+}
+
+/// A node without a view that leaves.
+#[derive(Debug)]
+pub(crate) struct Withdrawal {
+    pub(crate) deadline: Time,
+    /// Founders that have not heard of this node yet may have its last question on the way: until when.
+    pub(crate) lingers: Time,
+    /// Who has not confirmed yet.
+    pub(crate) waiting: BTreeSet<Incarnation>,
+    /// Whether one of them is gone, and whoever coordinates now was not told yet.
+    pub(crate) lost: bool,
+}
+
+impl Withdrawal {
+    pub(crate) fn next_deadline(&self, next_seek: Time) -> Time {
+        let is_over = self.waiting.is_empty() && !self.lost;
+        let next = if is_over { self.lingers } else { next_seek };
+        next.min(self.deadline)
+    }
+}

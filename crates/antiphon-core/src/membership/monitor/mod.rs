@@ -1,0 +1,23 @@
+//! Which member hears which in a view, and how its members hear of each other.
+//!
+//! ```text
+//!   rings ──► topology: mesh, or rings? ──► gossip       from neighbour to neighbour, of views on rings
+//!     │            │
+//!     │            └──► reachability                    of which members there is word
+//!     └──► detection                                    which members enough of their observers have lost
+//! ```
+//! - [`topology`] answers all questions that depend on how members hear of each other. A third way of
+//!   monitoring is a variant there, with an answer to each question, and its state inside.
+//! - [`report`]: what a member said of itself last. [`reconnect`]: members found beyond the rings.
+//! - [`ranks`]: sets of members by seniority rank, as they travel.
+//!
+//! That a member is silent is for `detector` to say, outside of membership. This room votes on nothing.
+
+pub(crate) mod detection;
+pub(crate) mod gossip;
+pub(crate) mod ranks;
+pub(crate) mod reachability;
+pub(crate) mod reconnect;
+pub(crate) mod report;
+pub(crate) mod rings;
+pub(crate) mod topology;

@@ -1,0 +1,69 @@
+//! Members of a ring-monitored view that were heard although no ring leads to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+
+use crate::Time;
+
+/// Members that were heard although no ring leads to them, or that would be if one did.
+#[derive(Debug, Default)]
+pub(crate) struct Reconnect {
+    /// How many of those after this node were asked in this round.
+    pub(crate) asked: usize,
+    pub(crate) contacts: BTreeMap<Incarnation, Contact>,
+    /// When somebody in no primary view asked first, and last.
+    pub(crate) called: Option<(Time, Time)>,
+    /// Since when there has been somebody all the time who is heard by nobody of whom this node has word.
+    pub(crate) missing_since: Option<Time>,
+    /// Since when this node looks, and when it did last.
+    pub(crate) since: Option<(Time, Time)>,
+    /// Who answered, or is heard by the rings, as of the last time that everything was weighed.
+    pub(crate) counted: BTreeSet<Incarnation>,
+    /// Whether everybody was asked then, and had the time to answer.
+    pub(crate) complete: bool,
+    /// To whom rumours and heartbeats go.
+    pub(crate) links: Vec<Incarnation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contact {
+    pub(crate) heard: Time,
+    /// When it answered a question of this node last.
+    pub(crate) answered: Option<Time>,
+    /// When this node answered one of it last.
+    pub(crate) told: Option<Time>,
+}
+
+impl Reconnect {
+    /// What is left in a view of the same members.
+    pub(crate) fn renewed(self) -> Self {
+        Self {
+            counted: BTreeSet::new(),
+            complete: false,
+            links: Vec::new(),
+            ..self
+        }
+    }
+
+    /// Somebody else finds no quorum.
+    pub(crate) fn call(&mut self, now: Time, lapses_after: Duration) {
+        let called = self.called.filter(|(_, last)| now.since(*last) < lapses_after);
+        self.called = Some((called.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Whether a member answers, if that is what counts.
+    pub(crate) fn answers(&self, member: Incarnation) -> Option<bool> {
+        self.complete.then(|| self.counted.contains(&member))
+    }
+
+    /// Whether the answers count, and who is not among them is silent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(crate) fn is_linked(&self, member: Incarnation) -> bool {
+        self.links.contains(&member)
+    }
+}

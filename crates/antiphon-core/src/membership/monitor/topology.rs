@@ -1,0 +1,338 @@
+//! How the members of a view hear of each other: in a mesh each hears all, on rings each hears a few.
+//!
+//! ```text
+//!                       mesh (all observe all)            rings (large views of the cut engine)
+//!   heartbeats          to all members                    to one's observers
+//!   doubts              in every heartbeat                rumours, when they change
+//!   slot messages       to all, answers to one            proposals and tallies are rumours
+//!   votes               counted by the proposer           counted by each member
+//!   the decision        Decide to all                     Decided, a rumour
+//!   leases              each answers each                 rounds (`lease::rounds`)
+//! ```
+//! [`Topology`] answers what depends on it, so that the rest of membership need not ask which one it is. To
+//! add a third way, add a variant here, and answer the questions.
+//!
+//! Above this file both are the same: the engine gets the same messages in the same order of events, and the
+//! detector is told what each accuser says. Below it, [`Rumours`] knows which neighbour has which rumour.
+//!
+//! # Invariants
+//!
+//! - A vote becomes a rumour after it is on the lifelines, as it becomes a message in a mesh (R2).
+//! - Rumours are about one view, and mean nothing in another. Proofs of death are told again in each.
+//! - A promise shows what was accepted, or is none. A digest stands for a view; a member counts a vote only
+//!   if it knows the view.
+//! - A member that this node does not hear is lost if its observers say so. A member that is not lost is
+//!   reachable only if there is word of it and of this node: from each member to its subjects, to theirs, and
+//!   so on, over edges that are not down ([`Word`]). That a member is not known to be lost is not enough: a
+//!   node that is cut off would go on believing in a view that has long been another.
+//!
+//! # When participants die
+//!
+//! - *An observer*: its edges count as down once it is lost itself. What it had told is with its neighbours.
+//! - *A neighbour through which a rumour was to come*: there are some twenty; what all ways lost is found by
+//!   the sums in heartbeats.
+//! - *The leader, with its question or ballot on the way*: it reaches all, or some. The votes are with the
+//!   members that count them, and the next leader's phase 1 asks all; it is the next once its observers have
+//!   lost the old one.
+//! - *The observer from which a joiner was to learn of its admission*: the joiner goes on asking, and a
+//!   member that has installed the view tells it.
+//! - *Joiners*: they acknowledge nothing, unless a ballot must be tried again.
+//! - *The first member to install a view*: `Decided` is on its way to its neighbours on the tree before it
+//!   installs. A neighbour that does not know what was decided pulls it from the member that said so, and
+//!   passes the word on when it has it. A member that was told nothing hears of a later view by heartbeats,
+//!   and pulls it.
+//! - *A member that does not hear, and is heard*: it says so of all it observes, and is removed by its own
+//!   word, while it is in the same view. If others went first, without it, its observers see it stay behind
+//!   ([`Gossip::should_be_known`]).
+//! - *A partition*: the part that has a majority goes on, its observers' words being enough; a part without
+//!   one has word of itself only, and gathers a non-primary view.
+//!
+//! What stays between two members: probes of joiners, the decision to joiners (from one of the observers of
+//! each), views that a member pulls, and all messages of a component that has lost the primary.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Ayes, Rumour, Suspicion, WIRE_LEVEL};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
+
+use crate::membership::monitor::gossip::Rumours;
+use crate::membership::monitor::ranks::Ranks;
+use crate::membership::monitor::reachability::Word;
+use crate::membership::monitor::rings::Rings;
+use crate::membership::view::check;
+use crate::{Config, EngineKind, Profile, Time};
+
+/// A member that is in an earlier view after so many times the silence after which it would be suspected does
+/// not hear enough.
+const PATIENCE_WITH_LATE: u32 = 3;
+/// Views that votes may be about; of more, the latest are kept.
+const MAX_VALUES: usize = 256;
+
+/// How the members of one view hear of each other.
+#[derive(Debug)]
+pub(crate) enum Topology {
+    /// Each member hears each other one, and speaks to it.
+    Mesh,
+    /// Each member hears those that it observes on rings, and speaks to those that observe it; all else goes
+    /// from neighbour to neighbour.
+    Rings(Box<Gossip>),
+}
+
+impl Topology {
+    /// That of this view, for a member of it.
+    pub(crate) fn of(
+        me: Incarnation,
+        now: Time,
+        view: &NodeView,
+        rings: &Rings,
+        batch: Duration,
+        lag: Duration,
+    ) -> Self {
+        match view.rank(me).filter(|_| rings.are_wide(view.members.len())) {
+            Some(rank) => Self::Rings(Box::new(Gossip::of(rank, now, view, rings, batch, lag))),
+            None => Self::Mesh,
+        }
+    }
+
+    pub(crate) fn gossip(&self) -> Option<&Gossip> {
+        match self {
+            Self::Mesh => None,
+            Self::Rings(gossip) => Some(gossip),
+        }
+    }
+
+    pub(crate) fn gossip_mut(&mut self) -> Option<&mut Gossip> {
+        match self {
+            Self::Mesh => None,
+            Self::Rings(gossip) => Some(gossip),
+        }
+    }
+
+    /// Whether this node hears all members itself. If not, it goes by what the observers of a member say.
+    pub(crate) fn hears_all(&self) -> bool {
+        matches!(self, Self::Mesh)
+    }
+
+    /// Whether this node tells all members itself. If not, it tells its neighbours, which pass it on.
+    pub(crate) fn tells_all(&self) -> bool {
+        matches!(self, Self::Mesh)
+    }
+
+    /// Whether each member counts the votes of all. If not, the member that asks for them does.
+    pub(crate) fn counts_votes(&self) -> bool {
+        matches!(self, Self::Rings(_))
+    }
+
+    /// Whether leases are renewed in rounds. If not, each member answers each other one's heartbeats.
+    pub(crate) fn leases_by_rounds(&self) -> bool {
+        matches!(self, Self::Rings(_))
+    }
+
+    /// Whether this node speaks to a member all the time.
+    pub(crate) fn is_neighbour(&self, member: Incarnation) -> bool {
+        self.gossip().is_none_or(|gossip| gossip.is_neighbour(member))
+    }
+
+    /// The members that this node speaks to all the time, where these are not all.
+    pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
+        self.gossip().into_iter().flat_map(Gossip::neighbours).collect()
+    }
+
+    /// Whether there is word of the member of this rank. Where all are heard, the detector alone tells.
+    pub(crate) fn has_word_of(&self, rank: usize) -> bool {
+        let word = self.gossip().and_then(|gossip| gossip.heard_of.as_ref());
+        word.is_none_or(|word| word.of[rank])
+    }
+
+    /// Whether no member of which there is word hears some other member.
+    pub(crate) fn misses_some(&self) -> bool {
+        let word = self.gossip().and_then(|gossip| gossip.heard_of.as_ref());
+        word.is_some_and(|word| word.misses)
+    }
+
+    /// When everything may be weighed again that was weighed then: to weigh a thousand members takes a while,
+    /// so what comes in together is weighed together.
+    pub(crate) fn weighs_again(&self, weighed: Time, batch: Duration) -> Time {
+        match self {
+            Self::Mesh => Time::ZERO,
+            Self::Rings(_) => weighed + batch,
+        }
+    }
+
+    /// How long a vote may take to lead to a view: on rings it needs a few hops.
+    pub(crate) fn vote_patience(&self, profile: &Profile) -> Duration {
+        match self {
+            Self::Mesh => profile.heartbeat,
+            Self::Rings(_) => profile.heartbeat.max(profile.retransmit * 8) * 2,
+        }
+    }
+
+    /// The weight that may join at a time, where members of so much weight stay, one of them of this (R3).
+    pub(crate) fn most_joining(&self, stay: u64, heaviest: u64, has_doubts: bool) -> u64 {
+        match self {
+            // If one of those that stay is killed while they vote, its proof takes it out of the count, and
+            // its weight is missing.
+            Self::Mesh => stay - heaviest,
+            // Joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths
+            // of those that stay must be enough.
+            Self::Rings(_) if has_doubts => stay * 3 / 4,
+            // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
+            // while it forms.
+            Self::Rings(_) => stay * 7 / 8,
+        }
+    }
+}
+
+/// What a member keeps in a view in which it does not hear all.
+#[derive(Debug)]
+pub(crate) struct Gossip {
+    /// When this node installed the view.
+    began: Time,
+    pub(crate) rumours: Rumours,
+    neighbours: BTreeSet<Incarnation>,
+    /// What this node has said of itself last.
+    said: (u32, Said),
+    pub(crate) values: BTreeMap<ViewDigest, Arc<NodeView>>,
+    /// These, in the order in which they became known.
+    known: VecDeque<ViewDigest>,
+    /// Votes about views that are not known here yet.
+    pub(crate) waiting: BTreeMap<Ayes, Ranks>,
+    /// Of which members there was word when everything was weighed last; `None` if nobody doubted anybody.
+    pub(crate) heard_of: Option<Word>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    primary: bool,
+    leaving: bool,
+    wire_level: u8,
+    /// And why: a member that says that a path loses much must say so again when nothing comes any more.
+    down: Vec<(Incarnation, Discriminant<Evidence>)>,
+}
+
+impl Said {
+    /// What goes without saying in a view.
+    fn nothing(view: &NodeView) -> Self {
+        Self {
+            primary: true,
+            leaving: false,
+            wire_level: view.wire_level,
+            down: Vec::new(),
+        }
+    }
+}
+
+/// Rumours of a view that is not installed yet.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    pub(crate) view: Option<ViewId>,
+    pub(crate) heard: Vec<(Incarnation, Vec<Rumour>)>,
+    pub(crate) bytes: usize,
+}
+
+impl Gossip {
+    fn of(rank: usize, now: Time, view: &NodeView, rings: &Rings, batch: Duration, lag: Duration) -> Self {
+        let neighbours = rings.neighbours(rank).into_iter();
+        let neighbours: Vec<Incarnation> = neighbours.map(|rank| view.members[rank].incarnation).collect();
+        let branches = rings.branches(rank).into_iter();
+        let branches: BTreeSet<Incarnation> = branches.map(|rank| view.members[rank].incarnation).collect();
+        let interval = batch * 2;
+        let mut rumours = Rumours::new(view.members.len(), neighbours.clone(), &branches, interval, now);
+        rumours.lags(lag);
+        Self {
+            began: now,
+            neighbours: neighbours.into_iter().collect(),
+            rumours,
+            said: (0, Said::nothing(view)),
+            values: BTreeMap::new(),
+            known: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            heard_of: None,
+        }
+    }
+
+    /// Says by a rumour what this node thinks of itself and of its edges, if that has changed.
+    pub(crate) fn opine(
+        &mut self,
+        now: Time,
+        me: Incarnation,
+        (primary, leaving): (bool, bool),
+        suspicions: Vec<Suspicion>,
+    ) {
+        let down = suspicions
+            .iter()
+            .map(|suspicion| {
+                let why = match planted!(CutOffSaidLossy) {
+                    true => &Evidence::Deaf,
+                    false => &suspicion.evidence,
+                };
+                (suspicion.member, discriminant(why))
+            })
+            .collect();
+        let says = Said {
+            primary,
+            leaving,
+            wire_level: WIRE_LEVEL,
+            down,
+        };
+        if self.said.1 == says {
+            return;
+        }
+        let version = self.said.0 + 1;
+        self.said = (version, says);
+        let opinion = Rumour::Opinion {
+            of: me,
+            version,
+            primary,
+            leaving,
+            wire_level: WIRE_LEVEL,
+            suspicions,
+        };
+        self.rumours.take(now, None, opinion);
+    }
+
+    /// Whether a member in an earlier view has had the time to follow: it is told of this one again and
+    /// again, and does not hear that. Its opinions, which are about a view that is over, do not say so.
+    pub(crate) fn should_be_known(&self, now: Time, suspect_after: Duration) -> bool {
+        now.since(self.began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind)
+    }
+
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Incarnation> {
+        self.neighbours.iter().copied()
+    }
+
+    pub(crate) fn is_neighbour(&self, member: Incarnation) -> bool {
+        self.neighbours.contains(&member)
+    }
+
+    pub(crate) fn learn_value(&mut self, value: Arc<NodeView>) -> ViewDigest {
+        let digest = value.digest();
+        if self.values.insert(digest, value).is_none() {
+            self.known.push_back(digest);
+        }
+        if self.known.len() > MAX_VALUES
+            && let Some(oldest) = self.known.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+        digest
+    }
+}
+
+/// Which member observes which; none in particular with the coordinator.
+pub(crate) fn rings_of(config: &Config, view: &NodeView) -> Arc<Rings> {
+    Arc::new(match config.engine {
+        EngineKind::Cut => Rings::new(view, config.rings.max(1)),
+        EngineKind::Coordinator => Rings::new(view, 0),
+    })
+}
+
+/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not
+/// fit one record of a lifeline, or not all members are neighbours.
+pub(crate) fn are_named(config: &Config, view: &NodeView, rings: &Rings) -> bool {
+    let is_large = || check::records_bytes(view) > check::MAX_RECORDS_BYTES;
+    config.engine == EngineKind::Cut && (rings.are_wide(view.members.len()) || is_large())
+}

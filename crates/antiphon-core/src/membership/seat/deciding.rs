@@ -1,0 +1,183 @@
+//! What happens when the next view is decided: here, elsewhere, or without this node.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use antiphon_wire::membership::{MembershipMessage, SlotId, SlotMessage};
+use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
+
+use crate::membership::agree::slot;
+use crate::membership::context::{Context, Fate};
+use crate::membership::seat::Seat;
+use crate::membership::view::check;
+use crate::{Event, Time};
+
+impl Seat {
+    /// This node's proposal is decided: tell everyone of both views, and install it.
+    pub(crate) fn announce(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
+        let old = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| member.incarnation);
+        let new = next.joined.iter().copied();
+        let certified = self.installed.engine.certified();
+        let (topology, tells_all) = (&self.installed.topology, self.installed.topology.tells_all());
+        let is_near = |to: &Incarnation| topology.is_neighbour(*to);
+        // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave;
+        // those who join have their observers.
+        let to: BTreeSet<Incarnation> = old
+            .chain(new.filter(|_| tells_all))
+            .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))
+            .collect();
+        for to in to.iter().filter(|_| tells_all) {
+            if next.joined.contains(to) {
+                self.tell_admission(cx, *to, &next);
+            } else {
+                cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
+            }
+        }
+        self.depart_after(cx, now, &next, &to);
+        self.follow(cx, now, next);
+    }
+
+    /// A decided view, from whatever source.
+    pub(crate) fn learn(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: Arc<NodeView>,
+        from: Option<Incarnation>,
+    ) {
+        if cx.fate.is_some()
+            || next.lineage != self.installed.view.lineage
+            || next.primary_id() <= self.installed.view.primary_id()
+        {
+            return;
+        }
+        // G18 no view is skipped: a member that is behind pulls those between.
+        if next.primary_id() != check::next_id(self.installed.view.primary_id()) {
+            // R2: a later view without this incarnation: it was removed somewhere in between.
+            if !next.contains(cx.me) {
+                self.lose_seat(cx, now, &next);
+            } else if let Some(from) = from {
+                self.pull(cx, now, from);
+            }
+            return;
+        }
+        if check::is_successor(&self.installed.view, &next) {
+            self.follow(cx, now, next);
+        }
+    }
+
+    /// The view that follows this one is decided, and was looked through already.
+    pub(crate) fn follow(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
+        if cx.fate.is_some() {
+            return;
+        }
+        self.tell_decision(cx, now, &next);
+        self.confirm_to_leavers(cx, &next);
+        if next.contains(cx.me) {
+            // A node that departs has left by another view of this id. One of the two is a lie.
+            if cx.history.latest(next.lineage) >= Some(next.primary_id()) {
+                return;
+            }
+            let base = check::change_of(&self.installed.view, &next);
+            self.install(cx, now, next, Some(base));
+            self.evaluate(cx, now);
+        } else {
+            self.lose_seat(cx, now, &next);
+        }
+    }
+
+    /// This incarnation is not in the view that follows.
+    fn lose_seat(&mut self, cx: &mut Context, now: Time, next: &Arc<NodeView>) {
+        let departure = next
+            .departed
+            .iter()
+            .find(|departure| departure.member.incarnation == cx.me);
+        let cause = departure.map_or(&Cause::Crashed, |departure| &departure.cause);
+        if *cause == Cause::Left && self.leaving.is_wanted() {
+            return self.gone_from(cx, now, next);
+        }
+        let accusers: Vec<String> = departure
+            .iter()
+            .flat_map(|departure| &departure.accusers)
+            .map(|accusation| self.name_of(accusation.accuser))
+            .collect();
+        let by = if accusers.is_empty() {
+            String::new()
+        } else {
+            format!(", accused by {}", accusers.join(", "))
+        };
+        self.expelled(
+            cx,
+            format!(
+                "removed by view {} ({}): {}{by}",
+                next.number,
+                next.id,
+                check::cause_text(cause)
+            ),
+        );
+    }
+
+    /// R8: a node that believed itself primary is told that it was removed.
+    pub(crate) fn expelled(&mut self, cx: &mut Context, cause: String) {
+        if self.is_primary() {
+            cx.event(Event::Expelled { cause: cause.clone() });
+        }
+        cx.fate = Some(if self.leaving.is_wanted() {
+            Fate::Left
+        } else {
+            Fate::Over { cause }
+        });
+    }
+
+    pub(crate) fn handle_slot(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        next: ViewId,
+        message: SlotMessage,
+    ) {
+        if next == check::next_id(self.installed.view.primary_id()) {
+            if !self.leaving.is_departing() {
+                self.with_engine(cx, now, |engine, around| engine.handle(around, sender, message));
+            }
+        } else if next > self.installed.view.primary_id() {
+            // R1: nobody votes in a slot before installing its predecessor.
+            if slot::votes_ahead() {
+                let answer = match message {
+                    SlotMessage::Prepare { ballot, .. } => SlotMessage::Promise {
+                        ballot,
+                        accepted: None,
+                    },
+                    SlotMessage::Accept { ballot, .. } => SlotMessage::Accepted { ballot },
+                    _ => return,
+                };
+                let slot = SlotId {
+                    lineage: self.installed.view.lineage,
+                    next,
+                };
+                cx.send(
+                    sender,
+                    MembershipMessage::Slot {
+                        slot,
+                        message: answer,
+                    },
+                );
+            }
+            self.pull(cx, now, sender);
+        } else if matches!(
+            message,
+            SlotMessage::Prepare { .. } | SlotMessage::Accept { .. } | SlotMessage::Fast { .. }
+        ) {
+            // The proposer has missed the decision.
+            if let Some(view) = cx.history.get(self.installed.view.lineage, next).cloned() {
+                cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
+            }
+        }
+    }
+}

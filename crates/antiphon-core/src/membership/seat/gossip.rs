@@ -1,0 +1,441 @@
+//! What a member of a wide view does with the rumours that it is told, and of whom it has word by them.
+
+use std::sync::Arc;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::membership::{Ayes, Change, Rumour, SlotMessage, Suspicion};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
+
+use crate::Time;
+use crate::membership::agree::engine::Engine;
+use crate::membership::agree::interface::Surroundings;
+use crate::membership::context::Context;
+use crate::membership::monitor::ranks::Ranks;
+use crate::membership::monitor::reachability::{Basis, Word};
+use crate::membership::monitor::report::Report;
+use crate::membership::monitor::topology::Early;
+use crate::membership::seat::Seat;
+use crate::membership::view::check;
+
+/// Votes about so many views that are not known here wait for them.
+const MAX_WAITING: usize = 256;
+/// Of those who have voted so many are noted, of all ranks: some of them is heard.
+const VOTERS_NOTED: usize = 16;
+/// Rumours of the next view that are kept until it is installed, in bytes.
+const MAX_EARLY_BYTES: usize = 4 << 20;
+/// What a message of them takes besides, about: one without rumours is not free.
+const EARLY_MESSAGE_BYTES: usize = 64;
+/// More edges than this no member has.
+const MAX_EDGES: usize = 256;
+
+impl Seat {
+    /// Rumours from a member.
+    pub(crate) fn handle_rumours(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        view: ViewId,
+        rumours: Vec<Rumour>,
+    ) {
+        if view > self.installed.view.primary_id() {
+            if view == check::next_id(self.installed.view.primary_id()) {
+                if self.early.view != Some(view) {
+                    self.early = Early {
+                        view: Some(view),
+                        ..Early::default()
+                    };
+                }
+                let bytes = rumours
+                    .iter()
+                    .map(|rumour| encode_to_vec(rumour).len())
+                    .sum::<usize>()
+                    + EARLY_MESSAGE_BYTES;
+                if self.early.bytes + bytes <= MAX_EARLY_BYTES {
+                    self.early.bytes += bytes;
+                    self.early.heard.push((sender, rumours));
+                }
+            }
+            self.pull_soon(cx, now, sender);
+        } else {
+            self.hear(cx, now, sender, view, rumours);
+        }
+    }
+
+    /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely,
+    /// and a whole view is much to ask for.
+    pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
+        if self.installed.topology.tells_all() {
+            self.pull(cx, now, from);
+        } else {
+            let at = now + cx.config.profile.batch * 8;
+            self.installed.pull_at.get_or_insert((at, from));
+        }
+    }
+
+    pub(crate) fn pull_late(&mut self, cx: &mut Context, now: Time) {
+        if let Some((_, from)) = self.installed.pull_at.take_if(|(at, _)| *at <= now) {
+            self.reach(cx, from);
+            self.pull(cx, now, from);
+        }
+    }
+
+    /// Rumours that came before the view that they are about.
+    pub(crate) fn hear_early(&mut self, cx: &mut Context, now: Time) {
+        if self.early.view > Some(self.installed.view.primary_id()) {
+            return;
+        }
+        let early = std::mem::take(&mut self.early);
+        for (sender, rumours) in early.heard {
+            if let Some(view) = early.view {
+                self.hear(cx, now, sender, view, rumours);
+            }
+        }
+    }
+
+    /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member
+    /// would tell: what is taken is passed on, and more than a link carries would break it.
+    fn is_sound(&self, rumour: &Rumour) -> bool {
+        let most = self.installed.view.members.len();
+        match rumour {
+            Rumour::Opinion { of, suspicions, .. } => {
+                self.installed.rings.contains(*of) && suspicions.len() <= MAX_EDGES
+            }
+            Rumour::Ask { by, change } => self.installed.rings.contains(*by) && check::change_fits(change),
+            Rumour::Prepare {
+                ballot,
+                proofs,
+                removing,
+            } => {
+                ballot.round > 0
+                    && self.installed.rings.contains(ballot.proposer)
+                    && proofs.len() <= most
+                    && removing.len() <= most
+            }
+            Rumour::Accept {
+                ballot,
+                change,
+                proofs,
+            } => {
+                ballot.round > 0
+                    && self.installed.rings.contains(ballot.proposer)
+                    && proofs.len() <= most
+                    && check::change_fits(change)
+            }
+            Rumour::Certificate(certificate) => {
+                self.installed.rings.contains(certificate.dead)
+                    && check::vote_is_sound(&certificate.vote)
+                    && check::certificate_fits(certificate)
+            }
+            Rumour::Tally { what, .. } => match what {
+                Ayes::Cast { .. } => true,
+                Ayes::Accepted { ballot } => {
+                    ballot.round > 0 && self.installed.rings.contains(ballot.proposer)
+                }
+                Ayes::Promise {
+                    ballot,
+                    accepted_in,
+                    accepted,
+                } => {
+                    ballot.round > 0
+                        && self.installed.rings.contains(ballot.proposer)
+                        && accepted_in.is_some() == accepted.is_some()
+                        && *accepted_in < Some(*ballot)
+                }
+            },
+            Rumour::Value(change) => check::change_fits(change),
+            Rumour::Decided { .. } => true,
+        }
+    }
+
+    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks,
+    /// ballots and versions begin anew in the next: counted there, a vote would be one that nobody has cast
+    /// (R1).
+    fn hear(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        about: ViewId,
+        rumours: Vec<Rumour>,
+    ) {
+        let mut votes = Vec::new();
+        for rumour in rumours {
+            if self.is_over(cx, about) {
+                return;
+            }
+            if !self.is_sound(&rumour) {
+                continue;
+            }
+            if let Rumour::Decided { value } = rumour
+                && self.known_value(value).is_none()
+            {
+                // Not passed on: whoever is told can ask here for what it does not know only after it is
+                // installed. It was at the sender.
+                self.pull(cx, now, sender);
+                continue;
+            }
+            let Some(gossip) = self.installed.topology.gossip_mut() else {
+                return;
+            };
+            let Some(news) = gossip.rumours.take(now, Some(sender), rumour) else {
+                continue;
+            };
+            match news {
+                Rumour::Tally { what, by } => {
+                    let by = Ranks::from_wire(by);
+                    if !matches!(what, Ayes::Promise { .. }) {
+                        let every = by.len().div_ceil(VOTERS_NOTED).max(1);
+                        let voters = by.iter().step_by(every);
+                        for voter in voters.filter_map(|rank| self.installed.view.members.get(rank)) {
+                            self.lease.has_a_vote(now, voter.incarnation);
+                        }
+                    }
+                    votes.push((what, by));
+                }
+                Rumour::Opinion { of, .. } if of == cx.me => {}
+                Rumour::Opinion {
+                    of,
+                    primary,
+                    leaving,
+                    wire_level,
+                    suspicions,
+                    ..
+                } => self.heard_of(cx, now, of, (primary, leaving, wire_level), &suspicions),
+                Rumour::Ask { by, change } => {
+                    if let Some(value) = self.know_value(*change) {
+                        self.hand(cx, now, by, |engine, around| engine.asked(around, by, value));
+                    }
+                }
+                Rumour::Accept {
+                    ballot,
+                    change,
+                    proofs,
+                } => {
+                    if let Some(value) = self.know_value(*change) {
+                        self.hand(cx, now, ballot.proposer, |engine, around| {
+                            engine.proposed(around, ballot, value, &proofs);
+                        });
+                    }
+                }
+                Rumour::Prepare {
+                    ballot,
+                    proofs,
+                    removing,
+                } => {
+                    let message = SlotMessage::Prepare {
+                        ballot,
+                        proofs,
+                        removing,
+                    };
+                    self.hand(cx, now, ballot.proposer, |engine, around| {
+                        engine.handle(around, ballot.proposer, message);
+                    });
+                }
+                Rumour::Value(change) => {
+                    self.know_value(*change);
+                }
+                Rumour::Certificate(certificate) => {
+                    self.certify(cx, now, certificate.dead, certificate.vote, false);
+                }
+                Rumour::Decided { value } => {
+                    if let Some(next) = self.known_value(value) {
+                        self.follow(cx, now, next);
+                    }
+                }
+            }
+        }
+        if !self.is_over(cx, about) {
+            self.count_votes(cx, now, votes);
+        }
+    }
+
+    fn is_over(&self, cx: &Context, view: ViewId) -> bool {
+        self.installed.view.primary_id() != view || cx.fate.is_some()
+    }
+
+    fn hand(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        from: Incarnation,
+        action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
+    ) {
+        if self.installed.rings.contains(from) && from != cx.me && !self.leaving.is_departing() {
+            self.with_engine(cx, now, action);
+        }
+    }
+
+    /// The view with this digest, if votes may be for it.
+    fn known_value(&self, digest: ViewDigest) -> Option<Arc<NodeView>> {
+        let shown = self
+            .installed
+            .topology
+            .gossip()
+            .and_then(|gossip| gossip.values.get(&digest));
+        shown.or_else(|| self.installed.engine.value(digest)).cloned()
+    }
+
+    /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest
+    /// was looked through here.
+    fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
+        let value = Arc::new(check::apply(&self.installed.view, change)?);
+        if let Some(gossip) = self.installed.topology.gossip_mut() {
+            gossip.learn_value(value.clone());
+        }
+        Some(value)
+    }
+
+    /// Counts votes; those about a view that is not known here wait for it.
+    fn count_votes(&mut self, cx: &mut Context, now: Time, mut votes: Vec<(Ayes, Ranks)>) {
+        let about = self.installed.view.primary_id();
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
+            return;
+        };
+        votes.extend(std::mem::take(&mut gossip.waiting));
+        for (what, by) in votes {
+            if self.is_over(cx, about) {
+                return;
+            }
+            let Some(gossip) = self.installed.topology.gossip_mut() else {
+                return;
+            };
+            let accepted = match what {
+                Ayes::Promise {
+                    accepted: Some(value),
+                    ..
+                } => match gossip.values.get(&value) {
+                    Some(value) => Some(value.clone()),
+                    None => {
+                        if gossip.waiting.len() < MAX_WAITING || gossip.waiting.contains_key(&what) {
+                            gossip.waiting.entry(what).or_default().merge(&by);
+                        }
+                        continue;
+                    }
+                },
+                _ => None,
+            };
+            let members = &self.installed.view.members;
+            let voters: Vec<Incarnation> = by
+                .iter()
+                .filter_map(|rank| members.get(rank))
+                .map(|member| member.incarnation)
+                .collect();
+            if !self.leaving.is_departing() {
+                self.with_engine(cx, now, |engine, around| {
+                    engine.count(around, what, &voters, accepted.as_ref());
+                });
+            }
+        }
+    }
+
+    /// What a member says of itself, by a rumour.
+    pub(crate) fn heard_of(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        of: Incarnation,
+        (primary, leaving, wire_level): (bool, bool, u8),
+        suspicions: &[Suspicion],
+    ) {
+        let view = self.installed.view.primary_id();
+        let known = self.reports.get(&of).copied();
+        let leaving = leaving || known.is_some_and(|report| report.leaving);
+        self.reports.insert(
+            of,
+            Report {
+                round: known.map_or(0, |report| report.round),
+                view,
+                primary,
+                leaving,
+                wire_level,
+            },
+        );
+        let edges = self.edges_of(of, suspicions);
+        cx.detector.told(now, of, &edges);
+    }
+
+    /// What of these a member can know by itself: only something of those whom it observes, but for what its
+    /// groups find.
+    fn edges_of(&self, of: Incarnation, suspicions: &[Suspicion]) -> Vec<Suspicion> {
+        let suspicions = suspicions.iter();
+        let known = suspicions.filter(|suspicion| {
+            suspicion.evidence == Evidence::FlushStalled || self.observes(of, suspicion.member)
+        });
+        known.cloned().collect()
+    }
+
+    /// What a heartbeat says of others. True if it changed whom its sender accuses.
+    ///
+    /// In a wide view it counts for nothing: few hear it, and all must go by the same. What a member thinks
+    /// it says by a rumour, which reaches all or is told again to whoever lacks it. A heartbeat of it may
+    /// have been sent before that, and be held up; if no other one came, nothing would take back what it
+    /// says.
+    pub(crate) fn hear_opinion(
+        &self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        suspicions: &[Suspicion],
+    ) -> bool {
+        self.installed.topology.hears_all() && cx.detector.told(now, sender, suspicions)
+    }
+
+    /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its
+    /// subjects, or doubts them; of these it knows what they hear, and so on. Cut off, alone or with a part
+    /// of the view, it hears nothing of what the others have found, and without this it would believe for
+    /// ever that the view goes on as it was.
+    ///
+    /// If they are too few to decide anything, those of them who have word of this node as well: some hear
+    /// it, others hear these, and so on. All who are connected so find the same, and gather with nobody who
+    /// does not hear them.
+    ///
+    /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off
+    /// whose own losses are those that the others have found as well: it would not know of that. It needs no
+    /// word of those of whom nobody has said anything. But all these are not heard for that
+    /// ([`misses`](crate::membership::monitor::reachability::Word::misses)).
+    pub(crate) fn hear_of_others(&mut self, cx: &Context) {
+        let Some(gossip) = self.installed.topology.gossip_mut() else {
+            return;
+        };
+        let me = self.installed.rings.rank(cx.me);
+        let Some(me) = me.filter(|_| cx.detector.has_doubts() && !planted!(CutOffBelieves)) else {
+            gossip.heard_of = None;
+            return;
+        };
+        let rank = |member| self.installed.rings.rank(member);
+        let doubts = cx.detector.doubting();
+        let mut down: Vec<(usize, usize)> = doubts
+            .filter_map(|(by, subject)| rank(by).zip(rank(subject)))
+            .collect();
+        down.sort_unstable();
+        let basis = Basis {
+            down,
+            lost: self
+                .installed
+                .engine
+                .lost()
+                .into_iter()
+                .filter_map(rank)
+                .collect(),
+            proven: self.installed.engine.slot().certificates().len(),
+        };
+        // Asked all the time while anybody doubts anybody, and what they say of each other changes seldom.
+        let same = |word: &Word| word.basis.as_ref() == Some(&basis);
+        if !gossip.heard_of.as_ref().is_some_and(same) {
+            let (engine, members) = (&self.installed.engine, &self.installed.view.members);
+            let is_proven = |rank: usize| engine.is_certified(members[rank].incarnation);
+            let could_decide = |heard_of: &[bool]| {
+                let heard = members.iter().zip(heard_of).filter(|(_, heard_of)| **heard_of);
+                engine.could_decide(&heard.map(|(member, _)| member.incarnation).collect())
+            };
+            gossip.heard_of = Some(Word::by(
+                &self.installed.rings,
+                me,
+                basis,
+                is_proven,
+                could_decide,
+            ));
+        }
+    }
+}

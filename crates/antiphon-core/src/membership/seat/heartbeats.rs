@@ -1,0 +1,250 @@
+//! Heartbeats: what members say of themselves all the time, to all others or, in a wide view, to their
+//! neighbours.
+
+use antiphon_wire::Evidence;
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
+
+use crate::detector::Came;
+use crate::membership::context::Context;
+use crate::membership::effect::Effect;
+use crate::membership::monitor::report::Report;
+use crate::membership::seat::Seat;
+use crate::{EngineKind, Time};
+
+impl Seat {
+    pub(crate) fn handle_heartbeat(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        heartbeat: Heartbeat,
+        came: Came,
+    ) {
+        if heartbeat.lineage != self.installed.view.lineage.mark() {
+            self.hear_elsewhere(cx, now, sender, heartbeat.lineage);
+            return;
+        }
+        if cx.detector.is_apart(sender) {
+            cx.detector.set_apart(sender, false);
+            cx.detector.heard_as(now, sender, came);
+        }
+        if !self.installed.rings.contains(sender) {
+            if heartbeat.view <= self.installed.view.primary_id() {
+                self.tell_removed(cx, now, sender);
+            }
+            return;
+        }
+        // The heartbeat's number alone tells what was lost, also of one that was overtaken.
+        let mut news = came == Came::Directly && cx.detector.beat_came(sender, heartbeat.round, now);
+        if came != Came::Probe {
+            cx.detector.beat_heard(now, sender);
+        }
+        if news {
+            self.next_heartbeat = now;
+        }
+        // It comes on two ways of different speed where one goes through another member, and a path that was
+        // cut delivers late what it held. An opinion that was withdrawn since must not be taken for a fresh
+        // one.
+        let known = self.reports.get(&sender).copied();
+        if known.is_some_and(|report| heartbeat.round < report.round) {
+            return;
+        }
+        let Heartbeat {
+            view,
+            primary,
+            leaving,
+            wire_level,
+            suspicions,
+            rumours,
+            round,
+            lease,
+            ..
+        } = heartbeat;
+        // Wanting to leave is not taken back.
+        let leaving = leaving || known.is_some_and(|report| report.leaving);
+        let report = Report {
+            round,
+            view,
+            primary,
+            leaving,
+            wire_level,
+        };
+        let same = known.map(|known| Report { round, ..known });
+        self.reports.insert(sender, report);
+        news |= same != Some(report);
+        news |= self.hear_opinion(cx, now, sender, &suspicions);
+        if view == self.installed.view.primary_id() {
+            self.prove_again(cx, now, sender, &suspicions);
+        }
+        if cx.config.engine == EngineKind::Cut {
+            let deaf = match self.installed.topology.gossip() {
+                None => {
+                    does_not_hear(cx.me, &suspicions, is_no_path)
+                        || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
+                }
+                // Who does not hear enough shows it by its own opinion, as long as it is in this view and
+                // that comes through.
+                Some(gossip) => {
+                    let late = view < self.installed.view.primary_id();
+                    late && gossip.should_be_known(now, cx.config.profile.suspect_after)
+                        || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
+                }
+            };
+            if cx.detector.says_deaf(now, sender, deaf) {
+                self.next_heartbeat = now;
+                news = true;
+            }
+        }
+        self.leaving.confirmed(sender, view);
+        if let Some(lease) = lease {
+            let hears_this = !does_not_hear(cx.me, &suspicions, is_silence);
+            self.hear_lease(cx, now, sender, (round, view), (&lease, hears_this));
+        }
+        if view > self.installed.view.primary_id() {
+            self.pull_soon(cx, now, sender);
+        } else if view == self.installed.view.primary_id()
+            && let Some(gossip) = self.installed.topology.gossip_mut()
+        {
+            gossip
+                .rumours
+                .compare(now, sender, rumours, cx.config.profile.heartbeat * 2);
+        }
+        // One wake-up for both: members that are idle come to beat at the same time. Only a quarter of what
+        // this one comes too early is kept by those after it. If all were kept, members that are busy, and so
+        // read the heartbeats of a moment at different times, would make twice as many and be busy with them.
+        let early = self.next_heartbeat.since(now);
+        if self.installed.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
+            self.beat(cx, now);
+            if !planted!(BeatsMakeBeats) {
+                self.next_heartbeat = self.next_heartbeat + early * 3 / 4;
+            }
+            news = true;
+        }
+        // Nearly all heartbeats say what the last one said, and to draw the consequences again costs more
+        // than all else of them: in a cluster of a hundred, as much as a core has. What time alone changes is
+        // looked at with this node's own heartbeat.
+        if news || self.leaving.is_wanted() {
+            self.evaluate(cx, now);
+        }
+    }
+
+    /// Heartbeats to all members, or in a wide view to those who observe this node, and to those whom it met
+    /// beyond the rings.
+    pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
+        self.opine(cx, now);
+        self.next_heartbeat = now + cx.config.profile.heartbeat;
+        cx.beats += 1;
+        self.lease.send(now, cx.beats);
+        let heartbeat = self.heartbeat(cx, now);
+        let observers: Option<Vec<Incarnation>> =
+            (!self.installed.topology.tells_all()).then(|| self.observers(cx.me));
+        let hears = |member: Incarnation| {
+            observers.as_ref().is_none_or(|observers| {
+                observers.contains(&member) || self.installed.reconnect.is_linked(member)
+            })
+        };
+        for member in self
+            .installed
+            .view
+            .members
+            .iter()
+            .filter(|member| member.incarnation != cx.me && hears(member.incarnation))
+        {
+            if !self.installed.engine.is_certified(member.incarnation) {
+                let mut heartbeat = heartbeat.clone();
+                self.answer_in(&mut heartbeat, member.incarnation);
+                let effect = Effect::Heartbeat {
+                    to: member.incarnation,
+                    heartbeat,
+                };
+                cx.effects.push_back(effect);
+            }
+        }
+    }
+
+    /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same
+    /// number, or others would miss one.
+    pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
+        let mut heartbeat = self.heartbeat(cx, now);
+        self.answer_in(&mut heartbeat, member);
+        let effect = Effect::Heartbeat {
+            to: member,
+            heartbeat,
+        };
+        cx.effects.push_back(effect);
+    }
+
+    /// The same as probes, to members that hear or are heard little ([`crate::detector::probing`]).
+    pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
+        if !cx.config.udp_probes {
+            return;
+        }
+        for (to, asks) in cx.detector.take_probes(now) {
+            if !self.installed.engine.is_certified(to) {
+                let mut heartbeat = self.heartbeat(cx, now);
+                self.answer_in(&mut heartbeat, to);
+                cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
+            }
+        }
+    }
+
+    /// Whether a member says that it does not hear more than half of those it observes.
+    fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
+        let subjects = self.subjects(member);
+        let unheard = subjects
+            .iter()
+            .filter(|of| does_not_hear(**of, suspicions, is_silence));
+        unheard.count() * 2 > subjects.len()
+    }
+
+    /// What this node says of itself to everybody.
+    fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
+        let length = self.lease.length().as_millis();
+        Heartbeat {
+            round: cx.beats,
+            lineage: self.installed.view.lineage.mark(),
+            view: self.installed.view.primary_id(),
+            primary: self.is_primary(),
+            leaving: self.leaving.is_wanted(),
+            wire_level: WIRE_LEVEL,
+            suspicions: cx.detector.opinion(now),
+            rumours: self
+                .installed
+                .topology
+                .gossip()
+                .map_or(0, |gossip| gossip.rumours.sum()),
+            lease: (!self.installed.topology.leases_by_rounds()).then(|| LeaseNote {
+                to: cx.me,
+                length_ms: u32::try_from(length).unwrap_or(u32::MAX),
+                answers: 0,
+                asks: self.is_primary() && !self.believes(now),
+                voted: self.lease.has_voted(),
+                withheld: self.withholds(now),
+            }),
+        }
+    }
+
+    /// Which of a member's heartbeats this one answers: of that one's alone, and all count theirs alike.
+    fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
+        if let Some(lease) = &mut heartbeat.lease {
+            lease.to = to;
+            lease.answers = self.lease.answer_to(to, self.installed.view.primary_id());
+        }
+    }
+}
+
+/// Whether a member that is heard says that it does not hear this node, in one of these ways.
+fn does_not_hear(me: Incarnation, suspicions: &[Suspicion], how: impl Fn(&Evidence) -> bool) -> bool {
+    suspicions
+        .iter()
+        .any(|suspicion| suspicion.member == me && how(&suspicion.evidence))
+}
+
+fn is_silence(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+}
+
+fn is_no_path(evidence: &Evidence) -> bool {
+    is_silence(evidence) || matches!(evidence, Evidence::Lossy { .. })
+}

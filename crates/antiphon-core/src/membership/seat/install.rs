@@ -1,0 +1,132 @@
+//! A primary view is installed: what depends on it is made anew, and its members are told what they need.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use antiphon_wire::membership::{Change, Origin};
+use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
+
+use crate::Time;
+use crate::membership::agree::lifelines;
+use crate::membership::context::{Context, Past};
+use crate::membership::effect::Effect;
+use crate::membership::seat::Seat;
+use crate::membership::view::check;
+
+impl Seat {
+    /// Installs a primary view of which this node is a member. `base`: how it differs from the one before, if
+    /// it follows that.
+    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
+        let before = &self.installed;
+        let follows = base.is_some();
+        check::assert_goes_on(cx.me, &before.view, &view, follows);
+        let gossiped = !before.topology.tells_all();
+        if view.lineage != before.view.lineage {
+            self.lease.begin_lineage();
+        }
+        self.installed.replace(cx, now, view, base);
+        self.take_up(cx, now, follows, gossiped);
+    }
+
+    /// A view is installed that `follows` another, in which this node `gossiped`, or begins a lineage here.
+    pub(crate) fn take_up(&mut self, cx: &mut Context, now: Time, follows: bool, gossiped: bool) {
+        let view = self.installed.view.clone();
+        let rings = self.installed.rings.clone();
+        self.reports.retain(|member, _| view.contains(*member));
+        cx.history.push(now, view.clone());
+        self.lease
+            .install(now, &view, self.installed.topology.leases_by_rounds());
+        let topology = &self.installed.topology;
+        let is_near = |member: Incarnation| topology.is_neighbour(member);
+        let members = || view.members.iter().map(|member| member.incarnation);
+        let observed: Option<BTreeSet<Incarnation>> =
+            (!topology.hears_all()).then(|| self.subjects(cx.me).into_iter().collect());
+        cx.detector.watch(now, members(), observed.as_ref());
+        let contacts = view.members.iter().map(|member| member.addr).collect();
+        let (seen, founded_ms) = cx
+            .past
+            .as_ref()
+            .map_or((0, 0), |past| (past.number, past.founded_ms));
+        cx.past = Some(Past {
+            number: view.number.max(seen),
+            founded_ms: view.lineage.founded_ms().max(founded_ms),
+            contacts,
+            origin: Origin {
+                lineage: view.lineage,
+                view: view.primary_id(),
+            },
+            gave_way: None,
+        });
+        if cx.any() {
+            cx.left_behind.note(now, &view);
+        }
+        cx.remember_override(&view);
+        for member in view.members.iter().filter(|member| is_near(member.incarnation)) {
+            cx.know_peer(member.incarnation, member.addr);
+        }
+        let (joiners, leaving) = (&self.joiners, &self.leaving);
+        let waiting: BTreeSet<Incarnation> = cx.withdrawn.waiting().collect();
+        cx.keep_peers(|peer| {
+            let stays = is_near(peer) && (!topology.tells_all() || view.contains(peer));
+            stays || joiners.contains(peer) || leaving.waits_for(peer) || waiting.contains(&peer)
+        });
+        self.joiners
+            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
+        if self.installed.topology.tells_all() {
+            self.joiners.ask_anew();
+        }
+        cx.effects.push_back(Effect::Installed(announced(&view)));
+        let mut commands = Vec::new();
+        let watchers = lifelines::watchers(&view, cx.me, &rings);
+        cx.lifelines.follow(watchers, &mut commands);
+        cx.lifeline_commands(commands);
+        self.remember_leavers(cx, now);
+        self.leave_testament(cx);
+        if follows && gossiped {
+            self.receive_joiners(cx, &view, &rings);
+        }
+        // What the others cannot use, since it was voted in the lineage that was left, this node must not
+        // count on.
+        for (dead, vote) in std::mem::take(&mut self.certificates) {
+            if vote.view.lineage() != view.lineage {
+                cx.detector.unprove(now, dead);
+            } else if view.contains(dead) {
+                self.certificates.insert(dead, vote);
+            }
+        }
+        for (dead, vote) in self.certificates.clone() {
+            // A member that watches it only now did not doubt it before.
+            cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
+            self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
+            // In the view before not all need have heard of it.
+            self.spread_certificate(now, dead, &vote);
+        }
+        if gossiped && !self.installed.topology.tells_all() {
+            // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody
+            // comes or goes, they would be most of what that costs.
+            self.opine(cx, now);
+        } else {
+            self.next_heartbeat = now;
+        }
+        self.hear_early(cx, now);
+        self.hear_early_tick(cx, now);
+    }
+}
+
+/// The view as the layers above see it.
+fn announced(view: &Arc<NodeView>) -> Arc<NodeView> {
+    if planted!(ReuseViewId) && !view.departed.is_empty() {
+        // R5: an id is never used for two member lists.
+        let mut reused = (**view).clone();
+        let id = view.primary_id();
+        let counter = id.counter.saturating_sub(1);
+        reused.id = antiphon_wire::NodeViewId::Primary {
+            id: ViewId {
+                epoch: id.epoch,
+                counter,
+            },
+        };
+        return Arc::new(reused);
+    }
+    view.clone()
+}

@@ -1,0 +1,111 @@
+//! What a member knows of the view installed: it lives as long as that view, and the next replaces it whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use antiphon_wire::membership::{Ballot, Change};
+use antiphon_wire::{Incarnation, NodeView};
+
+use crate::Time;
+use crate::membership::agree::engine::Engine;
+use crate::membership::agree::interface::Votes;
+use crate::membership::change::nonprimary::Nonprimary;
+use crate::membership::context::Context;
+use crate::membership::lease::rounds::{Inherited, Rounds};
+use crate::membership::monitor::reconnect::Reconnect;
+use crate::membership::monitor::rings::Rings;
+use crate::membership::monitor::topology::{Topology, are_named, rings_of};
+use crate::membership::view::check;
+
+/// The last primary view installed, and all that is about it alone.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) rings: Arc<Rings>,
+    pub(crate) topology: Topology,
+    /// Whether votes name what changes in the view.
+    pub(crate) named: bool,
+    pub(crate) engine: Engine,
+    /// What the lifelines show of this node's vote in the slot: the ballots promised and accepted last.
+    pub(crate) shown: (Option<Ballot>, Option<Ballot>),
+    pub(crate) nonprimary: Nonprimary,
+    /// Whether the members that this node does not doubt could decide the next view, as of the last time that
+    /// it was weighed.
+    pub(crate) quorum: bool,
+    /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum
+    /// of that.
+    pub(crate) blocked: Option<Time>,
+    /// The leader as of the last time that everything was weighed.
+    pub(crate) leader: Option<Incarnation>,
+    /// When everything was weighed last, where that takes a while, and when to do it again.
+    pub(crate) weighed: Time,
+    pub(crate) weigh: Option<Time>,
+    /// Since when those that are ready to join have waited for others.
+    pub(crate) waiting_since: Option<Time>,
+    /// The rounds by which leases are renewed, where each member does not answer each other one.
+    pub(crate) rounds: Option<Rounds>,
+    pub(crate) reconnect: Reconnect,
+    /// Nodes that were told something, and when last.
+    pub(crate) told: BTreeMap<Incarnation, Time>,
+    /// Members that were told again of deaths that they had no proof of, and when last.
+    pub(crate) proven_again: BTreeMap<Incarnation, Time>,
+    /// When to pull from a member that has a later view, unless it is installed by then.
+    pub(crate) pull_at: Option<(Time, Incarnation)>,
+}
+
+impl Installed {
+    /// What a member begins its first view with.
+    pub(crate) fn first(cx: &Context, now: Time, view: Arc<NodeView>) -> Self {
+        Self::of(cx, now, view, None, &Inherited::default())
+    }
+
+    /// Begins the next view. Of this one goes on what is known of members and not of the slot.
+    pub(crate) fn replace(&mut self, cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
+        let inherited = self.rounds.as_ref();
+        let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
+        let next = Self::of(cx, now, view, base, &inherited);
+        let before = std::mem::replace(self, next);
+        if self.view.members == before.view.members {
+            self.reconnect = before.reconnect.renewed();
+        }
+        self.engine.follow(before.engine);
+    }
+
+    fn of(cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>, inherited: &Inherited) -> Self {
+        let (config, me) = (&cx.config, cx.me);
+        let rings = rings_of(config, &view);
+        let named = are_named(config, &view, &rings);
+        let votes = if named {
+            Votes::Named(base.filter(check::change_fits))
+        } else {
+            Votes::Whole
+        };
+        Self {
+            topology: Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag()),
+            named,
+            engine: Engine::new(
+                config.engine,
+                me,
+                view.clone(),
+                rings.clone(),
+                votes,
+                &config.profile,
+            ),
+            shown: (None, None),
+            nonprimary: Nonprimary::default(),
+            quorum: true,
+            blocked: None,
+            leader: None,
+            weighed: Time::ZERO,
+            weigh: None,
+            waiting_since: None,
+            rounds: Rounds::of(config, me, now, &view, &rings, inherited),
+            reconnect: Reconnect::default(),
+            told: BTreeMap::new(),
+            proven_again: BTreeMap::new(),
+            pull_at: None,
+            view,
+            rings,
+        }
+    }
+}

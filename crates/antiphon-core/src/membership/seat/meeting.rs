@@ -1,0 +1,463 @@
+//! Meeting others: nodes that seek, members that were removed, and other lineages of the same cluster.
+//!
+//! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it
+//! starts over as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior
+//! one dissolves: lower total weight; equal: its number is less ahead of its counter, which mostly is the one
+//! founded later; equal: the one founded later. Its nodes join the other as fresh incarnations, once somebody
+//! there has promised to stay ([`merging`]).
+//!
+//! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly
+//! cut off, not gone, and the primary that it meets may be one node that an operator had go on by mistake.
+//! When paths heal one after the other, each member of a majority would meet that one before it meets the
+//! others, and give up what they did together. So it goes at once to a senior lineage only, and to one whose
+//! operator has given up just that view of its own, or a later one; to another one when it has met it for
+//! `unreachable_after` and heard no quorum meanwhile.
+//!
+//! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go
+//! to nobody. Every standing says what its lineage runs.
+//!
+//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the
+//! seeds and hints that are no members, and without a primary at members as well, in a wide view by turns
+//! ([`reconnect`]). By the same Seeks locators know who is a member.
+//!
+//! [`reconnect`]: crate::membership::monitor::reconnect
+//! [`merging`]: crate::membership::change::merging
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
+use antiphon_wire::{Evidence, Incarnation, MAX_MEMBERS};
+
+use crate::Time;
+use crate::membership::contacts::hints::{REGISTER, REGISTER_SILENT};
+use crate::membership::context::{Context, Past};
+use crate::membership::seat::Seat;
+use crate::membership::seek::founding;
+use crate::membership::view::check;
+use crate::sound::record_is_sound;
+
+/// Members seek this many heartbeats apart while they are primary.
+const SLOW_SEEK: u32 = 8;
+/// Of the strangers that a locator names, this many are asked at once.
+const MAX_KNOWN: usize = 16;
+
+/// Where the sender of this stands, if it says so.
+fn standing_of(message: &Discovery) -> Option<&Standing> {
+    match message {
+        Discovery::Seek { standing, .. } => standing.as_ref(),
+        Discovery::Here { standing, .. }
+        | Discovery::Removed { standing, .. }
+        | Discovery::Yield { standing, .. }
+        | Discovery::Stay { standing, .. } => Some(standing),
+        Discovery::Join { .. }
+        | Discovery::Refused { .. }
+        | Discovery::Known { .. }
+        | Discovery::Announce { .. } => None,
+    }
+}
+
+/// So many others are told anything in one view: all members that there may be, and as many that come and go.
+const MAX_TOLD: usize = 2 * MAX_MEMBERS;
+
+impl Seat {
+    /// Whether this is of a lineage that nodes of this one cannot join.
+    pub(crate) fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
+        other.lineage != self.installed.view.lineage && check::standings_differ(&cx.config, other)
+    }
+
+    pub(crate) fn standing(&self, cx: &Context) -> Standing {
+        Standing {
+            lineage: self.installed.view.lineage,
+            view: self.installed.view.primary_id(),
+            number: self.installed.view.number,
+            weight: self.weight(),
+            // Who cannot decide anything has nothing to offer to those of another component.
+            primary: self.is_primary() && (self.installed.quorum || !cx.any()),
+            engine: cx.config.engine.code(),
+            policy: cx.config.policy.code(),
+            overrides: cx.overrides.and_then(|(lineage, overridden)| {
+                (lineage == self.installed.view.lineage).then_some(overridden)
+            }),
+        }
+    }
+
+    pub(crate) fn seek_others(&mut self, cx: &mut Context, now: Time) {
+        if now < self.next_seek {
+            return;
+        }
+        let looks = self.looks(cx, now);
+        let pace = if looks { 1 } else { SLOW_SEEK };
+        self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
+        let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
+        to.extend(cx.contacts.turn(now));
+        to.extend(cx.left_behind.turn(now));
+        if self.is_primary() {
+            for member in &self.installed.view.members {
+                to.remove(&member.addr);
+            }
+        }
+        if looks {
+            to.extend(self.whom_to_ask(cx));
+        }
+        for addr in to {
+            self.seek_at(cx, addr, false);
+        }
+    }
+
+    /// Has the locators know that this node is a member: soon after it became one, and as soon as one of them
+    /// may have forgotten.
+    pub(crate) fn register(&mut self, cx: &mut Context, now: Time) {
+        // Not all members at the same instant, however they were started: each after a time of its own.
+        let heartbeat = cx.config.profile.heartbeat;
+        let seldom = if planted!(RegisterSeldom) { 16 } else { 1 };
+        let known = cx.jitter(heartbeat * REGISTER * seldom);
+        for addr in cx.contacts.due(now, known, heartbeat * REGISTER_SILENT * seldom) {
+            self.seek_at(cx, addr, false);
+        }
+    }
+
+    /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their
+    /// own.
+    fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, up_ms: u32, nodes: &[KnownNode]) {
+        let up = Duration::from_millis(u64::from(up_ms));
+        if !cx.contacts.answered(now, locator, up, &[]) {
+            return;
+        }
+        let strangers = nodes
+            .iter()
+            .map(|node| node.addr)
+            .filter(|addr| {
+                self.installed
+                    .view
+                    .members
+                    .iter()
+                    .all(|member| member.addr != *addr)
+            })
+            .take(MAX_KNOWN);
+        for addr in strangers {
+            self.seek_at(cx, addr, false);
+        }
+    }
+
+    pub(crate) fn seek_at(&self, cx: &mut Context, addr: SocketAddr, reply: bool) {
+        let message = Discovery::Seek {
+            node: cx.record(),
+            seeds: founding::digest_of(&cx.config),
+            expect: cx.config.expect.unwrap_or(0),
+            founder: false,
+            standing: Some(self.standing(cx)),
+            others: Vec::new(),
+            reply,
+        };
+        cx.discover(addr, message);
+    }
+
+    pub(crate) fn handle_discovery(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        message: Discovery,
+    ) {
+        // Nodes that could not be members of one cluster have nothing to say to each other before one of them
+        // asks.
+        if standing_of(&message).is_some_and(|other| self.is_foreign(cx, other)) {
+            return;
+        }
+        match message {
+            Discovery::Seek {
+                node,
+                standing,
+                reply,
+                ..
+            } => {
+                if !record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                if !self.installed.view.contains(sender) && !cx.may_answer(now, node.addr) {
+                    return;
+                }
+                match standing {
+                    Some(standing) if standing.lineage == self.installed.view.lineage => {
+                        self.met(cx, now, sender, &standing, reply);
+                        let stranger = !self.installed.view.contains(sender);
+                        if stranger && standing.view <= self.installed.view.primary_id() {
+                            self.removed_notice(cx, sender, node.addr);
+                        } else if stranger {
+                            // R8: the cluster went on without this node, to members it has never met and so
+                            // does not speak to by itself. Spoken to, they tell it.
+                            self.seek_at(cx, node.addr, false);
+                        }
+                    }
+                    Some(standing) => {
+                        self.went_apart(cx, sender);
+                        self.meet(cx, now, standing, node.addr);
+                    }
+                    None => self.sought(cx, now, sender, &node.name, node.addr),
+                }
+            }
+            Discovery::Join { node, number, from } => {
+                if !record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                // Whoever asks to be admitted was answered a moment ago, mostly.
+                if self.installed.view.contains(sender) || cx.may_answer(now, node.addr) {
+                    self.sought(cx, now, sender, &node.name, node.addr);
+                }
+                let coordinates = self.led_by(cx) == cx.me && self.is_primary();
+                if coordinates && !self.installed.view.contains(sender) && !self.leaving.is_departing() {
+                    let view = self.installed.view.clone();
+                    // Of a wide view a node hears some, and of the others that they are lost.
+                    let kept = (!self.installed.topology.hears_all()).then(|| self.reachable(cx));
+                    let alive = |cx: &Context, member: Incarnation| match &kept {
+                        Some(kept) => kept.contains(&member),
+                        None => member == cx.me || cx.detector.hears_well(now, member),
+                    };
+                    self.joiners
+                        .ask(cx, now, &view, sender, (node, number, from), alive);
+                }
+            }
+            Discovery::Here { addr, standing, .. } => {
+                if standing.lineage != self.installed.view.lineage {
+                    self.went_apart(cx, sender);
+                    self.meet(cx, now, standing, addr);
+                } else if standing.view > self.installed.view.primary_id() {
+                    self.hear_of_later(cx, now, sender, addr);
+                }
+            }
+            Discovery::Removed { who, standing, cause } => {
+                let later = standing.lineage == self.installed.view.lineage
+                    && standing.view > self.installed.view.primary_id();
+                if who == cx.me && later && !self.leaving.is_departing() {
+                    self.expelled(cx, cause);
+                    return;
+                }
+            }
+            Discovery::Known { addr, up_ms, nodes } => self.known(cx, now, addr, up_ms, &nodes),
+            Discovery::Yield {
+                node,
+                standing,
+                nonce,
+            } => {
+                if !record_is_sound(&node) {
+                    return;
+                }
+                self.went_apart(cx, sender);
+                self.on_yield(cx, now, standing, &node, nonce);
+            }
+            Discovery::Stay {
+                addr,
+                standing,
+                nonce,
+            } => self.on_stay(cx, now, standing, addr, nonce),
+            Discovery::Refused { .. } | Discovery::Announce { .. } => {}
+        }
+        self.evaluate(cx, now);
+    }
+
+    /// Somebody is further, in the same lineage: a member that has been there since, or one that joined
+    /// later, of which this node cannot have heard. That one answers so only if this node is a member there
+    /// as well.
+    fn hear_of_later(&mut self, cx: &mut Context, now: Time, sender: Incarnation, addr: SocketAddr) {
+        if self.installed.view.contains(sender) {
+            self.reach(cx, sender);
+            self.pull(cx, now, sender);
+        } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
+            // Whatever was asked of others: this one may be the only one that has what is missing, and always
+            // answer last.
+            cx.know_peer(sender, addr);
+            let (lineage, after) = (self.installed.view.lineage, self.installed.view.primary_id());
+            cx.send(sender, MembershipMessage::Pull { lineage, after });
+        }
+    }
+
+    /// A node without a view asks who is there.
+    fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
+        if self.installed.view.contains(sender) {
+            // Its admission was decided, and the news got lost.
+            if self.may_tell(cx, now, sender) {
+                let view = self.installed.view.clone();
+                let admitted = view.joined.contains(&sender);
+                self.here(cx, addr);
+                self.reach(cx, sender);
+                if admitted {
+                    self.tell_admission(cx, sender, &view);
+                } else if let Some(first) = cx.history.admission(view.lineage, sender).cloned() {
+                    self.tell_admission(cx, sender, &first);
+                }
+            }
+            return;
+        }
+        let former = self
+            .installed
+            .view
+            .members
+            .iter()
+            .find(|member| member.addr == addr && member.name == name);
+        if let Some(former) = former.map(|member| member.incarnation)
+            && !cx.detector.suspects(former)
+            // Its process was started again: what ran there before has lost its connections at least.
+            && cx.detector.accuse(now, former, Evidence::ConnectionLost)
+        {
+            self.next_heartbeat = now;
+        }
+        self.here(cx, addr);
+    }
+
+    /// Whether it is time to tell somebody something once more.
+    pub(crate) fn may_tell(&mut self, cx: &Context, now: Time, who: Incarnation) -> bool {
+        let due = self
+            .installed
+            .told
+            .get(&who)
+            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
+        if due {
+            self.note_told(now, who);
+        }
+        due
+    }
+
+    /// Anybody may ask to be told, as anybody.
+    fn note_told(&mut self, now: Time, who: Incarnation) {
+        if self.installed.told.len() >= MAX_TOLD {
+            self.installed.told.clear();
+        }
+        self.installed.told.insert(who, now);
+    }
+
+    /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question
+    /// takes too long.
+    fn led_by(&self, cx: &Context) -> Incarnation {
+        match self
+            .installed
+            .leader
+            .filter(|_| !self.installed.topology.hears_all())
+        {
+            Some(leader) => leader,
+            None => self.coordinator(cx, &self.reachable(cx)),
+        }
+    }
+
+    pub(crate) fn here(&self, cx: &mut Context, addr: SocketAddr) {
+        let coordinator = self.led_by(cx);
+        let coordinator_addr = self
+            .installed
+            .view
+            .member(coordinator)
+            .map_or(cx.config.addr, |coordinator| coordinator.addr);
+        let standing = self.standing(cx);
+        cx.discover(
+            addr,
+            Discovery::Here {
+                addr: cx.config.addr,
+                standing,
+                coordinator,
+                coordinator_addr,
+            },
+        );
+    }
+
+    /// This incarnation ends, for a fresh one in the other lineage.
+    pub(crate) fn give_way(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        into: Standing,
+        addr: SocketAddr,
+        tell: bool,
+    ) {
+        if tell {
+            let me = cx.me;
+            for member in self
+                .installed
+                .view
+                .members
+                .iter()
+                .filter(|member| member.incarnation != me)
+            {
+                cx.send(member.incarnation, MembershipMessage::Dissolve { into, addr });
+            }
+        }
+        let mut contacts: BTreeSet<SocketAddr> = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| member.addr)
+            .collect();
+        contacts.insert(addr);
+        let (seen, founded_ms) = cx
+            .past
+            .as_ref()
+            .map_or((0, 0), |past| (past.number, past.founded_ms));
+        cx.past = Some(Past {
+            number: self.installed.view.number.max(seen),
+            founded_ms: self.installed.view.lineage.founded_ms().max(founded_ms),
+            contacts,
+            origin: Origin {
+                lineage: self.installed.view.lineage,
+                view: self.installed.view.primary_id(),
+            },
+            gave_way: Some((
+                self.installed.view.lineage,
+                now + cx.config.profile.suspect_after * 4,
+            )),
+        });
+        self.expelled(
+            cx,
+            format!(
+                "lineage {} gave way to {}",
+                self.installed.view.lineage, into.lineage
+            ),
+        );
+    }
+
+    /// R8: a member that was removed while alive is told, when it speaks.
+    pub(crate) fn tell_removed(&mut self, cx: &mut Context, now: Time, who: Incarnation) {
+        let due = self
+            .installed
+            .told
+            .get(&who)
+            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat / 2);
+        let addr = cx.history.departure(who).map(|departure| departure.member.addr);
+        let addr = addr.or_else(|| cx.peers.get(&who).copied());
+        if let Some(addr) = addr.filter(|_| due) {
+            self.note_told(now, who);
+            self.removed_notice(cx, who, addr);
+        }
+    }
+
+    fn removed_notice(&self, cx: &mut Context, who: Incarnation, addr: SocketAddr) {
+        let cause = match cx.history.departure(who) {
+            Some(departure) => {
+                let names: Vec<String> = departure
+                    .accusers
+                    .iter()
+                    .map(|accusation| {
+                        self.installed
+                            .view
+                            .member(accusation.accuser)
+                            .map_or_else(|| accusation.accuser.short(), |member| member.name.clone())
+                    })
+                    .collect();
+                let by = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(", accused by {}", names.join(", "))
+                };
+                format!("{}{by}", check::cause_text(&departure.cause))
+            }
+            None => "the cluster went on without it long ago".to_owned(),
+        };
+        cx.discover(
+            addr,
+            Discovery::Removed {
+                who,
+                standing: self.standing(cx),
+                cause,
+            },
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! Two lineages of one cluster meet, components of the policy `any` among them: the junior one gives way, and
+//! never both.
+//!
+//! ```text
+//!   x, of the junior lineage              y, of the senior one
+//!   Yield(standing, nonce) ─────────────► is it the senior, can it decide, has it room for x, and does it give way to nobody?
+//!                     ◄── Stay(nonce) ───   then it stays for a while, whatever it meets
+//!   soon enough, and still the junior:
+//!   Dissolve to its lineage, start over ──► Join
+//! ```
+//! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and
+//! weights change while messages are on their way: each of two lineages could find the other one the heavier,
+//! and both give way, to nobody; and under the policy `majority` none of them would ever found again. So who
+//! would give way asks, and who is asked promises, if it hears a quorum.
+//!
+//! # Invariants
+//! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at
+//!   least half as long as its promise lasts: x takes an answer only within half of that time since it asked.
+//!   Who has asked promises nothing until its question is void, so promises make no circle.
+//! - *Nobody is told to go.* A Dissolve of a member that goes is where to ask: each member gives way by a
+//!   promise that it was given itself.
+//! - *Nobody comes back.* Who gave way does not join the lineage that it left for a while: its other members
+//!   are about to do the same.
+//!
+//! # When…
+//! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them
+//!   by what it asks;
+//! - *x dies*: the others of its lineage meet the other one by themselves;
+//! - *they are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone
+//!   ([`seek`]), as a component of one;
+//! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and
+//!   x stays where it is, as a component of whoever else stays. If that comes to be so between the promise
+//!   and the join, it is refused until (under `any`) it goes on alone;
+//! - *x has no primary and wants to leave*: it just goes;
+//! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds
+//!   fewer.
+//!
+//! [`seek`]: crate::membership::seek
+
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::{Discovery, NodeRecord, Standing};
+
+use crate::Time;
+use crate::membership::change::joiners;
+use crate::membership::change::merging::gives_way;
+use crate::membership::change::merging::seniority;
+use crate::membership::context::Context;
+use crate::membership::seat::Seat;
+
+impl Seat {
+    /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an
+    /// operator had it go on. It votes here no more.
+    pub(crate) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
+        if self.installed.view.contains(who) {
+            cx.detector.set_apart(who, true);
+        }
+    }
+
+    /// Another lineage of this cluster.
+    pub(crate) fn meet(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
+        let mine = self.standing(cx);
+        if other.lineage == mine.lineage || self.is_foreign(cx, &other) {
+            return;
+        }
+        if planted!(BothGiveWay) && other.primary {
+            return self.give_way(cx, now, other, addr, mine.primary);
+        }
+        if !self.yields_to(cx, now, &other) {
+            if mine.primary {
+                self.here(cx, addr);
+            }
+            return;
+        }
+        if self.leaving.is_wanted() {
+            if !mine.primary && !cx.any() {
+                self.give_way(cx, now, other, addr, false);
+            }
+            return;
+        }
+        let pause = cx.config.profile.heartbeat / 2;
+        let lately = self.merging.asked.is_some_and(|(_, at)| now.since(at) < pause);
+        if self.stays(now) || lately {
+            return;
+        }
+        let nonce = cx.random.next_u64();
+        self.merging.asked = Some((nonce, now));
+        let message = Discovery::Yield {
+            node: cx.record(),
+            standing: mine,
+            nonce,
+        };
+        cx.discover(addr, message);
+    }
+
+    /// Whether this node would give way: with its lineage, or by itself if it has no primary.
+    fn yields_to(&mut self, cx: &Context, now: Time, other: &Standing) -> bool {
+        let mine = self.standing(cx);
+        if mine.primary || cx.any() || planted!(GiveWayToLighter) || !gives_way(&mine, other) {
+            return gives_way(&mine, other);
+        }
+        if seniority(&mine, other) == Ordering::Less {
+            return true;
+        }
+        // R11: an operator's word gives up the view that was shown, and what came before it. The members of a
+        // later one have gone on without the recovered node, which nobody told the operator. They wait for
+        // each other.
+        let given_up = other
+            .overrides
+            .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);
+        let patience = cx.config.profile.unreachable_after;
+        !self.installed.quorum && (given_up || self.merging.has_waited(now, patience))
+    }
+
+    fn stays(&self, now: Time) -> bool {
+        self.merging.stays_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether a question of this node may still be answered.
+    fn waits(&self, cx: &Context, now: Time) -> bool {
+        let void = cx.config.profile.suspect_after / 2;
+        self.merging.asked.is_some_and(|(_, at)| now.since(at) <= void)
+    }
+
+    /// A member of another lineage would give way to this one.
+    pub(crate) fn on_yield(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        theirs: Standing,
+        node: &NodeRecord,
+        nonce: u64,
+    ) {
+        let (mine, addr) = (self.standing(cx), node.addr);
+        if theirs.lineage == mine.lineage || addr == cx.config.addr {
+            return;
+        }
+        if !gives_way(&theirs, &mine) {
+            return self.meet(cx, now, theirs, addr);
+        }
+        let refused = joiners::refusal(&cx.config, &self.installed.view, node, |member| {
+            member == cx.me || cx.detector.hears_well(now, member)
+        });
+        // Until what it has accepted is decided, it may turn out that no quorum can decide that.
+        let may_be_blocked = self.installed.engine.is_bound();
+        if refused.is_some()
+            || !self.installed.quorum
+            || may_be_blocked
+            || self.leaving.is_wanted()
+            || self.waits(cx, now)
+        {
+            return;
+        }
+        self.merging.stays_until = Some(now + cx.config.profile.suspect_after);
+        let message = Discovery::Stay {
+            addr: cx.config.addr,
+            standing: mine,
+            nonce,
+        };
+        cx.discover(addr, message);
+    }
+
+    /// Somebody of the other lineage stays.
+    pub(crate) fn on_stay(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        theirs: Standing,
+        addr: SocketAddr,
+        nonce: u64,
+    ) {
+        let mine = self.standing(cx);
+        let asked = self.merging.asked.is_some_and(|(asked, _)| asked == nonce);
+        if theirs.lineage == mine.lineage || !asked || !self.waits(cx, now) || self.stays(now) {
+            return;
+        }
+        if self.yields_to(cx, now, &theirs) {
+            self.give_way(cx, now, theirs, addr, mine.primary);
+        }
+    }
+}

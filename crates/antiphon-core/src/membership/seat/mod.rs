@@ -1,0 +1,187 @@
+//! A member's seat: the primary view it has installed, and everything it does to get to the next one.
+//!
+//! Every input changes what this node knows: whom it hears, who leaves, who wants in, who is proven dead.
+//! After each, [`Seat::evaluate`] asks again:
+//!
+//! ```text
+//!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
+//!   could the reachable decide?   yes, and I coordinate: wish for the next view ──► engine
+//!                                 no,  and I coordinate: gather a non-primary view
+//! ```
+
+mod catching_up;
+mod components;
+mod deaf;
+mod deciding;
+mod dissemination;
+mod gossip;
+mod heartbeats;
+pub(crate) mod inspection;
+mod install;
+mod installed;
+mod leases;
+mod leaving;
+mod meeting;
+mod merging;
+mod proofs;
+mod proposal;
+mod reconnecting;
+mod recovering;
+mod rounds;
+pub(crate) mod separation;
+mod standstill;
+mod timers;
+mod weighing;
+mod withdrawals;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use antiphon_wire::membership::{MembershipMessage, Pulse, VoteState};
+use antiphon_wire::{Incarnation, NodeView};
+
+use crate::Time;
+use crate::membership::change::joiners::Joiners;
+use crate::membership::change::leaving::Leaving;
+use crate::membership::change::merging::Merging;
+use crate::membership::context::Context;
+use crate::membership::lease::Lease;
+use crate::membership::monitor::report::Report;
+use crate::membership::monitor::topology::Early;
+use crate::membership::seat::installed::Installed;
+use crate::membership::view::check;
+
+/// The state of a member.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// What lives as long as the last primary view installed: replaced whole by the next one.
+    pub(crate) installed: Installed,
+    pub(crate) reports: BTreeMap<Incarnation, Report>,
+    pub(crate) merging: Merging,
+    pub(crate) joiners: Joiners,
+    pub(crate) leaving: Leaving,
+    pub(crate) lease: Lease,
+    pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
+    pub(crate) next_heartbeat: Time,
+    pub(crate) next_seek: Time,
+    pub(crate) next_pull: Time,
+    /// The members whose pulls were answered, and when: those of a moment ago.
+    pub(crate) pulled: BTreeMap<Incarnation, Time>,
+    /// Rumours about the next view, and a tick of it, that came before the view.
+    pub(crate) early: Early,
+    pub(crate) early_tick: Option<(Incarnation, Pulse)>,
+    /// Members that hear nobody, as of the last time that everything was weighed.
+    pub(crate) deaf: BTreeSet<Incarnation>,
+}
+
+impl Seat {
+    /// The first view of this incarnation.
+    pub(crate) fn new(cx: &mut Context, now: Time, view: NodeView) -> Self {
+        let mut seat = Self {
+            installed: Installed::first(cx, now, Arc::new(view)),
+            reports: BTreeMap::new(),
+            merging: Merging::default(),
+            joiners: Joiners::default(),
+            leaving: Leaving::No,
+            lease: Lease::new(&cx.config, now),
+            certificates: BTreeMap::new(),
+            next_heartbeat: now,
+            next_seek: now,
+            next_pull: now,
+            pulled: BTreeMap::new(),
+            early: Early::default(),
+            early_tick: None,
+            deaf: BTreeSet::new(),
+        };
+        seat.take_up(cx, now, false, false);
+        seat
+    }
+
+    /// Whether this node believes to be in the primary view now.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.installed.nonprimary.view().is_none()
+    }
+
+    fn name_of(&self, incarnation: Incarnation) -> String {
+        self.installed
+            .view
+            .member(incarnation)
+            .map_or_else(|| incarnation.short(), |member| member.name.clone())
+    }
+
+    pub(crate) fn handle_message(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        message: MembershipMessage,
+    ) {
+        match message {
+            MembershipMessage::Slot { slot, message } if slot.lineage == self.installed.view.lineage => {
+                self.handle_slot(cx, now, sender, slot.next, message);
+            }
+            MembershipMessage::Decide(view)
+                if check::primary_is_sound(&view) && view.lineage == self.installed.view.lineage =>
+            {
+                let (lineage, id) = (view.lineage, view.primary_id());
+                cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
+                self.learn(cx, now, Arc::new(*view), Some(sender));
+            }
+            MembershipMessage::Confirm { lineage, view } if lineage == self.installed.view.lineage => {
+                self.leaving.confirmed(sender, view);
+                if view > self.installed.view.primary_id() && !self.leaving.is_departing() {
+                    self.pull_soon(cx, now, sender);
+                }
+            }
+            MembershipMessage::Pull { lineage, after } => self.show_views(cx, now, sender, (lineage, after)),
+            MembershipMessage::Certificate(certificate)
+                if check::vote_is_sound(&certificate.vote) && self.installed.rings.contains(sender) =>
+            {
+                self.certify(cx, now, certificate.dead, certificate.vote, false);
+            }
+            MembershipMessage::JoinReady { nonce } => self.joiners.ready(now, sender, nonce),
+            MembershipMessage::Leave => {
+                if self.installed.rings.contains(sender) {
+                    self.note_leaver(sender);
+                } else {
+                    self.hear_leaver(cx, now, sender);
+                }
+            }
+            MembershipMessage::Gather(_)
+            | MembershipMessage::Gathered { .. }
+            | MembershipMessage::Scatter { .. }
+            | MembershipMessage::GatherRanks { .. }
+            | MembershipMessage::Separate { .. }
+            | MembershipMessage::SeparateRanks { .. }
+            | MembershipMessage::Assemble { .. }
+                if self.installed.rings.contains(sender) =>
+            {
+                self.handle_nonprimary(cx, now, sender, message);
+            }
+            MembershipMessage::Rumours {
+                lineage,
+                view,
+                rumours,
+            } if lineage == self.installed.view.lineage && self.installed.rings.contains(sender) => {
+                self.handle_rumours(cx, now, sender, view, rumours);
+            }
+            MembershipMessage::Dissolve { into, addr } if self.installed.rings.contains(sender) => {
+                self.meet(cx, now, into, addr);
+            }
+            // For founders and joiners, or about another lineage.
+            _ => {}
+        }
+        self.evaluate(cx, now);
+    }
+
+    /// The weight of the primary view.
+    pub(crate) fn weight(&self) -> u32 {
+        let weights = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| u32::from(member.weight));
+        weights.sum()
+    }
+}

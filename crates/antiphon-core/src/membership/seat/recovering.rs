@@ -1,0 +1,116 @@
+//! What an operator is shown at a member, and what happens at the word.
+
+use std::sync::Arc;
+
+use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
+
+use crate::Time;
+use crate::membership::context::Context;
+use crate::membership::seat::Seat;
+use crate::membership::seek::founding;
+use crate::membership::seek::founding::number_after;
+use crate::membership::view::check;
+use crate::recovery::{Abandoned, Recovery, RecoveryError};
+
+impl Seat {
+    pub(crate) fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
+        if self.leaving.is_wanted() {
+            return Err(RecoveryError::Leaving);
+        }
+        if self.is_primary() && !planted!(OverridePrimary) {
+            let number = self.installed.view.number;
+            return Err(RecoveryError::Primary { number });
+        }
+        let weight = self
+            .installed
+            .view
+            .member(cx.me)
+            .map_or(0, |member| member.weight);
+        if weight == 0 {
+            return Err(RecoveryError::NoVote);
+        }
+        let reachable = self.reachable(cx);
+        let others = self
+            .installed
+            .view
+            .members
+            .iter()
+            .filter(|member| member.incarnation != cx.me);
+        let others = others.map(|member| Abandoned {
+            member: member.clone(),
+            heard: now.since(cx.detector.last_heard(member.incarnation).unwrap_or(now)),
+            here: reachable.contains(&member.incarnation),
+            dead: self.installed.engine.is_certified(member.incarnation),
+        });
+        Ok(Recovery {
+            lineage: self.installed.view.lineage,
+            view: self.installed.view.primary_id(),
+            number: self.installed.view.number,
+            lost: now.since(self.installed.nonprimary.since().unwrap_or(now)),
+            quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
+            undecided: self.installed.engine.is_bound(),
+            weight,
+            others: others.collect(),
+        })
+    }
+
+    pub(crate) fn recover(&mut self, cx: &mut Context, now: Time) {
+        let view = Arc::new(self.overriding(cx, now));
+        let left_behind: Vec<_> = view
+            .departed
+            .iter()
+            .map(|departure| departure.member.addr)
+            .collect();
+        self.install(cx, now, view, None);
+        // Whoever of them is there looks for a primary anyway; it need not wait for its turn to ask.
+        for addr in left_behind {
+            self.here(cx, addr);
+        }
+        self.evaluate(cx, now);
+    }
+
+    /// The first view of the new lineage.
+    fn overriding(&self, cx: &mut Context, now: Time) -> NodeView {
+        let (members, others): (Vec<_>, Vec<_>) = self
+            .installed
+            .view
+            .members
+            .iter()
+            .cloned()
+            .partition(|member| member.incarnation == cx.me);
+        let overridden = match planted!(OverrideUnseen) {
+            true => Cause::Left,
+            false => Cause::Overridden {
+                lineage: self.installed.view.lineage,
+                view: self.installed.view.primary_id(),
+            },
+        };
+        let departed = others.into_iter().map(|member| Departure {
+            member,
+            cause: overridden.clone(),
+            accusers: Vec::new(),
+        });
+        let old = self.installed.view.primary_id();
+        let mut view = NodeView {
+            lineage: founding::new_lineage(cx, now, Some(self.installed.view.lineage)),
+            id: NodeViewId::Primary {
+                id: ViewId {
+                    epoch: old.epoch.saturating_add(1),
+                    counter: 1,
+                },
+            },
+            number: number_after(cx, now, self.installed.view.number),
+            members,
+            joined: Vec::new(),
+            departed: departed.collect(),
+            merged: Vec::new(),
+            wire_level: self.installed.view.wire_level,
+        };
+        if planted!(OverrideInLineage) {
+            view.lineage = self.installed.view.lineage;
+            let id = check::next_id(old);
+            view.id = NodeViewId::Primary { id };
+        }
+        view
+    }
+}

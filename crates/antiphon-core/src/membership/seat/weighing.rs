@@ -1,0 +1,270 @@
+//! After each input: which members are reachable, which one proposes, and what this node does about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::LifelineRecord;
+
+use crate::membership::agree::engine::Engine;
+use crate::membership::agree::interface::{EngineEffect, Surroundings};
+use crate::membership::context::Context;
+use crate::membership::seat::Seat;
+use crate::membership::view::check;
+use crate::{BallotStep, EngineKind, Time};
+
+impl Seat {
+    /// Members this node does not doubt, itself included.
+    pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
+        let certified = self.installed.engine.certified();
+        let is_reachable = |(member, rank): (Incarnation, usize)| {
+            let by_rings = || self.installed.topology.has_word_of(rank);
+            let known = self.installed.reconnect.answers(member).unwrap_or_else(by_rings);
+            let heard = !cx.detector.suspects(member) && !certified.contains(&member);
+            (heard && known) || member == cx.me
+        };
+        // In their order, of which such a set is made soonest.
+        let reachable = self
+            .installed
+            .rings
+            .members()
+            .filter(|member| is_reachable(*member));
+        reachable.map(|(member, _)| member).collect()
+    }
+
+    /// Those whom a majority of the weight doubts, of members that this node hears and that have a say.
+    fn doubted(
+        &self,
+        cx: &Context,
+        reachable: &BTreeSet<Incarnation>,
+        has_a_say: impl Fn(Incarnation) -> bool,
+    ) -> BTreeSet<Incarnation> {
+        let mut against: BTreeMap<Incarnation, u64> = BTreeMap::new();
+        // Asked all the time, and nearly always nobody doubts anybody.
+        if !cx.detector.has_doubts() {
+            return BTreeSet::new();
+        }
+        for accuser in &self.installed.view.members {
+            if reachable.contains(&accuser.incarnation) && has_a_say(accuser.incarnation) {
+                for accused in cx.detector.doubted_by(accuser.incarnation) {
+                    *against.entry(accused).or_default() += u64::from(accuser.weight);
+                }
+            }
+        }
+        let total: u64 = self
+            .installed
+            .view
+            .members
+            .iter()
+            .map(|member| u64::from(member.weight))
+            .sum();
+        against
+            .into_iter()
+            .filter(|(accused, against)| self.installed.rings.contains(*accused) && against * 2 > total)
+            .map(|(accused, _)| accused)
+            .collect()
+    }
+
+    /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a
+    /// majority itself has no say: where hardly anybody hears anybody, as in a star of links, it is paths
+    /// that are broken, not processes, and the hub, who hears all, must not throw out all the others on their
+    /// word. Pairs are broken there. Whom their observers have lost is among them as well: in a wide view
+    /// nobody else knows.
+    pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
+        if !self.installed.topology.hears_all() {
+            return self.lost(reachable);
+        }
+        let doubted = self.doubted(cx, reachable, |_| true);
+        let mut outvoted = if doubted.is_empty() {
+            doubted
+        } else {
+            self.doubted(cx, reachable, |accuser| !doubted.contains(&accuser))
+        };
+        outvoted.append(&mut self.lost(reachable));
+        outvoted
+    }
+
+    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and
+    /// those who are left could decide without them: a half does not throw out the other because paths
+    /// between them are bad, and what was said during a partition is old.
+    fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
+        let mut lost: BTreeSet<Incarnation> = self.installed.engine.certain().into_iter().collect();
+        lost.extend(&self.deaf);
+        if !lost.is_empty() {
+            let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
+            if !self.is_primary() || !self.installed.engine.could_decide(&left) {
+                lost.clear();
+            }
+        }
+        lost
+    }
+
+    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever
+    /// reason, nor one whom its observers have lost.
+    pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
+        let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
+            self.doubted(cx, reachable, |_| true)
+        } else {
+            self.installed.engine.unstable().into_iter().collect()
+        };
+        doubted.append(&mut self.lost(reachable));
+        self.installed
+            .view
+            .members
+            .iter()
+            .map(|member| member.incarnation)
+            .find(|member| reachable.contains(member) && !doubted.contains(member))
+            .unwrap_or(cx.me)
+    }
+
+    /// Draws the consequences of whatever has changed.
+    pub(crate) fn evaluate(&mut self, cx: &mut Context, now: Time) {
+        if cx.fate.is_some() || self.tend_departure(cx, now) {
+            return;
+        }
+        // To weigh a thousand members takes a while; what comes in together is weighed together.
+        let next = self
+            .installed
+            .topology
+            .weighs_again(self.installed.weighed, cx.config.profile.batch);
+        if now < next {
+            let sooner = self.installed.weigh.filter(|at| *at > now && *at < next);
+            self.installed.weigh = Some(sooner.unwrap_or(next));
+            return;
+        }
+        self.installed.weigh = None;
+        if !self.installed.topology.hears_all() {
+            self.installed.weighed = now;
+            self.hear_of_others(cx);
+            self.look_beyond(cx, now);
+        }
+        let mut reachable = self.reachable(cx);
+        if cx.config.engine == EngineKind::Cut {
+            self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
+        }
+        // Reinforcement: what some observers report, the others look at again.
+        let mut news = false;
+        for member in self.installed.engine.unstable() {
+            news |= cx.detector.reinforce(now, member);
+        }
+        if news {
+            self.beat(cx, now);
+            reachable = self.reachable(cx);
+            self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
+        }
+        self.deaf = self.deaf_by_their_word(cx, now, &reachable);
+        let coordinator = self.coordinator(cx, &reachable);
+        self.installed.leader = Some(coordinator);
+        let quorum = self.has_quorum(cx, now, &reachable);
+        self.installed.quorum = quorum;
+        if quorum {
+            self.merging.hears_quorum();
+        }
+        self.ask_to_leave(cx, coordinator);
+        let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
+        let wish = if leads {
+            self.wish(cx, now, &reachable)
+        } else {
+            None
+        };
+        if leads && !self.joiners.is_empty() {
+            self.joiners.probe(cx, now);
+        }
+        let wish = self.wait_for_joiners(cx, now, wish);
+        self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
+        self.tend_component(cx, now, quorum, coordinator);
+    }
+
+    /// Lets the engine do something and performs what it wants.
+    pub(crate) fn with_engine(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
+    ) {
+        let reachable = self.reachable(cx);
+        self.with_engine_hearing(cx, now, &reachable, action);
+    }
+
+    /// The same where it was just found who is reachable: in a large view that takes a while.
+    fn with_engine_hearing(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        reachable: &BTreeSet<Incarnation>,
+        action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
+    ) {
+        let outvoted = self.outvoted(cx, reachable);
+        let primary = self.is_primary();
+        let Context { random, detector, .. } = cx;
+        let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
+        let suspects = detector.lost_to_anyone();
+        let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
+        let (lease, rings, view) = (&self.lease, &self.installed.rings, &self.installed.view);
+        let by_observers = !self.installed.topology.hears_all();
+        let observers = |member| {
+            rings
+                .observers_in(view, member)
+                .filter(|_| by_observers)
+                .collect()
+        };
+        let held = |member| lease.holds(now, member, rings.rank(member));
+        let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
+        action(
+            &mut self.installed.engine,
+            &mut Surroundings {
+                now,
+                random,
+                objects: &objects,
+                reachable,
+                suspects: &suspects,
+                edge_down_since: &edge_down_since,
+                observers: &observers,
+                held: &held,
+                counts_dead_from,
+                primary,
+            },
+        );
+        let slot = check::slot_after(&self.installed.view);
+        while let Some(effect) = self.installed.engine.poll_effect() {
+            match effect {
+                // R2: on the lifelines before any message that carries the vote.
+                EngineEffect::Voted => {
+                    // R10: first, so that what any lifeline shows the witness has, or nothing.
+                    if !planted!(TestamentOfTheInstall) {
+                        self.leave_testament(cx);
+                    }
+                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
+                    self.installed.shown = self.installed.engine.slot().vote().ballots();
+                }
+                EngineEffect::Send { to, message } => {
+                    self.assert_shown(&message);
+                    self.reply(cx, now, to, message);
+                }
+                EngineEffect::Broadcast { joiners, message } => {
+                    self.assert_shown(&message);
+                    self.spread(cx, now, &joiners, message);
+                }
+                EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
+                EngineEffect::Accepted { ballot, view } => {
+                    self.assert_nobody_believes(cx, now, ballot, &view);
+                    self.lease.vote(now, view.contains(cx.me));
+                    cx.trail(slot, Some(ballot), || view, BallotStep::Accepted);
+                }
+                EngineEffect::Decided {
+                    ballot,
+                    dead,
+                    view,
+                    announce,
+                } => {
+                    cx.trail(slot, Some(ballot), || view.clone(), BallotStep::Decided { dead });
+                    if announce {
+                        self.announce(cx, now, view);
+                    } else {
+                        self.follow(cx, now, view);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}

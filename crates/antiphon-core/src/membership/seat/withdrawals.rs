@@ -1,0 +1,64 @@
+//! A member hears that a node leaves which is in no view that it has installed.
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::MembershipMessage;
+
+use crate::Time;
+use crate::membership::context::Context;
+use crate::membership::monitor::report::Report;
+use crate::membership::seat::Seat;
+
+impl Seat {
+    /// One that is in no view that this node has installed leaves: it is not admitted, or removed as soon as
+    /// it is.
+    pub(crate) fn hear_leaver(&mut self, cx: &mut Context, now: Time, leaver: Incarnation) {
+        self.joiners.withdraw(leaver);
+        cx.withdrawn.note(now, leaver);
+        // Who departs has decided a view that it does not install, and will not answer for the next.
+        if !self.installed.engine.names(leaver) && !self.leaving.is_departing() {
+            self.confirm_withdrawal(cx, leaver);
+        }
+    }
+
+    fn confirm_withdrawal(&self, cx: &mut Context, leaver: Incarnation) {
+        cx.withdrawn.answered(leaver);
+        let (lineage, view) = (self.installed.view.lineage, self.installed.view.primary_id());
+        cx.send(leaver, MembershipMessage::Confirm { lineage, view });
+        cx.forget_peer(leaver);
+    }
+
+    /// A view is installed: those in it that said before that they leave want to leave it, and the others are
+    /// told that they are not in it.
+    pub(crate) fn remember_leavers(&mut self, cx: &mut Context, now: Time) {
+        let lasts = cx.config.profile.leave_within * 2;
+        cx.withdrawn.told.retain(|_, (told, _)| now.since(*told) <= lasts);
+        let told: Vec<(Incarnation, bool)> = cx
+            .withdrawn
+            .told
+            .iter()
+            .map(|(who, (_, waits))| (*who, *waits))
+            .collect();
+        for (leaver, waits) in told {
+            if self.installed.rings.contains(leaver) {
+                cx.withdrawn.told.remove(&leaver);
+                self.note_leaver(leaver);
+            } else if waits {
+                self.confirm_withdrawal(cx, leaver);
+            }
+        }
+    }
+
+    /// A member wants to leave, and has said so otherwise than by a heartbeat.
+    pub(crate) fn note_leaver(&mut self, leaver: Incarnation) {
+        let view = self.installed.view.primary_id();
+        let wire_level = self.installed.view.wire_level;
+        let report = self.reports.entry(leaver).or_insert(Report {
+            round: 0,
+            view,
+            primary: true,
+            leaving: true,
+            wire_level,
+        });
+        report.leaving = true;
+    }
+}

@@ -1,0 +1,60 @@
+//! An operator has a node go on that was a member, and looks for a cluster.
+
+use antiphon_wire::{Cause, Departure};
+
+use crate::Time;
+use crate::membership::context::{Context, Fate};
+use crate::membership::seek::{Seeking, founding};
+use crate::recovery::{Abandoned, Recovery, RecoveryError};
+
+impl Seeking {
+    /// The same for a node that was a member, and looks for a cluster that took its place.
+    pub(crate) fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
+        let past = cx.past.as_ref().ok_or(RecoveryError::NoView)?;
+        let origin = past.origin;
+        let view = cx.history.get(origin.lineage, origin.view);
+        let view = view.ok_or(RecoveryError::NoView)?;
+        let (unanswered, patience) = (self.unanswered_for(now), cx.config.profile.unreachable_after);
+        if unanswered < patience {
+            let left = patience - unanswered;
+            return Err(RecoveryError::Looking { left });
+        }
+        if cx.config.weight == 0 {
+            return Err(RecoveryError::NoVote);
+        }
+        let others = view.members.iter().filter(|member| member.addr != cx.config.addr);
+        // It hears members no more, and watches none of them: of all it is open what became of them.
+        let others = others.map(|member| Abandoned {
+            member: member.clone(),
+            heard: unanswered,
+            here: false,
+            dead: false,
+        });
+        Ok(Recovery {
+            lineage: origin.lineage,
+            view: origin.view,
+            number: view.number,
+            lost: unanswered,
+            quorum: false,
+            undecided: false,
+            weight: cx.config.weight,
+            others: others.collect(),
+        })
+    }
+}
+
+/// The first view of a lineage that goes on from that in which an earlier incarnation of this process was.
+pub(crate) fn recover_anew(cx: &mut Context, now: Time, shown: &Recovery) {
+    let Some(past) = cx.past.clone() else { return };
+    let mut view = founding::go_on_from(cx, now, &past);
+    let departed = shown.others.iter().map(|other| Departure {
+        member: other.member.clone(),
+        cause: Cause::Overridden {
+            lineage: shown.lineage,
+            view: shown.view,
+        },
+        accusers: Vec::new(),
+    });
+    view.departed = departed.collect();
+    cx.fate = Some(Fate::Seated(Box::new(view)));
+}

@@ -1,0 +1,162 @@
+//! Leaving before the first view.
+//!
+//! A node can be admitted before it knows: from the moment at which it has told a member that it is there, or
+//! another founder that it
+//! looks for founders. If it ended without a word then, the others would take its end for a crash.
+//!
+//! ```text
+//!   leave() ──► nobody can admit it ──► Left at once
+//!          └──► Leave to all who can: whom it answered, who proposed it, founders that it knows
+//!                 Confirm from each: neither in a view nor in a proposal, and it will be in none ──► Left
+//!                 Decide: it is in ──► it takes its seat, and leaves as a member ([`leaving`])
+//!                 one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
+//!                 deadline ──► Left
+//! ```
+//! Whoever is told remembers it. If the leaver is in what this node has voted for, the answer waits until
+//! that slot is decided; and if a
+//! view admits the leaver all the same, by the vote of one that is gone, the coordinator removes it as one
+//! that leaves, at once.
+//!
+//! A leaver promises nothing new. It goes on to vote on what names it, and as a founder: what is under way
+//! must come to its end.
+//!
+//! [`leaving`]: crate::membership::change::leaving
+
+use std::collections::BTreeSet;
+
+use antiphon_wire::membership::MembershipMessage;
+use antiphon_wire::{Incarnation, Lineage, ViewId};
+
+use crate::Time;
+use crate::membership::contacts::withdrawn::Withdrawal;
+use crate::membership::context::{Context, Fate};
+use crate::membership::seek::Seeking;
+
+/// Whoever asks a node whether it is there coordinates: there are few of them, one after the other.
+const MAX_PROMISED: usize = 64;
+
+impl Seeking {
+    /// Leaves, at once if nobody can have admitted this node.
+    pub(crate) fn leave(&mut self, cx: &mut Context, now: Time) {
+        if planted!(LeaveUnsaidBeforeAView) {
+            cx.fate = Some(Fate::Left);
+            return;
+        }
+        if self.withdrawal.is_some() {
+            return;
+        }
+        let profile = &cx.config.profile;
+        // What was promised longer ago than that nobody waits for any more.
+        let waiting: BTreeSet<Incarnation> = self
+            .promised
+            .iter()
+            .filter(|(_, at)| now.since(**at) <= profile.leave_within)
+            .map(|(member, _)| *member)
+            .collect();
+        // A founder counts whoever asked it. It answers at once, and is known by that.
+        let founds = self.founding.is_some() && self.seeks > 0;
+        let asked = profile.retransmit * 4;
+        let lingers = if founds { self.last_seek + asked } else { now };
+        let patience = if waiting.is_empty() {
+            profile.suspect_after
+        } else {
+            profile.leave_within
+        };
+        let founders = self.candidates.values().map(|candidate| candidate.incarnation);
+        let waiting: BTreeSet<Incarnation> = waiting.into_iter().chain(founders.filter(|_| founds)).collect();
+        for to in &waiting {
+            cx.send(*to, MembershipMessage::Leave);
+        }
+        self.withdrawal = Some(Withdrawal {
+            deadline: now + patience,
+            lingers,
+            waiting,
+            lost: false,
+        });
+        self.tend_withdrawal(cx, now);
+    }
+
+    /// That one may admit this node from now on.
+    pub(crate) fn note_promise(&mut self, now: Time, to: Incarnation) {
+        if self.promised.len() < MAX_PROMISED || self.promised.contains_key(&to) {
+            self.promised.insert(to, now);
+        }
+    }
+
+    /// By when this node has left, if it leaves.
+    pub(crate) fn leaves_by(&self) -> Option<Time> {
+        self.withdrawal.as_ref().map(|withdrawal| withdrawal.deadline)
+    }
+
+    /// Whether this node leaves, and does nothing else. It seeks only if one that may have admitted it is
+    /// gone.
+    pub(crate) fn tend_withdrawal(&mut self, cx: &mut Context, now: Time) -> bool {
+        let Some(withdrawal) = &self.withdrawal else {
+            return false;
+        };
+        let all_know = withdrawal.waiting.is_empty() && !withdrawal.lost && now >= withdrawal.lingers;
+        if cx.fate.is_none() && (all_know || now >= withdrawal.deadline) {
+            cx.fate = Some(Fate::Left);
+        }
+        true
+    }
+
+    /// Whether this node leaves and has nobody left to tell it to, so that it looks for whoever coordinates.
+    pub(crate) fn is_at_a_loss(&self) -> bool {
+        self.withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.lost)
+    }
+
+    /// A node may admit this one, or has proposed to. If this node leaves, it is told. Whether it is.
+    pub(crate) fn tells_leaving(&mut self, cx: &mut Context, to: Incarnation) -> bool {
+        let Some(withdrawal) = &mut self.withdrawal else {
+            return false;
+        };
+        withdrawal.waiting.insert(to);
+        withdrawal.lost = false;
+        cx.send(to, MembershipMessage::Leave);
+        true
+    }
+
+    /// That one will not admit this node any more.
+    pub(crate) fn withdrawal_confirmed(&mut self, cx: &mut Context, now: Time, by: Incarnation) {
+        if let Some(withdrawal) = &mut self.withdrawal {
+            withdrawal.waiting.remove(&by);
+        }
+        self.tend_withdrawal(cx, now);
+    }
+
+    /// Nobody is there any more. If that was one who could admit this node, its proposal may be in the votes
+    /// of others.
+    pub(crate) fn withdrawal_refused(&mut self, cx: &Context, gone: impl Fn(Incarnation) -> bool) {
+        let Some(withdrawal) = &mut self.withdrawal else {
+            return;
+        };
+        let before = withdrawal.waiting.len();
+        withdrawal.waiting.retain(|member| !gone(*member));
+        if withdrawal.waiting.len() < before {
+            let founders = self.candidates.values().map(|candidate| candidate.incarnation);
+            let was_founder = founders.into_iter().any(&gone);
+            withdrawal.lost |= !was_founder;
+            self.next_seek = self.next_seek.min(self.last_seek + cx.config.profile.retransmit);
+        }
+    }
+
+    /// Another founder leaves. It is counted no more, unless a vote given here names it.
+    pub(crate) fn hear_leaver(&mut self, cx: &mut Context, now: Time, leaver: Incarnation) {
+        cx.withdrawn.note(now, leaver);
+        let names = |founding: &crate::membership::seek::founding::Founding| founding.names(leaver);
+        if self.founding.as_ref().is_some_and(names) {
+            return;
+        }
+        cx.withdrawn.answered(leaver);
+        let (lineage, view) = (Lineage(0), ViewId { epoch: 0, counter: 0 });
+        cx.send(leaver, MembershipMessage::Confirm { lineage, view });
+        let before = self.candidates.len();
+        self.candidates
+            .retain(|_, candidate| candidate.incarnation != leaver);
+        if let Some(founding) = self.founding.as_mut().filter(|_| self.candidates.len() < before) {
+            founding.forgotten();
+            cx.forget_peer(leaver);
+        }
+    }
+}

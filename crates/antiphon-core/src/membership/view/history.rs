@@ -1,0 +1,282 @@
+//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers
+//! *why*. Of a large cluster fewer are kept whole, and of the older ones what they changed, which answers
+//! *why* alone.
+//!
+//! # Who can still follow
+//!
+//! A member may be some views behind, since a cut, and be needed for the quorum of the last one. No view is
+//! skipped (R1), so somebody alive must have each of those that it lacks:
+//! - *members that have been there since*: they installed them, and are asked by whoever hears that they have
+//!   a later one;
+//! - *who joined later*: it installed none before the one that admits it. So whoever tells it of that one
+//!   tells it before of those that a member of it may lack, by what that member said last
+//!   ([`Seat::tell_admission`]); it keeps them when it takes its seat, and installs none of them. The member
+//!   that is behind has never met it, and asks it when it says, sought at its address, that it is further
+//!   ([`meeting`]).
+//!
+//! Who is more than the last sixteen views behind, or two megabytes of them, is not helped by that. In a wide
+//! view joiners are told nothing of the time before: there are many others, and several views of thousands
+//! are more than a joiner can wait for.
+//!
+//! Invariant: what is kept of a lineage from a node's admission on has no gap; what it was told of the time
+//! before ends there without one.
+//!
+//! If whoever tells it dies in between, the joiner has the earlier views or has not heard that it was
+//! admitted: they travel in order. Who joined and lacks what it is asked for says nothing to a member of its
+//! view: another one may have it, while a fresh incarnation of the one that asks would be no member any more,
+//! and its vote be gone.
+//!
+//! [`meeting`]: crate::membership::seat::meeting
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
+
+use crate::{Time, ViewChange, WhyEntry};
+
+/// How many primary views are kept.
+const KEPT_VIEWS: usize = 100;
+/// How many members large views keep together, apart from the last few: those of thousands are not kept whole
+/// a hundred times.
+const KEPT_MEMBERS: usize = 20_000;
+const KEPT_ALWAYS: usize = 8;
+/// How many nodes that came and went, and accusations of them, are kept of views that are not: some
+/// megabytes.
+const KEPT_CHANGES: usize = 100_000;
+/// How many views answer one pull, and how many bytes of them, unless the first is larger.
+pub(crate) const VIEWS_PER_PULL: usize = 16;
+const BYTES_PER_PULL: usize = 2 << 20;
+
+/// The last primary views that this process installed, across its incarnations, or was told of when it was
+/// admitted.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// What those changed that are not kept whole any more. All of them are older.
+    past: VecDeque<(Time, ViewChange)>,
+    views: VecDeque<(Time, Arc<NodeView>)>,
+}
+
+impl History {
+    pub(crate) fn push(&mut self, now: Time, view: Arc<NodeView>) {
+        let before = self.latest(view.lineage);
+        assert!(
+            before < Some(view.primary_id()) || planted!(),
+            "R5: view {} is kept after {before:?}",
+            view.id
+        );
+        self.views.push_back((now, view));
+        let members = |views: &VecDeque<(Time, Arc<NodeView>)>| -> usize {
+            views.iter().map(|(_, view)| view.members.len()).sum()
+        };
+        while self.views.len() > KEPT_VIEWS
+            || self.views.len() > KEPT_ALWAYS && members(&self.views) > KEPT_MEMBERS
+        {
+            let oldest = self.views.pop_front();
+            self.past
+                .extend(oldest.map(|(installed, view)| (installed, ViewChange::of(&view))));
+        }
+        let weight = |past: &VecDeque<(Time, ViewChange)>| -> usize {
+            past.iter().map(|(_, change)| change.weight()).sum()
+        };
+        while self.past.len() + self.views.len() > KEPT_VIEWS || weight(&self.past) > KEPT_CHANGES {
+            self.past.pop_front();
+        }
+        assert!(
+            !self.views.is_empty() && self.past.len() + self.views.len() <= KEPT_VIEWS,
+            "history: {} views are kept, and what {} more changed",
+            self.views.len(),
+            self.past.len()
+        );
+    }
+
+    /// Views before the one that admits this node, as it was told of them, in order.
+    pub(crate) fn recall(&mut self, now: Time, earlier: impl IntoIterator<Item = Arc<NodeView>>) {
+        for view in earlier {
+            let last = self.of(view.lineage).last().map(|last| last.primary_id());
+            if last < Some(view.primary_id()) {
+                self.push(now, view);
+            }
+        }
+    }
+
+    /// The view with this id.
+    pub(crate) fn get(&self, lineage: Lineage, id: ViewId) -> Option<&Arc<NodeView>> {
+        self.of(lineage).find(|view| view.primary_id() == id)
+    }
+
+    /// The views after this one, in order and without a gap; `None` if they are not kept any more.
+    pub(crate) fn after(&self, lineage: Lineage, after: ViewId) -> Option<Vec<Arc<NodeView>>> {
+        let mut bytes = 0;
+        let later: Vec<_> = self
+            .of(lineage)
+            .filter(|view| view.primary_id() > after)
+            .take(VIEWS_PER_PULL)
+            .take_while(|view| {
+                let first = bytes == 0;
+                bytes += encode_to_vec(&***view).len();
+                first || bytes <= BYTES_PER_PULL
+            })
+            .cloned()
+            .collect();
+        let gap = later
+            .first()
+            .is_some_and(|view| view.primary_id() != crate::membership::view::check::next_id(after));
+        (!gap).then_some(later)
+    }
+
+    /// The latest view of this lineage that is kept.
+    pub(crate) fn latest(&self, lineage: Lineage) -> Option<ViewId> {
+        self.of(lineage).last().map(|view| view.primary_id())
+    }
+
+    /// The view in which this incarnation joined.
+    pub(crate) fn admission(&self, lineage: Lineage, incarnation: Incarnation) -> Option<&Arc<NodeView>> {
+        self.of(lineage).find(|view| view.joined.contains(&incarnation))
+    }
+
+    /// How this incarnation departed.
+    pub(crate) fn departure(&self, incarnation: Incarnation) -> Option<&Departure> {
+        self.views
+            .iter()
+            .rev()
+            .flat_map(|(_, view)| &view.departed)
+            .find(|departure| departure.member.incarnation == incarnation)
+    }
+
+    /// What the views say about nodes of this name, oldest first.
+    pub(crate) fn why(&self, now: Time, name: &str) -> Vec<WhyEntry> {
+        let mut entries = Vec::new();
+        let past = self.past.iter();
+        let past = past.map(|(installed, change)| (installed, Cow::Borrowed(change)));
+        let whole = self.views.iter();
+        let whole = whole.map(|(installed, view)| (installed, Cow::Owned(ViewChange::of(view))));
+        for (installed, change) in past.chain(whole) {
+            let ago_ms = u64::try_from(now.since(*installed).as_millis()).unwrap_or(u64::MAX);
+            let (NodeViewId::Primary { id: view } | NodeViewId::NonPrimary { base: view, .. }) = change.id;
+            let number = change.number;
+            let departed = change.departed.iter().filter(|departed| departed.name == name);
+            entries.extend(departed.map(|departed| WhyEntry::Departed {
+                incarnation: departed.incarnation,
+                view,
+                number,
+                cause: departed.cause.clone(),
+                accusers: departed.accusers.clone(),
+                ago_ms,
+            }));
+            let joined = change.joined.iter().filter(|(_, joined)| joined == name);
+            entries.extend(joined.map(|(incarnation, _)| WhyEntry::Joined {
+                incarnation: *incarnation,
+                view,
+                number,
+                ago_ms,
+            }));
+        }
+        entries
+    }
+
+    /// The last views after one of them and before another, as many as answer one pull.
+    pub(crate) fn between(&self, lineage: Lineage, after: ViewId, before: ViewId) -> VecDeque<Arc<NodeView>> {
+        let is_between = |view: &&Arc<NodeView>| after < view.primary_id() && view.primary_id() < before;
+        let mut all: VecDeque<Arc<NodeView>> = self.of(lineage).filter(is_between).cloned().collect();
+        let mut bytes: usize = all.iter().map(|view| encode_to_vec(&**view).len()).sum();
+        while all.len() > VIEWS_PER_PULL || bytes > BYTES_PER_PULL {
+            bytes -= all.pop_front().map_or(bytes, |view| encode_to_vec(&*view).len());
+        }
+        all
+    }
+
+    /// The id before that of the oldest view of this lineage that is kept whole.
+    pub(crate) fn before(&self, lineage: Lineage) -> Option<ViewId> {
+        let ViewId { epoch, counter } = self.of(lineage).next()?.primary_id();
+        let counter = counter.saturating_sub(1);
+        Some(ViewId { epoch, counter })
+    }
+
+    fn of(&self, lineage: Lineage) -> impl Iterator<Item = &Arc<NodeView>> {
+        self.views
+            .iter()
+            .map(|(_, view)| view)
+            .filter(move |view| view.lineage == lineage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Cause, Member};
+
+    use super::*;
+
+    const MEMBERS: u32 = 2000;
+
+    fn member(number: u32) -> Member {
+        Member {
+            incarnation: Incarnation(u128::from(number)),
+            name: format!("n{number}"),
+            addr: ([127, 0, 0, 1], 1).into(),
+            further: Vec::new(),
+            metadata: Default::default(),
+            weight: 1,
+        }
+    }
+
+    fn id(counter: u32) -> ViewId {
+        ViewId { epoch: 1, counter }
+    }
+
+    /// Each view of thousands: its youngest has come, and whoever had come with the one before is gone.
+    fn view(number: u32) -> NodeView {
+        NodeView {
+            lineage: Lineage(1),
+            id: NodeViewId::Primary { id: id(number) },
+            number,
+            members: (0..MEMBERS).chain([MEMBERS + number]).map(member).collect(),
+            joined: vec![member(MEMBERS + number).incarnation],
+            departed: vec![Departure {
+                member: member(MEMBERS + number - 1),
+                cause: Cause::Crashed,
+                accusers: Vec::new(),
+            }],
+            merged: Vec::new(),
+            wire_level: 1,
+        }
+    }
+
+    #[test]
+    fn the_last_hundred_views_answer_why_in_a_cluster_of_thousands_and_a_few_are_kept_whole() {
+        let mut history = History::default();
+        (1..=150).for_each(|number| history.push(Time::ZERO, Arc::new(view(number))));
+        let known = |number: u32| {
+            let entries = history.why(Time::ZERO, &format!("n{}", MEMBERS + number));
+            let told = entries.into_iter().map(|entry| match entry {
+                WhyEntry::Joined { number, .. } => ("joined", number),
+                WhyEntry::Departed { number, .. } => ("departed", number),
+                other => panic!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(known(49), []);
+        assert_eq!(known(50), [("departed", 51)]);
+        for number in 51..150 {
+            assert_eq!(known(number), [("joined", number), ("departed", number + 1)]);
+        }
+        // What a pull can be answered with.
+        let whole = (1..=150).filter(|number| history.get(Lineage(1), id(*number)).is_some());
+        assert_eq!(whole.count(), KEPT_MEMBERS / MEMBERS as usize - 1);
+    }
+
+    #[test]
+    fn many_that_come_with_each_view_are_forgotten_before_they_take_much() {
+        let mut history = History::default();
+        for number in 1..=100 {
+            let mut crowd = view(number);
+            crowd.joined = crowd.members.iter().map(|member| member.incarnation).collect();
+            history.push(Time::ZERO, Arc::new(crowd));
+        }
+        let whole = KEPT_MEMBERS / MEMBERS as usize - 1;
+        let past = KEPT_CHANGES / (MEMBERS as usize + 2);
+        assert_eq!((history.views.len(), history.past.len()), (whole, past));
+    }
+}

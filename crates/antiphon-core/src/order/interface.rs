@@ -1,0 +1,88 @@
+//! What an engine for a total order is told, and what it answers.
+
+use std::time::Duration;
+
+use crate::Time;
+use crate::group::log::Log;
+use crate::order::records::Records;
+use crate::order::walk::Walk;
+use crate::order::word::{Heard, Word};
+
+/// What makes a total order known to all members of a view. The page above says when each is asked.
+pub(crate) trait TotalOrder {
+    /// Where this member is in the order.
+    type Walk: Walk;
+
+    fn walk(&self) -> &Self::Walk;
+
+    fn walk_mut(&mut self) -> &mut Self::Walk;
+
+    /// The order as it is held, if it is something that travels.
+    fn records(&self) -> Option<&Records> {
+        None
+    }
+
+    fn records_mut(&mut self) -> Option<&mut Records> {
+        None
+    }
+
+    /// Whether logs may have nulls.
+    fn takes_nulls(&self) -> bool {
+        false
+    }
+
+    /// Messages may have been added to the log of this rank.
+    fn held(&mut self, _rank: usize, _log: &Log) {}
+
+    /// Does this member's part at the end of a receive batch: numbers messages, or appends nulls to this
+    /// member's own log. True if there were any.
+    fn end_batch(&mut self, _logs: &mut [Log]) -> bool {
+        false
+    }
+
+    /// What all others have to be told and were not, one record at a time.
+    fn tell_all(&mut self) -> Option<Word> {
+        None
+    }
+
+    /// What one other member has to be told, once all were told.
+    fn tell_one(&mut self, _logs: &[Log], _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
+        None
+    }
+
+    /// There is nobody to tell anything.
+    fn keep_alone(&mut self) {}
+
+    /// A member said something.
+    fn hear(&mut self, _from: usize, _word: Word) -> Heard {
+        Heard::Refused
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// What one other member has to be told again, if the timer is due.
+    fn timeout(&mut self, _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
+        None
+    }
+
+    /// The member that makes the order for all, if there is one.
+    fn maker(&self) -> Option<usize> {
+        None
+    }
+
+    /// At the maker: all members hold the order before this position.
+    fn all_hold(&mut self, _position: u64) {}
+
+    /// At the maker: how far the order goes.
+    fn mark(&self, _ask: bool) -> Option<Word> {
+        None
+    }
+
+    /// A part of the order exists and is not held here: the member to ask for it, and the question. Asks once
+    /// for each gap, and once more whenever it is to ask `again`.
+    fn missing(&mut self, _again: bool) -> Option<(usize, Word)> {
+        None
+    }
+}
