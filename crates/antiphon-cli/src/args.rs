@@ -77,10 +77,17 @@ pub(crate) struct DemoArgs {
     /// How many nodes, 3 to 9
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
     pub(crate) nodes: u8,
+    /// Run agents in place of nodes. Each has a program that connects to its Unix socket as a client, and is
+    /// the member of the group. One program also ends its connection, with the lock, and comes again. An
+    /// agent takes no faults: in place of a broken network first the majority and then the minority stands
+    /// still (SIGSTOP)
+    #[arg(long)]
+    pub(crate) agents: bool,
     /// Tell the story as JSON lines; the last one is the summary
     #[arg(long)]
     pub(crate) json: bool,
-    /// Leave what every node printed in this folder: lines with the milliseconds of their arrival, and logs
+    /// Leave what every node printed, or its program was told, in this folder: lines with the milliseconds of
+    /// their arrival, and logs
     #[arg(long, value_name = "DIR")]
     pub(crate) logs: Option<PathBuf>,
 }

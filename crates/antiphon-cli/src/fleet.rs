@@ -1,6 +1,7 @@
-//! Nodes as child processes of this program, on loopback: what the demo and the benchmark drive.
+//! Nodes or agents as child processes of this program, on loopback: what the demo and the benchmark drive.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,13 +13,29 @@ use super::exit::Failed;
 /// The group that all nodes of a fleet join.
 pub(crate) const GROUP: &str = "demo";
 
+/// What the program of each agent is called at its agent.
+const PROGRAM: &str = "app";
+
 /// How the nodes of a fleet are started.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Plan {
     program: PathBuf,
     cluster: String,
     profile: &'static str,
     seeds: String,
+    /// Where the agents have their sockets, if the nodes are agents.
+    sockets: Option<Folder>,
+}
+
+/// A folder of this user's, removed when it is dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left there are sockets that nobody listens at.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Plan {
@@ -30,7 +47,26 @@ impl Plan {
             cluster: format!("demo-{}", std::process::id()),
             profile,
             seeds: seeds.join(","),
+            sockets: None,
         })
+    }
+
+    /// The same with agents, each of which has one program.
+    pub(crate) fn of_agents(mut self) -> Result<Self, Failed> {
+        let folder = std::env::temp_dir().join(format!("antiphon-demo-{}", std::process::id()));
+        // It is there if a demo with this number was killed, and cannot be removed if it is another user's.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| Failed::cannot(&format!("make the folder {}", folder.display()), &error))?;
+        self.sockets = Some(Folder(folder));
+        Ok(self)
+    }
+
+    /// Whether the nodes are agents.
+    pub(crate) fn has_agents(&self) -> bool {
+        self.sockets.is_some()
     }
 
     /// Starts a node. Call it from the main thread: the kernel takes the thread for the parent that children
@@ -38,10 +74,14 @@ impl Plan {
     pub(crate) fn start(&self, stage: &Arc<Stage>, name: &str, addr: &str) -> Result<Process, Failed> {
         let mut command = Command::new(&self.program);
         command
-            .args(["node", "--json", "--allow-faults", "--cluster", &self.cluster])
+            .arg(if self.has_agents() { "agent" } else { "node" })
+            .args(["--json", "--cluster", &self.cluster, "--profile", self.profile])
             .args(["--name", name, "--bind", addr, "--seeds", &self.seeds])
-            .args(["--group", GROUP, "--profile", self.profile])
             .args(["--die-with", &std::process::id().to_string()]);
+        match &self.sockets {
+            Some(Folder(folder)) => command.arg("--socket").arg(folder.join(name)),
+            None => command.args(["--allow-faults", "--group", GROUP]),
+        };
         // The nodes of a demo are not configured by whatever the environment says about other nodes.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("ANTIPHON_") && variable != "ANTIPHON_LOG" {
@@ -50,6 +90,12 @@ impl Plan {
         }
         Process::start(stage, name, command).map_err(|error| Failed::run(error.to_string()))
     }
+}
+
+/// The program of an agent connects to it, and joins the group.
+pub(crate) fn connect(agent: &Process) -> Result<(), Failed> {
+    let connected = agent.connect(PROGRAM, GROUP);
+    connected.map_err(|error| Failed::cannot(&format!("connect to {}", agent.name()), &error))
 }
 
 /// The program that runs.

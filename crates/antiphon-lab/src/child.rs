@@ -3,14 +3,15 @@
 //! It has a process group of its own, so Ctrl-C at the terminal reaches this program alone, which then ends
 //! its children.
 
-use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::mouth::Mouth;
 
 /// Between two looks at a process that is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -31,7 +32,7 @@ pub enum Heard {
 pub struct Child {
     child: Mutex<process::Child>,
     pid: Pid,
-    mouth: Mutex<Option<Sender<Vec<u8>>>>,
+    mouth: Arc<Mouth>,
     started: Instant,
 }
 
@@ -53,18 +54,9 @@ impl Child {
             let program = command.get_program().to_string_lossy();
             io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
         })?;
-        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked to be pipes");
         };
-        let (mouth, words) = channel::<Vec<u8>>();
-        // In a thread of its own: a child that is stopped reads nothing.
-        std::thread::spawn(move || {
-            for line in words {
-                if stdin.write_all(&line).is_err() {
-                    return;
-                }
-            }
-        });
         let hear = Arc::new(hear);
         let log = child.stderr.take().map(|stderr| {
             let hear = Arc::clone(&hear);
@@ -79,7 +71,7 @@ impl Child {
         Ok(Self {
             pid: Pid::from_child(&child),
             child: Mutex::new(child),
-            mouth: Mutex::new(Some(mouth)),
+            mouth: Mouth::new(stdin),
             started,
         })
     }
@@ -96,15 +88,16 @@ impl Child {
 
     /// Writes a line to its standard input. False if it is known to read no more.
     pub fn say(&self, line: impl Into<Vec<u8>>) -> bool {
-        let mut line = line.into();
-        line.push(b'\n');
-        let mouth = self.mouth.lock().unwrap_or_else(PoisonError::into_inner);
-        mouth.as_ref().is_some_and(|mouth| mouth.send(line).is_ok())
+        self.mouth.say(line)
+    }
+
+    pub(crate) fn mouth(&self) -> &Arc<Mouth> {
+        &self.mouth
     }
 
     /// Ends its standard input, once it has read all.
     pub fn hush(&self) {
-        *self.mouth.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.mouth.close();
     }
 
     /// A signal. It fails only if the process is gone; whoever waits for its lines notices.

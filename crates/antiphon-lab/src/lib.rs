@@ -4,10 +4,13 @@
 //!  story ──┬── Process "a" ── antiphon node --json ──┐ stdout, one JSON object a line
 //!          ├── Process "b" ── …                      ├──► Stage: the Trace (what every node said, and when)
 //!          ├── Process "c" ── …                      ┘        │
+//!          ├── Process "d" ── antiphon agent --json ─ stdout ─┤
+//!          │      └──────────── its program ──────── socket ──┘
 //!          └── Network (namespaces, bridge, nft)              ▼
 //!              Load (members send, all the time)         judge: GUARANTEES.md, from outside
 //! ```
-//! - [`Child`]: a process that speaks in lines; [`Process`]: one that speaks as a node does, on a [`Stage`].
+//! - [`Child`]: a process that speaks in lines; [`Process`]: one that speaks as a node does, on a [`Stage`];
+//!   an agent does so by a program that is connected to it.
 //! - [`Network`]: hosts as network namespaces, with cables to cut and firewalls that refuse.
 //! - [`Load`]: members send, so many or all they can.
 //! - [`judge()`]: reads a [`Trace`] and names every guarantee that was broken, by the rules of
@@ -18,8 +21,10 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod client;
 mod judge;
 mod load;
+mod mouth;
 mod network;
 mod ports;
 mod program;

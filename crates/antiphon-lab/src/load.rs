@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use antiphon_api::blocks::Id;
 use antiphon_api::{Command, Payload, command};
 
 use crate::{Run, Said, Stage, Tells, Trace};
@@ -151,7 +152,8 @@ impl Run {
             payload,
             safe: false,
             scope: scope.map(command::ScopeName::Number),
-            id: None,
+            // A client learns by the reply what becomes of it.
+            id: self.client.is_some().then(|| Id::Text(what.clone())),
         };
         if self.ask(&Command::Send(send)) {
             self.sent.push(Said {

@@ -1,6 +1,7 @@
-//! The trace of a story and its clock, and the nodes whose lines go into it.
+//! The trace of a story and its clock, and the nodes and programs whose lines go into it.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use antiphon_api::{Event, Message, Payload, command};
 use rustix::process::Signal;
 
+use crate::client::Client;
 use crate::trace::{Run, Trace, fingerprint};
 use crate::{Child, Finding, Heard, Rules};
 
@@ -64,6 +66,16 @@ impl Stage {
         self.wait(bound, |trace| condition(trace).then_some(())).is_some()
     }
 
+    /// Writes down a line of a node, or of an agent to its program.
+    fn hear(&self, run: usize, at: Duration, line: &str) {
+        let event = read(line);
+        let run = &mut self.trace().runs[run];
+        match event {
+            Ok(event) => run.record(at, event),
+            Err(error) => run.garbage.push(format!("{error}: {line}")),
+        }
+    }
+
     /// Judges what was said, once all that dead processes said was read.
     pub fn judge(&self, rules: &Rules) -> Vec<Finding> {
         self.until(READ_WITHIN, |trace| {
@@ -93,10 +105,11 @@ impl Ear {
     }
 }
 
-/// A node as a process, killed when dropped.
+/// A node as a process, killed when dropped; or an agent, with the program that is connected to it.
 #[derive(Debug)]
 pub struct Process {
-    child: Arc<Child>,
+    child: Child,
+    client: Mutex<Option<Client>>,
     name: String,
     run: usize,
     stage: Arc<Stage>,
@@ -126,20 +139,13 @@ impl Process {
         };
         let ear = Arc::<Ear>::default();
         let (listener, covered) = (Arc::clone(stage), Arc::clone(&ear));
-        let child = Arc::new(Child::start(command, move |heard| {
+        let child = Child::start(command, move |heard| {
             if let Heard::Line(_) = heard {
                 covered.wait();
             }
             let at = listener.now();
             match heard {
-                Heard::Line(line) => {
-                    let event = read(&line);
-                    let run = &mut listener.trace().runs[run];
-                    match event {
-                        Ok(event) => run.record(at, event),
-                        Err(error) => run.garbage.push(format!("{error}: {line}")),
-                    }
-                }
+                Heard::Line(line) => listener.hear(run, at, &line),
                 Heard::Log(line) => {
                     let run = &mut listener.trace().runs[run];
                     if run.log.len() < MAX_LOG_LINES {
@@ -152,11 +158,12 @@ impl Process {
                     run.mouth = None;
                 }
             }
-        })?);
+        })?;
         let this = &mut stage.trace().runs[run];
-        this.mouth = this.ended.is_none().then(|| Arc::clone(&child));
+        this.mouth = this.ended.is_none().then(|| Arc::clone(child.mouth()));
         Ok(Self {
             child,
+            client: Mutex::default(),
             name: name.to_owned(),
             run,
             stage: Arc::clone(stage),
@@ -184,18 +191,63 @@ impl Process {
         at(&self.stage.trace().runs[self.run])
     }
 
-    /// Hands it a command. False if it is known to be gone.
-    pub fn ask(&self, command: &antiphon_api::Command) -> bool {
-        self.child.say(command.to_json())
+    /// A program connects to it, an agent, which has said by now where its socket is. In place of what is
+    /// written to standard input, this program says now what the agent is asked. It joins the group.
+    ///
+    /// # Errors
+    /// The agent has no socket, or does not answer there.
+    pub fn connect(&self, name: &str, group: &str) -> io::Result<()> {
+        let socket = self.look(|run| {
+            run.events.iter().find_map(|(_, event)| match event {
+                Event::Serving { socket, .. } => socket.as_ref().map(PathBuf::from),
+                _ => None,
+            })
+        });
+        let socket = socket.ok_or_else(|| io::Error::other(format!("{} has named no socket", self.name)))?;
+        let (listener, run) = (Arc::clone(&self.stage), self.run);
+        let client = Client::connect(&socket, move |line| listener.hear(run, listener.now(), line))?;
+        let (name, group) = (Some(name.to_owned()), group.to_owned());
+        let hello = command::Hello {
+            name,
+            ..command::Hello::default()
+        };
+        let join = command::Join { group, id: None };
+        for command in [
+            antiphon_api::Command::Hello(hello),
+            antiphon_api::Command::Join(join),
+        ] {
+            client.mouth().say(command.to_json());
+        }
+        self.change(|run| run.mouth = Some(Arc::clone(client.mouth())));
+        *self.client() = Some(client);
+        Ok(())
     }
 
-    /// Has it leave, after all that it was told to send.
+    /// The connection of its program ends.
+    pub fn disconnect(&self) {
+        self.change(|run| run.mouth = None);
+        *self.client() = None;
+    }
+
+    /// Hands it, or its program, a command. False if it is known to be gone.
+    pub fn ask(&self, command: &antiphon_api::Command) -> bool {
+        let client = self.client();
+        let mouth = client.as_ref().map_or(self.child.mouth(), Client::mouth);
+        mouth.say(command.to_json())
+    }
+
+    /// Has it leave, after all that it was told to send; of an agent its program first.
     pub fn dismiss(&self) {
         self.change(|run| {
             run.mouth = None;
             run.dismissed = true;
         });
         self.ask(&antiphon_api::Command::Leave(command::Leave::default()));
+        if let Some(client) = self.client().take() {
+            client.wait(READ_WITHIN);
+            drop(client);
+            self.child.signal(Signal::TERM);
+        }
     }
 
     /// Stops reading its standard output, as a program does that hangs; or reads on.
@@ -229,6 +281,7 @@ impl Process {
     pub fn end(&self) {
         self.ear.cover(false);
         self.child.kill();
+        *self.client() = None;
         self.change(|run| run.dead = true);
     }
 
@@ -260,6 +313,10 @@ impl Process {
         self.child.memory()
     }
 
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, what: impl FnOnce(&mut Run)) {
         what(&mut self.stage.trace().runs[self.run]);
     }
@@ -267,7 +324,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The trace holds the child, too, to speak to it.
+        // Its words are for nobody.
         self.change(|run| run.mouth = None);
         self.end();
     }

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_api::blocks::{Failure, Id, Kind, Lost, Reply};
 use antiphon_api::{Event, NodeView, Payload, View};
 
-use crate::Child;
+use crate::mouth::Mouth;
 
 /// Everything that happened in one story.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ pub struct Run {
     /// When it was started.
     pub began: Duration,
     /// What it said, with the time since the story's beginning. Payloads are texts here: what was in a file,
-    /// its [`fingerprint`].
+    /// its [`fingerprint`]. Of an agent also what its program was told: between the two there is no order.
     pub events: Vec<(Duration, Event)>,
     /// Lines of its standard output that are no event.
     pub garbage: Vec<String>,
@@ -50,7 +51,9 @@ pub struct Run {
     /// Whether the process was seen to be gone.
     pub(crate) dead: bool,
     /// Takes what the node is told; nobody once it is on its way out.
-    pub(crate) mouth: Option<Arc<Child>>,
+    pub(crate) mouth: Option<Arc<Mouth>>,
+    /// What the program of an agent is called in groups, once it was welcome.
+    pub(crate) client: Option<String>,
     pub(crate) incarnation: String,
     pub(crate) addr: String,
     pub(crate) node_view: Option<(Duration, NodeView)>,
@@ -124,14 +127,16 @@ impl Trace {
         views.iter().map(|(at, _)| *at).max()
     }
 
-    /// The same in a view of the group.
+    /// The same in a view of the group, of which they, or their programs, are the members.
     pub fn together_in_since(&self, group: &str, names: &[&str]) -> Option<Duration> {
         let views = names.iter().map(|name| self.last(name).views.get(group));
         let views = views.collect::<Option<Vec<_>>>()?;
         let same = |view: &View| {
             view.id == views[0].1.id
                 && view.members.len() == names.len()
-                && names.iter().all(|name| view.members.iter().any(|m| m == name))
+                && names
+                    .iter()
+                    .all(|name| view.members.iter().any(|m| m == self.last(name).member()))
         };
         views.iter().all(|(_, view)| same(view)).then_some(())?;
         views.iter().map(|(at, _)| *at).max()
@@ -168,11 +173,25 @@ impl Run {
                 self.views.insert(view.group.clone(), (at, view.clone()));
             }
             // No member any more until the next view.
-            Event::Suspended { group } | Event::Resync { group, .. } => {
+            Event::Suspended { group }
+            | Event::Resync { group, .. }
+            | Event::Lost(Lost {
+                what: Kind::Group,
+                name: group,
+                ..
+            }) => {
                 self.views.remove(group);
             }
+            // A new client, which is in no group.
+            Event::Reply(Reply {
+                welcome: Some(welcome),
+                ..
+            }) => {
+                self.client = Some(format!("{}/{}", welcome.node, welcome.client));
+                self.views.clear();
+            }
             Event::Message(message) => {
-                self.own += usize::from(message.sender == self.name);
+                self.own += usize::from(message.sender == self.member());
                 let payload = text_of(&message.payload).to_owned();
                 self.delivered
                     .entry(message.group.clone())
@@ -182,6 +201,11 @@ impl Run {
             _ => {}
         }
         self.events.push((at, event));
+    }
+
+    /// What it is called in groups: by its name, or, if it is an agent, by that of its program there.
+    pub fn member(&self) -> &str {
+        self.client.as_deref().unwrap_or(&self.name)
     }
 
     /// Its present incarnation; empty before it is ready.
@@ -242,6 +266,21 @@ impl Run {
                 to_all.or_else(|| request.pointer("/tell/payload"))?.as_str()
             })
             .collect()
+    }
+
+    /// What an agent's program was told of the payloads that it was to send: that they were delivered, or why
+    /// not. Each send has its payload as its id.
+    pub fn fates(&self) -> BTreeMap<&str, Option<&Failure>> {
+        let fates = self.events.iter().filter_map(|(_, event)| match event {
+            Event::Reply(Reply {
+                op,
+                id: Some(Id::Text(what)),
+                error,
+                ..
+            }) if op == "send" => Some((what.as_str(), error.as_ref())),
+            _ => None,
+        });
+        fates.collect()
     }
 
     /// Whether an event of this kind came.

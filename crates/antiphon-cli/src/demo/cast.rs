@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_api::{Command, Event, NodeView, command};
-use antiphon_lab::{Load, Process, Rules, Run, Trace};
+use antiphon_lab::{Load, Process, Rules, Run, Signal, Trace};
 use serde_json::json;
 
+use super::keep;
 use super::screen::Tone;
 use super::sheet::Sheet;
 use super::story::{Figures, PATIENCE, Story};
 use crate::exit::Failed;
-use crate::fleet::GROUP;
+use crate::fleet::{self, GROUP};
 
 /// How often each node is asked to send.
 const EVERY: Duration = Duration::from_millis(20);
@@ -24,10 +25,13 @@ impl Story<'_> {
         self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
     }
 
-    /// The sheet over the whole story, and the figures. The last node leaves in order.
-    pub(super) fn verdict(&mut self) -> (Sheet, Figures) {
+    /// The sheet over the whole story, and the figures. The last node leaves in order. After a failure much
+    /// may be under way.
+    pub(super) fn verdict(&mut self, failed: bool) -> (Sheet, Figures) {
         self.load = None;
-        let sheet = self.judge();
+        // After a failure some may stand still.
+        self.mend();
+        let sheet = self.judge(!failed);
         for actor in self.alive() {
             actor.dismiss();
             if !actor.exit(PATIENCE).is_some_and(|status| status.success()) {
@@ -41,12 +45,13 @@ impl Story<'_> {
             None => sheet,
         };
         let kept = std::mem::take(&mut self.kept);
+        let grants = self.look(keep::grants);
         let figures = Figures {
             lock_moved_ms: kept.lock_moved.map(ms),
             map_entries: kept.entries(),
             map_entries_lost: kept.lost,
-            lock_grants: kept.grants.len(),
-            stale_tokens: kept.stale(),
+            lock_grants: grants.len(),
+            stale_tokens: keep::stale(&grants),
             ..std::mem::take(&mut self.figures)
         };
         (sheet, figures)
@@ -61,7 +66,7 @@ impl Story<'_> {
                 !matches!(
                     event,
                     Event::Message(_) | Event::Error { .. } | Event::Refused { request: Some(_), .. }
-                )
+                ) && !matches!(event, Event::Reply(reply) if reply.op == "send")
             });
             let telling: Vec<String> = telling.map(Event::to_json).collect();
             let state = if run.stays() { "" } else { ", killed" };
@@ -92,10 +97,10 @@ impl Story<'_> {
             .map_err(|error| Failed::run(format!("cannot write logs to {}: {error}", folder.display())))
     }
 
-    /// The sheet at a moment at which all is quiet.
-    pub(super) fn judge(&self) -> Sheet {
+    /// The sheet at a moment, at which all is quiet or not.
+    pub(super) fn judge(&self, quiet: bool) -> Sheet {
         let rules = Rules {
-            quiet: true,
+            quiet,
             ..Rules::default()
         };
         let findings = self.stage.judge(&rules);
@@ -127,6 +132,19 @@ impl Story<'_> {
         Ok(())
     }
 
+    /// The program of a node that has started connects to it, if it is an agent.
+    pub(super) fn come(&self, actor: &Process) -> Result<(), Failed> {
+        if !self.plan.has_agents() {
+            return Ok(());
+        }
+        let run = actor.run();
+        let serves = |event: &Event| matches!(event, Event::Serving { .. });
+        self.expect(&format!("{} to take programs", actor.name()), |trace| {
+            trace.runs[run].said(serves).then_some(())
+        })?;
+        fleet::connect(actor)
+    }
+
     /// Kills a node and waits for the survivors' next views; says when it was killed.
     pub(super) fn kill(&self, victim: &Process) -> Result<(Duration, Views), Failed> {
         let killed = self.stage.now();
@@ -135,7 +153,33 @@ impl Story<'_> {
         Ok((killed, self.together(&what, &self.names())?))
     }
 
-    pub(super) fn fault(&self, actor: &Process, block: Vec<String>) {
+    /// From now on these nodes hear nothing of those. Nodes drop what the others say, on both sides. Agents
+    /// take no faults: those are stopped, and these go on and hear as little.
+    pub(super) fn part(&self, these: &[String], those: &[String]) -> Result<(), Failed> {
+        for (side, other, signal) in [(those, these, Signal::STOP), (these, those, Signal::CONT)] {
+            for name in side {
+                let actor = self.actor(name)?;
+                match self.plan.has_agents() {
+                    true => actor.signal(signal),
+                    false => self.fault(&actor, other),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All hear all again.
+    pub(super) fn mend(&self) {
+        for actor in self.alive() {
+            match self.plan.has_agents() {
+                true => actor.signal(Signal::CONT),
+                false => self.fault(&actor, &[]),
+            }
+        }
+    }
+
+    fn fault(&self, actor: &Process, block: &[String]) {
+        let block = block.to_vec();
         actor.ask(&Command::Fault(command::Fault { block }));
     }
 
@@ -211,7 +255,14 @@ impl Story<'_> {
     /// The most junior member of the group: not the one that sequences its messages.
     pub(super) fn youngest_in_group(&self) -> Result<Arc<Process>, Failed> {
         let youngest = self.group_of(&*self.elder()?).pop();
-        self.actor(&youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?)
+        let youngest = youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?;
+        let is_it = |actor: &Arc<Process>| actor.look(|run| run.member() == youngest);
+        let found = self.alive().into_iter().find(is_it);
+        found.ok_or_else(|| {
+            Failed::run(format!(
+                "the group has a member {youngest:?} that was not started"
+            ))
+        })
     }
 
     /// Waits until all these nodes, and no others, are in one primary cluster view and one view of the group.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use antiphon_api::blocks::{Get, Id, Lock, Put, Reply, Value};
+use antiphon_api::blocks::{Get, Id, Lock, Put, Reply, Serial, Value};
 use antiphon_api::{Command, Event, Payload};
 use antiphon_lab::{Process, Trace};
 use serde_json::json;
@@ -17,13 +17,13 @@ use crate::exit::Failed;
 /// The map, and the lock.
 const NAME: &str = "demo";
 
-/// What was written and granted so far.
+/// What was written and asked so far.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// Every entry that was replied to as written.
     entries: BTreeMap<String, String>,
-    /// The grants of the lock, in their order: the fencing token, and the node.
-    pub(super) grants: Vec<(u64, String)>,
+    /// The id with which each node wanted the lock last.
+    wanted: BTreeMap<String, u64>,
     /// The last id that a node was asked with.
     asked: u64,
     /// Entries that a node did not find any more.
@@ -36,12 +36,45 @@ impl Kept {
     pub(super) fn entries(&self) -> usize {
         self.entries.len()
     }
+}
 
-    /// How many grants have a token that is not above all those before.
-    pub(super) fn stale(&self) -> u64 {
-        let falls = |pair: &&[(u64, String)]| pair[0].0 >= pair[1].0;
-        self.grants.windows(2).filter(falls).count() as u64
+/// A grant of the lock.
+#[derive(Debug)]
+pub(super) struct Grant {
+    /// The fencing token.
+    token: u64,
+    node: String,
+    /// When the node said so.
+    at: Duration,
+}
+
+/// All grants of the lock, in their order.
+pub(super) fn grants(trace: &Trace) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for run in &trace.runs {
+        grants.extend(run.events.iter().filter_map(|(at, event)| match event {
+            Event::Reply(Reply {
+                op,
+                token: Some(Serial(token)),
+                ..
+            }) if op == "lock" => Some(Grant {
+                token: *token,
+                node: run.name.clone(),
+                at: *at,
+            }),
+            _ => None,
+        }));
     }
+    grants.sort_by_key(|grant| grant.at);
+    grants
+}
+
+/// How many grants have a token that is not above that of the one before.
+pub(super) fn stale(grants: &[Grant]) -> u64 {
+    grants
+        .windows(2)
+        .filter(|pair| pair[0].token >= pair[1].token)
+        .count() as u64
 }
 
 impl Story<'_> {
@@ -56,7 +89,7 @@ impl Story<'_> {
         }
         let elder = self.elder()?;
         self.want_lock(&elder);
-        let token = self.granted()?.0;
+        let token = self.granted(Duration::ZERO)?.token;
         for actor in self.alive().iter().filter(|actor| actor.name() != elder.name()) {
             self.want_lock(actor);
         }
@@ -95,6 +128,7 @@ impl Story<'_> {
     /// A node will have the lock when those before it are done or dead.
     pub(super) fn want_lock(&mut self, actor: &Process) {
         let id = self.next_id();
+        self.kept.wanted.insert(actor.name().to_owned(), id);
         actor.ask(&Command::Lock(Lock {
             name: NAME.to_owned(),
             within: None,
@@ -102,55 +136,58 @@ impl Story<'_> {
         }));
     }
 
-    /// Who holds the lock, as far as is known.
-    pub(super) fn holder(&self) -> Option<&str> {
-        self.kept.grants.last().map(|(_, node)| node.as_str())
+    /// Each node that has lost the lock, or its place among those that wait, wants it again.
+    pub(super) fn line_up(&mut self) {
+        for actor in self.alive() {
+            let wanted = self.kept.wanted.get(actor.name()).copied().map(Id::Number);
+            let lost = |event: &Event| match event {
+                Event::Reply(reply) => reply.error.is_some() && reply.id == wanted,
+                Event::Lost(lost) => lost.id == wanted,
+                _ => false,
+            };
+            if actor.look(|run| run.said(lost)) {
+                self.want_lock(&actor);
+            }
+        }
     }
 
     /// If the node that died, or is in the minority, had the lock, another one has it now.
     pub(super) fn lock_goes_on(&mut self, gone: &[String], since: Duration) -> Result<(), Failed> {
-        let Some(before) = self
-            .holder()
-            .filter(|holder| gone.iter().any(|name| name == holder))
-        else {
+        let had = self.look(grants).into_iter().rfind(|grant| grant.at < since);
+        let Some(before) = had.filter(|grant| gone.contains(&grant.node)) else {
             return Ok(());
         };
-        let before = before.to_owned();
-        let (token, holder, at) = self.granted()?;
-        let took = at.saturating_sub(since);
+        // On a busy machine also those that wait may have lost their leases.
+        self.line_up();
+        let Grant { token, node, at } = self.granted(since)?;
+        let (before, took) = (before.node, at - since);
         self.kept.lock_moved = self.kept.lock_moved.max(Some(took));
         self.good(
             "lock",
             &format!(
-                "the lock went from {before} to {holder} after {} ms, with the greater token {token}",
+                "the lock went from {before} to {node} after {} ms, with the greater token {token}",
                 ms(took)
             ),
-            json!({"from": before, "to": holder, "ms": ms(took), "token": token}),
+            json!({"from": before, "to": node, "ms": ms(took), "token": token}),
         );
         Ok(())
     }
 
-    /// The next grant of the lock: its token, the node, and when that said so.
-    fn granted(&mut self) -> Result<(u64, String, Duration), Failed> {
-        let known = self.kept.grants.clone();
-        let next = |trace: &Trace| {
-            trace.runs.iter().filter(|run| run.stays()).find_map(|run| {
-                run.events.iter().find_map(|(at, event)| match event {
-                    Event::Reply(Reply {
-                        op,
-                        token: Some(token),
-                        ..
-                    }) if op == "lock" => {
-                        let grant = (token.0, run.name.clone());
-                        (!known.contains(&grant)).then(|| (token.0, run.name.clone(), *at))
-                    }
-                    _ => None,
-                })
-            })
-        };
-        let grant = self.expect("a node to be granted the lock", next)?;
-        self.kept.grants.push((grant.0, grant.1.clone()));
-        Ok(grant)
+    /// The first grant of the lock since then.
+    fn granted(&self, since: Duration) -> Result<Grant, Failed> {
+        self.expect("a node to be granted the lock", |trace| {
+            grants(trace).into_iter().find(|grant| grant.at >= since)
+        })
+    }
+
+    /// Which node holds the lock.
+    pub(super) fn holder(&self) -> Result<String, Failed> {
+        self.expect("a node to hold the lock", |trace| {
+            let Grant { token, node, .. } = grants(trace).pop()?;
+            let lost =
+                |event: &Event| matches!(event, Event::Lost(lost) if lost.token == Some(Serial(token)));
+            (!trace.last(&node).said(lost)).then_some(node)
+        })
     }
 
     /// A node reads all that was ever written.

@@ -8,6 +8,10 @@
 //! ```
 //! Nothing is staged: nodes are `antiphon node --json`, faults are signals and `{"fault":…}`, and the sheet
 //! at the end is computed by [`antiphon_lab::judge()`] from what the nodes printed.
+//!
+//! With `--agents` each node is `antiphon agent`. A program of it, a client at its socket, is the member of
+//! the group, and takes the lock and uses the map. One act more is played: the program that holds the lock
+//! ends its connection and comes again. And the network does not break: one side is stopped, then the other.
 
 mod cast;
 mod keep;
@@ -23,13 +27,13 @@ use story::Story;
 /// Runs the demo. Success only if the sheet holds.
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failed> {
     let screen = Screen::new(args.json);
-    let mut story = Story::new(usize::from(args.nodes), args.logs.clone(), &screen)?;
+    let mut story = Story::new(args, &screen)?;
     let outcome = story.play();
     if let Err(failed) = &outcome {
         screen.tell(Tone::Bad, "failed", &failed.message, serde_json::json!({}));
         story.autopsy();
     }
-    let (sheet, figures) = story.verdict();
+    let (sheet, figures) = story.verdict(outcome.is_err());
     story.leave_logs()?;
     let holds = sheet.holds() && figures.hold() && outcome.is_ok();
     sheet::show(&screen, &sheet, &figures, holds);

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use antiphon_api::Event;
+use antiphon_api::blocks::Ran;
 use antiphon_lab::{Finding, Trace, Wrong};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -63,12 +64,12 @@ impl Sheet {
     pub(crate) fn of(trace: &Trace, group: &str, found: &[Finding]) -> Self {
         let mut sheet = Self::default();
         for run in &trace.runs {
-            let refused = run.refused();
-            let refused = run
-                .sent
-                .iter()
-                .filter(|said| refused.contains(said.what.as_str()))
-                .count() as u64;
+            let (refused, fates) = (run.refused(), run.fates());
+            let not_sent = |what: &str| {
+                let failure = fates.get(what).copied().flatten();
+                refused.contains(what) || failure.is_some_and(|failure| failure.ran == Ran::No)
+            };
+            let refused = run.sent.iter().filter(|said| not_sent(&said.what)).count() as u64;
             let node = sheet.nodes.entry(run.name.clone()).or_default();
             node.sent += run.sent.len() as u64 - refused;
             node.refused += refused;
@@ -140,7 +141,7 @@ pub(crate) fn show(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: boo
 fn text(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) -> Vec<String> {
     let mut lines = vec![
         String::new(),
-        screen.paint("1", "The sheet, from what every node printed"),
+        screen.paint("1", "The sheet, from what every node told"),
     ];
     lines.push(String::new());
     lines.push(format!(

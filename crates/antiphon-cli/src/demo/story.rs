@@ -13,6 +13,7 @@ use super::cast::{count, delivers, longest_gap, ms, per_second, seniority};
 use super::keep::Kept;
 use super::screen::{Screen, Tone};
 use super::sheet::Sheet;
+use crate::args::DemoArgs;
 use crate::exit::Failed;
 use crate::fleet::{GROUP, Plan, free_addrs};
 
@@ -70,11 +71,16 @@ pub(crate) struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    pub(crate) fn new(nodes: usize, logs: Option<PathBuf>, screen: &'a Screen) -> Result<Self, Failed> {
+    pub(crate) fn new(args: &DemoArgs, screen: &'a Screen) -> Result<Self, Failed> {
+        let nodes = usize::from(args.nodes);
         let addrs = free_addrs(nodes)?;
+        let mut plan = Plan::new("lan", &addrs)?;
+        if args.agents {
+            plan = plan.of_agents()?;
+        }
         Ok(Self {
             screen,
-            plan: Plan::new("lan", &addrs)?,
+            plan,
             addrs,
             stage: Stage::new(),
             actors: Vec::new(),
@@ -85,7 +91,7 @@ impl<'a> Story<'a> {
             },
             kept: Kept::default(),
             checkpoint: None,
-            logs,
+            logs: args.logs.clone(),
         })
     }
 
@@ -98,6 +104,7 @@ impl<'a> Story<'a> {
         self.kill_the_elder()?;
         let (minority, majority) = self.partition()?;
         self.heal(&minority, &majority)?;
+        self.hang_up()?;
         self.check_all()?;
         self.kill_all_but_one()
     }
@@ -107,11 +114,22 @@ impl<'a> Story<'a> {
         let names = &NAMES[..count];
         self.act(
             "form",
-            &format!("{count} processes start at the same instant: {}", names.join(" ")),
+            &format!(
+                "{count} {} start at the same instant: {}",
+                if self.plan.has_agents() {
+                    "agents, with a program each,"
+                } else {
+                    "processes"
+                },
+                names.join(" ")
+            ),
         );
         let begun = self.stage.now();
         for (name, addr) in names.iter().zip(self.addrs.clone()) {
             self.start(name, &addr.to_string())?;
+        }
+        for actor in self.alive() {
+            self.come(&actor)?;
         }
         let what = "all nodes to be in one cluster view and one group view";
         let views = self.together(what, &self.names())?;
@@ -144,8 +162,8 @@ impl<'a> Story<'a> {
         let (names, from) = (self.names(), self.stage.now());
         self.expect("every node to deliver messages of every node", |trace| {
             let heard = |run: &Run, from_whom: &String| {
-                let is_it =
-                    |event: &Event| matches!(event, Event::Message(message) if message.sender == *from_whom);
+                let sender = trace.last(from_whom).member();
+                let is_it = |event: &Event| matches!(event, Event::Message(said) if said.sender == sender);
                 run.when(from, is_it).is_some()
             };
             let mut runs = names.iter().map(|name| trace.last(name));
@@ -217,7 +235,8 @@ impl<'a> Story<'a> {
     fn kill_the_elder(&mut self) -> Result<(), Failed> {
         let elder = self.elder()?;
         let name = elder.name().to_owned();
-        let leads = self.group_of(&elder).first() == Some(&name);
+        // Clients have a seniority of their own.
+        let leads = !self.plan.has_agents() && self.group_of(&elder).first() == Some(&name);
         let also = if leads {
             " and the one that orders the group's messages"
         } else {
@@ -263,6 +282,7 @@ impl<'a> Story<'a> {
         let begun = self.stage.now();
         let addr = elder.look(|run| run.addr().to_owned());
         self.start(&name, &addr)?;
+        self.come(&*self.actor(&name)?)?;
         let views = self.together(&format!("{name} to be back"), &self.names())?;
         let back = views.all - begun;
         self.figures.rejoined_ms = Some(ms(back));
@@ -291,21 +311,27 @@ impl<'a> Story<'a> {
             .collect::<Vec<_>>();
         let (minority, majority) = names.split_at((names.len() - 1) / 2);
         let (minority, majority) = (minority.to_vec(), majority.to_vec());
+        let how = match self.plan.has_agents() {
+            true => "one side stands still (SIGSTOP), then the other, as if the network broke",
+            false => "the network breaks",
+        };
         self.act(
             "partition",
             &format!(
-                "the network breaks: {} | {}; the elder is in the minority",
+                "{how}: {} | {}; the elder is in the minority",
                 minority.join(" "),
                 majority.join(" ")
             ),
         );
-        let begun = self.stage.now();
-        for actor in self.alive() {
-            let cut_off = minority.iter().any(|name| name == actor.name());
-            self.fault(&actor, if cut_off { &majority } else { &minority }.clone());
+        let mut begun = self.stage.now();
+        self.part(&minority, &majority)?;
+        self.know_and_refuse(&minority, begun)?;
+        if self.plan.has_agents() {
+            begun = self.stage.now();
+            self.part(&majority, &minority)?;
         }
         let views = self.together("the majority to go on by itself", &majority)?;
-        let went_on = views.all - begun;
+        let went_on = views.all.saturating_sub(begun);
         self.figures.partition_ms = Some(ms(went_on));
         self.good(
             "majority",
@@ -317,6 +343,15 @@ impl<'a> Story<'a> {
             ),
             json!({"ms": ms(went_on), "view": views.cluster.number, "members": views.cluster.names()}),
         );
+        self.lock_goes_on(&minority, begun)?;
+        let writer = self.actor(&majority[0])?;
+        self.write(&writer, "partition", "written by the majority")?;
+        std::thread::sleep(Duration::from_millis(500));
+        Ok((minority, majority))
+    }
+
+    /// A minority says that it is one, and takes nothing to send.
+    fn know_and_refuse(&self, minority: &[String], begun: Duration) -> Result<(), Failed> {
         self.expect("the minority to know that it is one", |trace| {
             let knows = |name: &String| {
                 let view = trace.last(name).node_view();
@@ -326,45 +361,48 @@ impl<'a> Story<'a> {
             };
             minority.iter().all(knows).then_some(())
         })?;
+        let (are, say) = if minority.len() == 1 {
+            ("is", "says")
+        } else {
+            ("are", "say")
+        };
         self.good(
             "minority",
-            &format!(
-                "{} {} not primary and says so",
-                minority.join(" and "),
-                if minority.len() == 1 { "is" } else { "are" }
-            ),
+            &format!("{} {are} not primary and {say} so", minority.join(" and ")),
             json!({"members": minority}),
         );
         let cut_off = &minority[0];
         let reason = self.expect("a send in the minority to be refused", |trace| {
             let later = trace.last(cut_off).events.iter().filter(|(at, _)| *at >= begun);
-            later.map(|(_, event)| event).find_map(|event| match event {
+            let mut reasons = later.filter_map(|(_, event)| match event {
                 Event::Refused {
                     reason,
                     request: Some(_),
                     ..
-                } if reason.contains("primary") => Some(reason.clone()),
+                } => Some(reason),
+                Event::Reply(reply) if reply.op == "send" => {
+                    reply.error.as_ref().map(|failure| &failure.reason)
+                }
                 _ => None,
-            })
+            });
+            reasons.find(|reason| reason.contains("primary")).cloned()
         })?;
         self.good(
             "refused",
             &format!("{cut_off} refuses to send: \"{reason}\""),
             json!({"reason": reason}),
         );
-        self.lock_goes_on(&minority, begun)?;
-        let writer = self.actor(&majority[0])?;
-        self.write(&writer, "partition", "written by the majority")?;
-        std::thread::sleep(Duration::from_millis(500));
-        Ok((minority, majority))
+        Ok(())
     }
 
     fn heal(&mut self, minority: &[String], majority: &[String]) -> Result<(), Failed> {
-        self.act("heal", "the network is whole again");
+        let how = match self.plan.has_agents() {
+            true => "all go on (SIGCONT)",
+            false => "the network is whole again",
+        };
+        self.act("heal", how);
         let begun = self.stage.now();
-        for actor in self.alive() {
-            self.fault(&actor, Vec::new());
-        }
+        self.mend();
         let views = self.together("one cluster again", &self.names())?;
         let healed = views.all - begun;
         self.figures.healed_ms = Some(ms(healed));
@@ -400,13 +438,57 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
+    /// The program that holds the lock ends its connection, and comes again. A node's own program cannot.
+    fn hang_up(&mut self) -> Result<(), Failed> {
+        if !self.plan.has_agents() {
+            return Ok(());
+        }
+        self.line_up();
+        let name = self.holder()?;
+        let actor = self.actor(&name)?;
+        let member = actor.look(|run| run.member().to_owned());
+        self.act(
+            "hang_up",
+            &format!("{member}, which holds the lock, ends its connection; its agent goes on"),
+        );
+        let begun = self.stage.now();
+        actor.disconnect();
+        let others: Vec<String> = self.names().into_iter().filter(|other| *other != name).collect();
+        let names: Vec<&str> = others.iter().map(String::as_str).collect();
+        let (gone, cause) =
+            self.expect(&format!("the others to be told that {member} is gone"), |trace| {
+                let gone = trace.together_in_since(GROUP, &names)?;
+                let causes = &trace.last(names[0]).view(GROUP)?.causes;
+                Some((gone, causes.get(&member).cloned().unwrap_or_default()))
+            })?;
+        let took = ms(gone.saturating_sub(begun));
+        self.good(
+            "hung_up",
+            &format!("{member} is gone from the group everywhere after {took} ms: {cause}"),
+            json!({"node": name, "ms": took, "cause": cause}),
+        );
+        self.lock_goes_on(std::slice::from_ref(&name), begun)?;
+        let begun = self.stage.now();
+        self.come(&actor)?;
+        let views = self.together(&format!("{member} to be back"), &self.names())?;
+        let back = ms(views.all.saturating_sub(begun));
+        self.good(
+            "came_again",
+            &format!("{member} is back, as another client, after {back} ms"),
+            json!({"node": name, "ms": back}),
+        );
+        self.find_all(&actor)?;
+        self.want_lock(&actor);
+        Ok(())
+    }
+
     /// All are there: let them come to rest and audit them.
     fn check_all(&mut self) -> Result<(), Failed> {
         self.act("check", "all stop talking, and what each delivered is compared");
         std::thread::sleep(Duration::from_millis(300));
         self.load = None;
         self.settle()?;
-        let sheet = self.judge();
+        let sheet = self.judge(true);
         let text = format!(
             "{} messages sent: lost {}, duplicated {}, order violations {}",
             sheet.sent, sheet.lost, sheet.duplicated, sheet.order_violations

@@ -48,6 +48,10 @@ pub struct Account<M, P> {
     pub order: Order,
     /// Whether every component goes on (policy `any`).
     pub any: bool,
+    /// Whether its members are clients of nodes (G51). The number of a client's message is given by its node,
+    /// which numbers other things as well. The transitional set of a client's first view has the members that
+    /// were there before.
+    pub clients: bool,
     /// All stays; those of one incarnation in their order.
     pub stays: Vec<Stay<M, P>>,
     /// What was sent to it, that of each sender in the order of sending.

@@ -86,6 +86,7 @@ fn account(order: Order, stays: Vec<Told>) -> Account<char, &'static str> {
         group: "g".to_owned(),
         order,
         any: false,
+        clients: false,
         sent: sent.collect(),
         stays,
         tells: Vec::new(),

@@ -22,7 +22,7 @@ pub(super) fn check<M: Name, P: Name>(
     let mut moves: BTreeMap<(u128, Id), Vec<Move<'_, M, P>>> = BTreeMap::new();
     for who in &account.stays {
         if let Some(first) = who.views.first() {
-            first_view(group, who, first, report);
+            first_view(account, who, first, report);
         }
         for view in &who.views {
             own_view(group, who, view, report);
@@ -70,14 +70,29 @@ fn own_view<M: Name, P>(group: &str, who: &Stay<M, P>, view: &InView<M, P>, repo
     });
 }
 
-/// G15: nobody came along into a first view.
-fn first_view<M: Name, P>(group: &str, who: &Stay<M, P>, first: &InView<M, P>, report: &mut Report) {
-    report.check("G15", first.at, first.transitional == [who.member], || {
+/// G15: nobody came along into a first view. A client's first view names the members before it.
+fn first_view<M: Name, P>(
+    account: &Account<M, P>,
+    who: &Stay<M, P>,
+    first: &InView<M, P>,
+    report: &mut Report,
+) {
+    let holds = match account.clients {
+        true => {
+            let before = first
+                .members
+                .iter()
+                .filter(|member| !first.joined.contains(member));
+            first.transitional.iter().eq(before)
+        }
+        false => first.transitional == [who.member],
+    };
+    report.check("G15", first.at, holds, || {
         let told = list(first.transitional.iter().copied());
         format!(
             "{}: starts in {} and is told that {told} came along",
             who.name,
-            named(group, first)
+            named(&account.group, first)
         )
     });
 }

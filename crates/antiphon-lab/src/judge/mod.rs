@@ -13,6 +13,10 @@
 //! those of its groups have no order between them, so a group that a life was in ends with it at the group's
 //! own `resync`, which may come after the line `incarnation`.
 //!
+//! Of an agent the judge reads what its program was told of groups. `welcome` begins another client of the
+//! same life, which is in no group yet, and `lost` ends its time in a group. An agent's node views come
+//! another way than its program's messages, so they have no place among these.
+//!
 //! The judge looks only at what an application could see, and knows what GUARANTEES.md excepts: a frozen
 //! process believes its last view; a process that was killed, and a member on its way out, owe nothing more
 //! (G27).
@@ -23,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use antiphon_api::blocks::{Kind, Lost, Reply};
 use antiphon_api::{Event, Message};
 use antiphon_judge::{Micros, Order, Report, Violation};
 
@@ -225,7 +230,16 @@ fn whose(run: &Run) -> Vec<Option<usize>> {
             | Event::Told(Message { group, .. })
             | Event::Transitional { group, .. }
             | Event::Suspended { group } => groups.get(group.as_str()).copied().unwrap_or(node),
-            Event::Resync { group, .. } => groups.remove(group.as_str()).unwrap_or(node),
+            Event::Resync { group, .. }
+            | Event::Lost(Lost {
+                what: Kind::Group,
+                name: group,
+                ..
+            }) => groups.remove(group.as_str()).unwrap_or(node),
+            Event::Reply(Reply { welcome: Some(_), .. }) => {
+                groups.clear();
+                node
+            }
             _ => node,
         });
     }

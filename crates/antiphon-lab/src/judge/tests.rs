@@ -1,5 +1,6 @@
 //! The judge must notice each kind of crime, and must not accuse the innocent.
 
+use antiphon_api::blocks::{Code, Failure, Id, Ran, Welcome};
 use antiphon_api::{Departed, NodeView, Payload, Removed, View, ViewMember, ViewName};
 
 use super::*;
@@ -11,7 +12,8 @@ use crate::{Said, Tells};
 /// `V7:abc+c` if it is a first one in which c alone is new; `T:ab` a notice; `a1` message 1 of a in the
 /// current view, `a1#x` another of that number, `a1@7` one of view 7.1; `S` suspended, `R` resync, `I` a
 /// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1, `<a1` what a told it
-/// alone, `-1` a receipt for what it told first. It was told at its beginning what to send.
+/// alone, `-1` a receipt for what it told first. It was told at its beginning what to send. Of an agent's
+/// program: `W` it is welcome, `=a1` a reply that a1 was delivered, `~a1` that it was not.
 fn run(name: &str, sent: &str, words: &str) -> Run {
     let mut run = Run {
         name: name.into(),
@@ -29,7 +31,6 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
         .collect();
     let group = || "g".to_owned();
     let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-    let minus = |a: &[String], b: &[String]| a.iter().filter(|m| !b.contains(m)).cloned().collect::<Vec<_>>();
     let (mut views, mut nodes) = (Vec::<View>::new(), Vec::<String>::new());
     let ready = Event::Ready {
         name: name.into(),
@@ -89,6 +90,31 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                 fatal: false,
                 request: Some(serde_json::json!({"send": {"group": "g", "payload": id}})),
             },
+            "W" => {
+                views.clear();
+                let [client, node, cluster, build] = ["p", name, "", ""].map(String::from);
+                let welcome = Welcome {
+                    client,
+                    node,
+                    cluster,
+                    build,
+                };
+                Event::Reply(Reply {
+                    welcome: Some(Box::new(welcome)),
+                    ..Reply::default()
+                })
+            }
+            "=" | "~" => Event::Reply(Reply {
+                op: "send".into(),
+                id: Some(Id::Text(id.into())),
+                error: (kind == "~").then(|| Failure {
+                    code: Code::Unavailable,
+                    reason: "not primary".into(),
+                    ran: Ran::No,
+                    payload: None,
+                }),
+                ..Reply::default()
+            }),
             "?" => Event::Receipt {
                 group: group(),
                 ticket: id.parse().unwrap(),
@@ -136,6 +162,10 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
         run.record(Duration::from_millis(100 * at as u64), event);
     }
     run
+}
+
+fn minus(a: &[String], b: &[String]) -> Vec<String> {
+    a.iter().filter(|name| !b.contains(name)).cloned().collect()
 }
 
 fn node_view(number: u32, before: &[String], members: &[String]) -> Event {
@@ -541,4 +571,104 @@ fn what_one_member_told_another_comes_once_in_order_or_has_a_receipt() {
     assert_eq!(told_crimes("V1:ab -2", b("V1:ab <a1")), ["G44"]);
     assert_eq!(told_crimes("V1:ab V2:a -2", killed(b("V1:ab <a1"))), NONE);
     assert_eq!(told_crimes("V1:ab V2:a -2 -2", killed(b("V1:ab <a1"))), ["G44"]);
+}
+
+/// An agent that said these words, or its program was told them. The numbers of messages have gaps. The
+/// program was asked to send when it was welcome.
+fn agent(name: &str, sent: &str, words: &str) -> Run {
+    let member = |name: &String| format!("{name}/p");
+    let all = |names: &[String]| names.iter().map(member).collect::<Vec<_>>();
+    let node = run(name, sent, words);
+    let mut agent = Run {
+        name: name.into(),
+        ..Run::default()
+    };
+    let mut first = true;
+    for (at, mut event) in node.events {
+        match &mut event {
+            Event::View(view) => {
+                let before: Vec<String> = minus(&view.members, &view.joined);
+                let came = if first { &before } else { &view.transitional };
+                *view = View {
+                    id: format!("{}.0", view.id),
+                    transitional: all(came),
+                    members: all(&view.members),
+                    joined: all(&view.joined),
+                    crashed: all(&view.crashed),
+                    ..view.clone()
+                };
+                first = false;
+            }
+            Event::Message(message) => {
+                message.view += ".0";
+                message.sender += "/p";
+                message.seq *= 10;
+            }
+            Event::Transitional { members, .. } => *members = all(members),
+            Event::Reply(Reply { welcome: Some(_), .. }) | Event::Resync { .. } => first = true,
+            _ => {}
+        }
+        agent.record(at, event);
+    }
+    agent.sent = node.sent;
+    agent.sent.iter_mut().for_each(|said| said.heard = 2);
+    agent
+}
+
+/// The guarantees that the judge finds broken if the agents a and b say these words.
+fn of_agents(a: (&str, &str), b: (&str, &str)) -> Vec<&'static str> {
+    in_total(vec![agent("a", a.0, a.1), agent("b", b.0, b.1)])
+}
+
+#[test]
+fn programs_of_agents_are_judged_as_nodes_are() {
+    const STORY: &str = "W N7:ab V7:ab a1 b1 N8:abc V8:abc a2 b3";
+    let crimes = |b| {
+        let mut agents = vec![agent("a", "a1 a2", STORY), agent("b", "b1 b3", b)];
+        agents.push(killed(agent("c", "", "W V8:abc+c")));
+        in_total(agents)
+    };
+    assert_eq!(crimes(STORY), NONE);
+    // A line that is not there, or stands at another place.
+    assert_eq!(crimes("W N7:ab V7:ab b1 N8:abc V8:abc a2 b3"), ["G14", "G22"]);
+    assert_eq!(crimes("W N7:ab V7:ab a1 b1 N8:abc V8:abc b3"), ["G13", "G22"]);
+    assert!(crimes("W N7:ab V7:ab b1 a1 N8:abc V8:abc a2 b3").contains(&"G23"));
+    assert!(crimes("W N7:ab V7:ab a1 b1 b1 N8:abc V8:abc a2 b3").contains(&"G9"));
+    // Numbers have gaps, and rise.
+    assert_eq!(
+        of_agents(("a2 a1", "W V1:ab a2 a1"), ("", "W V1:ab a2 a1")),
+        ["G19"]
+    );
+    // A client that comes is told which members were there.
+    let mut joiner = agent("b", "", "W V2:ab+b");
+    assert_eq!(in_total(vec![agent("a", "", "W V1:a V2:ab"), joiner]), NONE);
+    joiner = agent("b", "", "W V2:ab+b");
+    for (_, event) in &mut joiner.events {
+        if let Event::View(view) = event {
+            view.transitional.clear();
+        }
+    }
+    assert_eq!(in_total(vec![agent("a", "", "W V1:a V2:ab"), joiner]), ["G15"]);
+}
+
+#[test]
+fn a_reply_tells_the_fate_of_what_a_program_said() {
+    let alone = |words| in_total(vec![agent("a", "a1", words)]);
+    assert_eq!(alone("W V1:a a1 =a1"), NONE);
+    assert_eq!(alone("W V1:a ~a1"), NONE);
+    assert_eq!(alone("W V1:a"), ["G10"]);
+    assert_eq!(alone("W V1:a =a1"), ["G10"]);
+    // Others delivered it, while its node was away.
+    assert_eq!(alone("W V1:a S R V2:a =a1"), NONE);
+    assert_eq!(alone("W V1:a S R V2:a"), ["G10"]);
+}
+
+#[test]
+fn a_program_that_connects_again_is_another_client() {
+    let other = ("", "W V1:ab a1 V2:b V3:ba a3");
+    assert_eq!(of_agents(("a1 a2 a3", "W V1:ab a1 W V3:ba+a a3"), other), NONE);
+    let missed = of_agents(("a1 a2 a3", "W V1:ab a1 V3:ba a3"), other);
+    assert!(missed.contains(&"G16"), "{missed:?}");
+    let early = vec![agent("a", "a1 a2", "W V1:a a1 W a2")];
+    assert_eq!(in_total(early), ["G3"]);
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
+use antiphon_api::blocks::{Failure, Kind, Lost, Reply};
 use antiphon_api::{Event, Message, View, ViewName};
 use antiphon_judge::group::{Account, Delivered, Fate, InView, Notice, SeenBefore, Sent, Stay, Tell, Told};
 use antiphon_judge::nodes::{self, Membership, NodeView};
 use antiphon_judge::{Id, Micros, Report};
 
 use super::{Life, Rules, micros, short};
-use crate::trace::{Run, Trace, text_of};
+use crate::trace::{Run, Said, Trace, text_of};
 
 /// An incarnation of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +137,7 @@ pub(super) fn accounts<'a>(
             group: group.to_owned(),
             order: rules.order,
             any: rules.any,
+            clients: trace.runs.iter().any(|run| run.client.is_some()),
             stays: Vec::new(),
             sent: Vec::new(),
             tells: Vec::new(),
@@ -174,9 +176,19 @@ fn group_of(event: &Event) -> Option<&str> {
         | Event::Transitional { group, .. }
         | Event::Suspended { group }
         | Event::Resync { group, .. }
-        | Event::GroupLeft { group } => Some(group),
+        | Event::GroupLeft { group }
+        | Event::Lost(Lost {
+            what: Kind::Group,
+            name: group,
+            ..
+        }) => Some(group),
         _ => None,
     }
+}
+
+/// Whether another client of an agent begins.
+fn is_welcome(event: &Event) -> bool {
+    matches!(event, Event::Reply(Reply { welcome: Some(_), .. }))
 }
 
 /// Where a process was in a group after each of its events.
@@ -200,9 +212,11 @@ impl<'a> Reader<'_, 'a> {
     fn read(&mut self, marks: &mut Marks) {
         let life = self.life;
         for (index, (at, event)) in life.events.iter().zip(life.events()) {
-            if let Event::NodeView(view) = event {
+            if let Event::NodeView(view) = event
+                && life.run.client.is_none()
+            {
                 self.majority(view.primary);
-            } else if group_of(event) == Some(self.group) {
+            } else if group_of(event) == Some(self.group) || is_welcome(event) {
                 self.hear(at, event);
                 marks.push((*index, self.seen()));
             }
@@ -224,7 +238,7 @@ impl<'a> Reader<'_, 'a> {
                     self.open = true;
                     self.account.stays.push(Stay {
                         name,
-                        member: &self.life.run.name,
+                        member: self.life.run.member(),
                         life: self.number,
                         views: Vec::new(),
                         rests: false,
@@ -285,7 +299,8 @@ impl<'a> Reader<'_, 'a> {
                 self.void = self.view().map(|view| view.log.len()..view.log.len());
                 self.unrest();
             }
-            Event::Resync { .. } | Event::GroupLeft { .. } => {
+            // Of `lost` and `reply` only those come here that end it.
+            Event::Resync { .. } | Event::GroupLeft { .. } | Event::Lost(_) | Event::Reply(_) => {
                 self.unrest();
                 self.open = false;
             }
@@ -339,6 +354,7 @@ impl<'a> Reader<'_, 'a> {
 fn sent_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Vec<Sent<&'a str, &'a str>> {
     let rests = rules.quiet && run.stays();
     let left = run.dismissed && run.events.last().is_some_and(|(_, event)| *event == Event::Left);
+    let client = OfClient::new(run, group);
     // Then some of what it was told to send may not have been sent.
     let troubled = run.said(|event| {
         matches!(
@@ -367,17 +383,51 @@ fn sent_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Ve
     let sent = taken.zip(1..).map(|(said, ticket)| {
         let before = marks.partition_point(|(index, _)| *index < said.heard);
         Sent {
-            sender: run.name.as_str(),
+            sender: run.member(),
             payload: said.what.as_str(),
             safe: false,
             scope: said.scope,
             object: said.object,
             at: None,
             seen: marks[..before].last().and_then(|(_, seen)| *seen),
-            owed: (rests || left && !troubled) && !receipts.contains(&ticket),
+            owed: (rests || left && !troubled)
+                && !receipts.contains(&ticket)
+                && client.as_ref().is_none_or(|client| client.is_owed(said, rests)),
         }
     });
     sent.collect()
+}
+
+/// What became of what the program of an agent sent to a group.
+struct OfClient<'a> {
+    fates: BTreeMap<&'a str, Option<&'a Failure>>,
+    /// Which of its events is the last at which it became another client.
+    welcome: Option<usize>,
+    /// Which is the last at which it was out of the group.
+    out: Option<usize>,
+}
+
+impl<'a> OfClient<'a> {
+    fn new(run: &'a Run, group: &str) -> Option<Self> {
+        let last = |wanted: &dyn Fn(&Event) -> bool| run.events.iter().rposition(|(_, event)| wanted(event));
+        run.client.as_ref().map(|_| Self {
+            fates: run.fates(),
+            welcome: last(&is_welcome),
+            out: last(&|event| matches!(event, Event::Resync { group: of, .. } if of == group)),
+        })
+    }
+
+    /// Whether it must have delivered a message by now. It need not if it leaves, if an earlier client said
+    /// the message, or if a reply told another fate: after it was out, also that others delivered it.
+    fn is_owed(&self, said: &Said, rests: bool) -> bool {
+        let since = |event: Option<usize>| event.is_none_or(|event| said.heard > event);
+        let told = match self.fates.get(said.what.as_str()) {
+            Some(Some(_)) => true,
+            Some(None) => !since(self.out),
+            None => false,
+        };
+        rests && since(self.welcome) && !told
+    }
 }
 
 /// What a process was to tell single members, and did not refuse. Of what was delivered there is no line:
@@ -463,11 +513,13 @@ fn delivered(message: &Message, at: Micros) -> Delivered<&str, &str> {
     }
 }
 
-/// The id of a group view, `number.k`; one that is not written so is lower than all others.
+/// The id of a group view: `number.k`, or `number.k.change` of clients. One that is not written so is lower
+/// than all others.
 fn id_of(id: &str) -> Id {
-    let parts = id
-        .split_once('.')
-        .and_then(|(number, k)| Some((number.parse().ok()?, k.parse().ok()?)));
-    let (number, k) = parts.unwrap_or_default();
-    Id([0, number, k])
+    let parts: Result<Vec<u64>, _> = id.split('.').map(str::parse).collect();
+    match parts.as_deref() {
+        Ok(&[number, k]) => Id([0, number, k]),
+        Ok(&[number, k, change]) => Id([number, k, change]),
+        _ => Id::default(),
+    }
 }

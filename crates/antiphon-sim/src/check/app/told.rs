@@ -90,6 +90,7 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
                 group: first.view.name.clone(),
                 order: order(first.view.order),
                 any: history.trace.any,
+                clients: false,
                 stays: Vec::new(),
                 sent: Vec::new(),
                 tells: Vec::new(),
