@@ -25,8 +25,8 @@ impl Story<'_> {
         self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
     }
 
-    /// The sheet over the whole story, and the figures. The last node leaves in order. After a failure much may
-    /// be under way.
+    /// The sheet over the whole story, and the figures. The last node leaves in order. After a failure much
+    /// may be under way.
     pub(super) fn verdict(&mut self, failed: bool) -> (Sheet, Figures) {
         self.load = None;
         // After a failure some may stand still.
