@@ -2,6 +2,7 @@
 /** The driver of this client: see ../conformance/README.md. */
 
 import { isUtf8 } from "node:buffer";
+import net from "node:net";
 import { AntiphonError, connect, ConnectionLost } from "./src/index.js";
 import { decode, Lines, parse } from "./src/lines.js";
 
@@ -36,14 +37,18 @@ class Flow {
   }
 }
 
-let client, groups, held, flows;
+let client, groups, held, flows, socket;
+
+const dial = net.connect;
+net.connect = (...where) => (socket = dial(...where)); // the client's, for `cut`
 
 const doings = {
-  async connect({ address, name }) {
-    client = await connect(address, { name });
+  async connect({ address, name, grace }) {
+    client = await connect(address, { name, graceMs: ms(grace) });
     [groups, held, flows] = [{}, {}, {}];
     return { member: client.member };
   },
+  cut: () => void socket.destroy(),
   close: () => client.close(),
   members: async () => ({ nodes: (await client.members()).names }),
   why: async ({ node }) => ({ facts: await client.why(node) }),

@@ -34,6 +34,12 @@ export interface ConnectOptions {
   timeoutMs?: number;
   /** What may be unread of a group, a watch or a served verb; 1 MiB if left out. */
   bufferBytes?: number;
+  /** For so long, up to 10000, the client comes back when its connection breaks; not at all if left out. */
+  graceMs?: number;
+  /** What the agent asks for at its addresses of TCP. */
+  token?: string;
+  /** The agent speaks TLS: `true`, or options of `tls.connect`, such as `ca`, `cert`, `key`. */
+  tls?: boolean | object;
 }
 
 /** A client of the agent at "host:port" or "unix:/path". */
@@ -61,6 +67,15 @@ export class Client implements AsyncDisposable {
   serve(group: string, verb: string, handler: Handler): Promise<void>;
   /** An error if none answered; 10000 ms if `withinMs` is left out. */
   call(group: string, verb: string, payload?: Payload, options?: CallOptions): Promise<Answers>;
+  /**
+   * Has nodes do what their lists of commands allow; an error if none did it. `to`: "all" that may be asked,
+   * "one", "any" (the next one, as long as it is certain that none did it), or nodes by name.
+   */
+  command(verb: string, args: CommandArgs, to: CommandTo, options?: CommandOptions): Promise<Answers>;
+  /** Answers commands of a verb that the list delivers to sessions, as `serve` does. */
+  serveCommand(verb: string, handler: CommandHandler): Promise<void>;
+  /** The list's version, and what commands to peers did. */
+  commands(): Promise<Record<string, unknown>>;
   /** The nodes of the cluster, the elder first. */
   members(): Promise<Members>;
   /** What is known about a node, present or gone. */
@@ -70,7 +85,23 @@ export class Client implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-export type Handler = (request: Request) => Payload | undefined | void | Promise<Payload | undefined | void>;
+type Answer = Payload | undefined | void | Promise<Payload | undefined | void>;
+export type Handler = (request: Request) => Answer;
+export type CommandHandler = (command: Command) => Answer;
+
+/** What the list says; whole numbers that come with 16 digits or more are strings. */
+export type CommandArgs = Readonly<Record<string, string | number | boolean>>;
+export type CommandTo = "all" | "one" | "any" | readonly string[];
+
+export interface CommandOptions {
+  /** The way to the peer; "library" if left out. */
+  by?: "library" | "http" | "https" | "http_kept" | "https_kept" | "websocket" | "resp" | "udp";
+  /** false: until it is in the queues, whatever peers do. */
+  reply?: boolean;
+  /** As long as the list says if left out. */
+  withinMs?: number;
+  signal?: AbortSignal;
+}
 
 export interface CallOptions {
   /** "any" member that serves the verb, "all", or nodes by name. "any" if left out. */
@@ -196,7 +227,10 @@ export interface Suspended {
   readonly group: string;
 }
 
-/** The agent's node was away: what this client knows of the group may be old. A view follows. */
+/**
+ * The agent's node was away, or this client came back as a new one: what it knows of the group may be old. A
+ * view follows.
+ */
 export interface Resync {
   readonly type: "resync";
   readonly group: string;
@@ -249,7 +283,15 @@ export interface Request {
   readonly withinMs: number;
 }
 
-/** What nodes answered to a call, and why the others did not, by their names. */
+/** What a node wants done, of the list of commands. `withinMs` is how long it waits. */
+export interface Command {
+  readonly verb: string;
+  readonly sender: string;
+  readonly args: CommandArgs;
+  readonly withinMs: number;
+}
+
+/** What nodes answered to a call or a command, and why the others did not, by their names. */
 export interface Answers {
   readonly replies: Map<string, { readonly payload: Uint8Array; readonly text: string }>;
   readonly failures: Map<string, AntiphonError>;

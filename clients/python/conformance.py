@@ -2,6 +2,7 @@
 """The driver of the client for threads: see ../conformance/README.md."""
 
 import json
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -38,10 +39,13 @@ class Driver:
     def __init__(self):
         self.client, self.groups, self.held, self.flowing = None, {}, {}, {}
 
-    def connect(self, address, name=None):
-        self.client = antiphon.connect(address, name)
+    def connect(self, address, name=None, grace=None):
+        self.client = antiphon.connect(address, name, grace=grace)
         self.groups, self.held, self.flowing = {}, {}, {}
         return {"member": self.client.member}
+
+    def cut(self):
+        self.client._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         self.client.close()

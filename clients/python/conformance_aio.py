@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -35,10 +36,13 @@ class Driver:
     def __init__(self):
         self.client, self.groups, self.held, self.flowing, self.tasks = None, {}, {}, {}, set()
 
-    async def connect(self, address, name=None):
-        self.client = await antiphon.aio.connect(address, name)
+    async def connect(self, address, name=None, grace=None):
+        self.client = await antiphon.aio.connect(address, name, grace=grace)
         self.groups, self.held, self.flowing = {}, {}, {}
         return {"member": self.client.member}
+
+    async def cut(self):
+        self.client._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     async def close(self):
         await self.client.close()

@@ -2,14 +2,27 @@
 
 # A client of the agent at "host:port" or "unix:/path". `-name`: what it is called in groups. `-within`:
 # seconds, for the connection and the agent's first answer. `-buffer`: bytes that may be unread of a group, a
-# watch or a served verb.
+# watch or a served verb. `-grace`: for so many seconds it comes back when its connection breaks. `-token`: what
+# the agent asks for. `-tls`: options of tls::import, to speak TLS.
 proc antiphon::connect {address args} {
-    set given [Options $args {-name "" -within 10 -buffer 1048576}]
+    set given [Options $args {-name "" -within 10 -buffer 1048576 -grace 0 -token "" -tls ""}]
     set ms [Milliseconds [dict get $given -within]]
-    set client [Client new [Open $address $ms] [dict get $given -buffer]]
+    set grace [Milliseconds [dict get $given -grace]]
+    if {$grace > 10000} {error "-grace is at most 10 s, not [dict get $given -grace]"}
+    set hello {}
+    foreach option {-name -token} {
+        set value [dict get $given $option]
+        if {$value ne ""} {lappend hello [string range $option 1 end] [json::quote $value]}
+    }
+    set client [Client new [Open $address $ms [dict get $given -tls]] [dict get $given -buffer]]
+    if {$grace} {
+        lappend hello grace "\"${grace}ms\""
+        oo::objdefine $client mixin Comeback
+        $client Prepare $grace $hello $address [dict get $given -tls]
+    }
     set timer [after $ms [list $client Cut "$address did not answer within [dict get $given -within] s"]]
     try {
-        $client Hello [dict get $given -name]
+        $client Hello $hello
     } on error {message options} {
         $client destroy
         return -options $options $message
@@ -21,7 +34,7 @@ proc antiphon::connect {address args} {
 
 oo::class create antiphon::Client {
     superclass antiphon::Connection
-    variable channel closing ends groups watches served held lost ;# of the connection
+    variable over closing ends groups watches served held lost ;# of the connection
     variable welcome lastName
 
     constructor {args} {
@@ -133,14 +146,22 @@ oo::class create antiphon::Client {
 
     # Answers such requests with what the command returns for each, one after the other, in a coroutine.
     method serve {group verb command args} {
-        set binary [dict get [antiphon::Options $args {-binary 0}] -binary]
+        my Serve [list serve $group $verb] $command $args
+    }
+
+    # Answers commands of a verb that the list delivers to sessions, likewise.
+    method servecommand {verb command args} {
+        my Serve [list serve_command $verb] $command $args
+    }
+
+    method Serve {key command options} {
+        set binary [dict get [antiphon::Options $options {-binary 0}] -binary]
         my Check
-        set key [list $group $verb]
-        if {[info exists served($key)]} {antiphon::Fail refused "this client serves $verb in $group already"}
+        if {[info exists served($key)]} {antiphon::Fail refused "this client serves [lindex $key end] already"}
         set served($key) [antiphon::Served create [my NewName] [self]]
         set serves $served($key)
         try {
-            my Ask serve [list group [antiphon::json::quote $group] verb [antiphon::json::quote $verb]]
+            my Ask [lindex $key 0] [my ServeFields $key]
         } on error {message options} {
             if {[info object isa object $serves]} {$serves destroy}
             catch {unset served($key)}
@@ -150,6 +171,12 @@ oo::class create antiphon::Client {
         return
     }
 
+    method ServeFields {key} {
+        set verb [list verb [antiphon::json::quote [lindex $key end]]]
+        if {[lindex $key 0] eq "serve"} {lappend verb group [antiphon::json::quote [lindex $key 1]]}
+        return $verb
+    }
+
     # `-to any` or `-to all`, or `-nodes LIST`. A dictionary of `replies` and `failures` by nodes; an error if
     # no node answered.
     method call {group verb payload args} {
@@ -157,9 +184,38 @@ oo::class create antiphon::Client {
         set within [antiphon::Span [dict get $given -within]]
         set to [if {[dict exists $args -nodes]} {antiphon::json::quotes [dict get $given -nodes]
         } else {antiphon::json::quote [dict get $given -to]}]
-        set reply [my Ask call [list group [antiphon::json::quote $group] verb [antiphon::json::quote $verb] to $to \
+        my Answers [my Ask call [list group [antiphon::json::quote $group] verb [antiphon::json::quote $verb] to $to \
             payload [antiphon::json::payload $payload [dict get $given -binary]] \
             within [expr {$within eq "" ? "" : "\"$within\""}]]]
+    }
+
+    # Has nodes do what their lists of commands allow. `-to all`, `one` or `any`, or `-nodes LIST`.
+    # `arguments`: a dictionary; whole numbers, true and false go as such, but those that `-text` names.
+    # `-by`: the way. `-reply 0`: until it is in the queues.
+    method command {verb arguments args} {
+        set given [antiphon::Options $args {-to "" -nodes "" -by "" -reply 1 -within "" -text ""}]
+        set within [antiphon::Span [dict get $given -within]]
+        set by [dict get $given -by]
+        set to [if {[dict exists $args -nodes]} {antiphon::json::quotes [dict get $given -nodes]
+        } else {antiphon::json::quote [dict get $given -to]}]
+        if {$to eq {""}} {error "which nodes? Give -to all, one or any, or -nodes LIST"}
+        set members [lmap {name value} $arguments {
+            set isPlain [regexp {^(?:-?(?:0|[1-9]\d{0,18})|true|false)$} $value]
+            if {!$isPlain || $name in [dict get $given -text]} {set value [antiphon::json::quote $value]}
+            string cat [antiphon::json::quote $name] : $value
+        }]
+        my Answers [my Ask command [list verb [antiphon::json::quote $verb] args "{[join $members ,]}" to $to \
+            by [expr {$by eq "" ? "" : [antiphon::json::quote $by]}] \
+            reply [expr {[dict get $given -reply] ? "" : "false"}] \
+            within [expr {$within eq "" ? "" : "\"$within\""}]]]
+    }
+
+    # The list's version, and what commands to peers did.
+    method commands {} {
+        dict get [my Ask commands {}] commands
+    }
+
+    method Answers {reply} {
         set reply [dict merge {replies {} failures {}} $reply]
         set replies [dict map {node payload} [dict get $reply replies] {
             list payload $payload text [encoding convertfrom utf-8 $payload]
@@ -185,7 +241,7 @@ oo::class create antiphon::Client {
         set self [self]
         set closing 1
         foreach events [my AllEvents] {$events Drop}
-        if {$channel ne ""} {
+        if {!$over} {
             my Say leave {}
             lappend ends [set number [antiphon::BeginWait]]
             antiphon::Wait $number $::antiphon::closeWithin
@@ -195,10 +251,11 @@ oo::class create antiphon::Client {
 
     # What these stand on.
 
-    method Hello {name} {
-        set reply [my Ask hello [list name [expr {$name eq "" ? "" : [antiphon::json::quote $name]}]]]
-        set welcome [dict get $reply welcome]
+    method Hello {fields} {
+        my Welcomed [dict get [my Ask hello $fields] welcome]
     }
+
+    method Welcomed {theWelcome} {set welcome $theWelcome}
 
     method Hold {class op name fields command} {
         set reply [my Ask $op [list name [antiphon::json::quote $name] {*}$fields]]
@@ -224,6 +281,7 @@ oo::class create antiphon::Client {
 
     # Has events handled in a coroutine, once the caller knows of them. Without a command the program takes them.
     method Begin {command events args} {
+        $events Begun
         if {$command ne ""} {after 0 [list ::antiphon::Start $events {*}$args]}
     }
 

@@ -61,6 +61,31 @@ proc some {command names} {
     }]
 }
 
+# Stands between a client and its agent, since Tcl cannot shut down a socket that a client has.
+namespace eval relay {
+    variable to
+    variable last {} ;# the ends of the last connection
+    proc start {address} {
+        variable to [split $address :]
+        set listener [socket -server ::relay::accept -myaddr 127.0.0.1 0]
+        return 127.0.0.1:[lindex [fconfigure $listener -sockname] 2]
+    }
+    proc accept {near args} {
+        variable to
+        variable last
+        if {[catch {socket {*}$to} far]} {return [close $near]}
+        set last [list $near $far]
+        foreach end $last {fconfigure $end -translation binary -blocking 0 -buffering none}
+        fcopy $near $far -command [list ::relay::cut $near $far]
+        fcopy $far $near -command [list ::relay::cut $near $far]
+    }
+    proc cut {near far args} {
+        variable last
+        foreach end [list $near $far] {catch {close $end}}
+        if {$near eq [lindex $last 0]} {set last {}}
+    }
+}
+
 namespace eval do {
     variable client
     foreach name {groups held paused parked} {
@@ -72,10 +97,15 @@ namespace eval do {
         variable client
         variable groups
         variable held
-        set client [antiphon connect [dict get $command address] {*}[some $command {name -name}]]
+        set address [dict get $command address]
+        if {[dict exists $command grace]} {set address [::relay::start $address]}
+        set client [antiphon connect $address {*}[some $command {name -name grace -grace}]]
         array unset groups
         array unset held
         list member [$client member]
+    }
+    proc cut {command} {
+        if {$::relay::last ne ""} {::relay::cut {*}$::relay::last}
     }
     proc close {command} {$::do::client close}
     proc members {command} {list nodes [dict get [$::do::client members] names]}

@@ -8,6 +8,8 @@
 # senders wait. One case is different: the reader of those events may wait for a reply itself, which is behind
 # them. It can only wait for what was asked for after it took its last event. While there is such an
 # operation, the channel is read on, and the events may grow to their greater bound.
+#
+# A client that comes back is mixed with Comeback. Then there may be no channel for a while, and lines wait.
 
 namespace eval antiphon {
     variable maxLine [expr {64 << 20}]   ;# from the agent
@@ -15,8 +17,13 @@ namespace eval antiphon {
     variable closeWithin 5000            ;# for leaving in order, in milliseconds
 }
 
-proc antiphon::Open {address ms} {
+# `tls`: options of tls::import, to speak TLS.
+proc antiphon::Open {address ms {tls ""}} {
+    if {$tls ne "" && [catch {package require tls} why]} {
+        error "-tls needs the package tls (tcl-tls of Debian): $why"
+    }
     if {[regexp {^unix:(.+)$} $address -> path]} {
+        if {$tls ne ""} {error "-tls is for addresses of TCP: leave it out at a Unix socket"}
         if {![file exists $path]} {FailToConnect "$address: there is no such socket"}
         # Tcl has no Unix sockets of its own.
         foreach {program arguments} [list socat [list - UNIX-CONNECT:$path] nc [list -U $path]] {
@@ -35,9 +42,35 @@ proc antiphon::Open {address ms} {
     fileevent $channel writable {}
     set cause [expr {$outcome eq "late" ? "$address did not answer within [expr {$ms / 1000.0}] s" :
         [fconfigure $channel -error]}]
+    if {$cause eq "" && $tls ne ""} {set cause [Shake $channel $host $ms $tls]}
     if {$cause eq ""} {return $channel}
-    close $channel
+    catch {close $channel}
     FailToConnect "$address: $cause"
+}
+
+# Begins TLS; what went wrong, if anything did.
+proc antiphon::Shake {channel host ms tls} {
+    set until [expr {[clock milliseconds] + $ms}]
+    try {
+        fconfigure $channel -translation binary -blocking 0
+        set options [dict merge {-require 1} [expr {[regexp {[a-z]} $host] ? [list -servername $host] : {}}] $tls]
+        tls::import $channel -command ::antiphon::Verify {*}$options
+        while {![tls::handshake $channel]} {
+            set number [BeginWait]
+            fileevent $channel readable [list ::antiphon::EndWait $number there]
+            set outcome [Wait $number [expr {max(0, $until - [clock milliseconds])}]]
+            fileevent $channel readable {}
+            if {$outcome eq "late"} {return "no handshake of TLS was done in time"}
+        }
+    } on error {message} {
+        return $message
+    }
+    return ""
+}
+
+# Takes what OpenSSL verified, without the messages that the package writes by itself.
+proc antiphon::Verify {option args} {
+    if {$option eq "verify"} {return [lindex $args 3]}
 }
 
 proc antiphon::FailToConnect {cause} {
@@ -45,7 +78,7 @@ proc antiphon::FailToConnect {cause} {
 }
 
 oo::class create antiphon::Connection {
-    variable channel bound          ;# no channel: the connection is over
+    variable channel bound over
     variable rest                   ;# the beginning of a line
     variable cause lastWords ends   ;# why it is over, as the agent said, and the waits for that
     variable closing
@@ -54,23 +87,30 @@ oo::class create antiphon::Connection {
     variable waiting lastNumber     ;# the numbers of all that waits
     variable full                   ;# the events for which the channel is not read
     variable groups watches served held lost
+    variable life                   ;# how often it came back as a new client; numbers of requests are of one life
 
     constructor {theChannel theBound} {
-        lassign [list $theChannel $theBound 0 0] channel bound closing lastNumber
-        foreach name {rest cause lastWords ends whys sending waiting full} {set $name {}}
+        lassign [list $theBound 0 0 0 0] bound closing lastNumber over life
+        foreach name {cause lastWords ends whys sending waiting full} {set $name {}}
         foreach name {asked groups watches served held lost} {array set $name {}}
-        fconfigure $channel -translation binary -blocking 0 -buffering full
-        fileevent $channel readable [list [self] Read]
+        my Attach $theChannel
     }
 
     destructor {
-        if {$channel ne ""} {my Lose "this client closed the connection"}
+        if {!$over} {my Lose "this client closed the connection"}
+    }
+
+    method Attach {theChannel} {
+        set channel $theChannel
+        set rest {}
+        fconfigure $channel -translation binary -blocking 0 -buffering full
+        fileevent $channel readable [list [self] Read]
     }
 
     # Operations.
 
     method Check {} {
-        if {$channel eq ""} {antiphon::Fail connection $cause cause $cause}
+        if {$over} {antiphon::Fail connection $cause cause $cause}
     }
 
     # Asks for an operation, and waits for its reply.
@@ -79,9 +119,9 @@ oo::class create antiphon::Connection {
         set number [incr lastNumber]
         set name [expr {[dict exists $fields name] ? [dict get $fields name] : ""}]
         if {$op ne "why"} {lappend fields id $number} ;# `why` is answered in its order
-        my Say $op $fields
+        set line [my Say $op $fields]
         if {$op eq "why"} {lappend whys $number}
-        set asked($number) [list $op $name [set wait [antiphon::BeginWait]]]
+        set asked($number) [list $op $name [set wait [antiphon::BeginWait]] $line]
         my AddWaiting $number
         lassign [antiphon::Wait $wait] how result
         if {$how eq "error"} {antiphon::Fail {*}$result}
@@ -90,14 +130,20 @@ oo::class create antiphon::Connection {
 
     # Sends a command that is not replied to; waits while the connection takes no more.
     method Tell {op fields} {
-        my Say $op $fields
-        if {![chan pending output $channel]} return
+        set line [my Say $op $fields]
+        if {[my HasRoom]} return
         set number [incr lastNumber]
-        lappend sending $number [set wait [antiphon::BeginWait]]
+        lappend sending $number [set wait [antiphon::BeginWait]] $line
         my AddWaiting $number
+        lassign [antiphon::Wait $wait] outcome failure
+        if {$outcome ne "written"} {antiphon::Fail {*}$failure}
+    }
+
+    # If there is none, Written is called when there is.
+    method HasRoom {} {
+        if {![chan pending output $channel]} {return 1}
         fileevent $channel writable [list [self] Written]
-        set outcome [antiphon::Wait $wait]
-        if {$outcome ne "written"} {antiphon::Fail connection $outcome cause $outcome ran maybe}
+        return 0
     }
 
     # Sends a command, and waits for nothing.
@@ -107,19 +153,28 @@ oo::class create antiphon::Connection {
         if {[string length $line] > $::antiphon::maxCommand} {
             antiphon::Fail refused "$op: [string length $line] bytes; a command has at most 4 MiB"
         }
-        # If the connection is broken, Read comes to its end, behind what was said before.
-        catch {puts -nonewline $channel $line; flush $channel}
+        my Write $line
     }
 
+    method Write {line} {
+        # If the connection is broken, Read comes to its end, behind what was said before.
+        catch {puts -nonewline $channel $line; flush $channel}
+        return
+    }
+
+    # Whether the agent did what a line says, as far as that is known without a reply.
+    method Ran {line} {return maybe}
+
     method Written {} {
-        fileevent $channel writable {}
-        foreach {number wait} [lindex [list $sending [set sending {}]] 0] {
+        if {$channel ne ""} {fileevent $channel writable {}}
+        foreach {number wait line} [lindex [list $sending [set sending {}]] 0] {
             dict unset waiting $number
             antiphon::EndWait $wait written
         }
     }
 
     method LastNumber {} {return $lastNumber}
+    method Life {} {return $life}
 
     method GroupOf {name} {
         return [expr {[info exists groups($name)] ? $groups($name) : ""}]
@@ -170,20 +225,26 @@ oo::class create antiphon::Connection {
     # What the agent says.
 
     method Read {} {
-        if {[catch {read $channel 65536} data]} {return [my Lose "the connection broke: $data"]}
+        if {[catch {read $channel 65536} data]} {return [my Break "the connection broke: $data"]}
         if {$data eq ""} {
-            if {[eof $channel]} {my Lose "the agent closed the connection"}
+            if {[eof $channel]} {my Break "the agent closed the connection"}
             return
         }
+        my Parse $data
+    }
+
+    method Parse {data} {
         set start 0
         while {[set end [string first \n $data $start]] >= 0} {
             append rest [string range $data $start $end-1]
             set start [expr {$end + 1}]
             set line $rest
             set rest {}
+            if {$line eq ""} continue
             if {[catch {my Take [antiphon::json::parse $line] [string length $line]} message]} {
                 return [my Lose "the connection broke: $message"] ;# what waits is told, whatever it is
             }
+            if {$over} return
         }
         append rest [string range $data $start end]
         if {[string length $rest] > $::antiphon::maxLine} {
@@ -208,10 +269,13 @@ oo::class create antiphon::Connection {
             request {
                 set payload [dict get $event payload]
                 set request [list group [dict get $event group] verb [dict get $event verb] \
-                    sender [dict get $event from] payload $payload text [encoding convertfrom utf-8 $payload] \
-                    within [expr {[dict get $event within_ms] / 1000.0}] number [dict get $event request]]
-                set key [list [dict get $event group] [dict get $event verb]]
-                if {[info exists served($key)]} {my Put $served($key) $request $size}
+                    sender [dict get $event from] payload $payload text [encoding convertfrom utf-8 $payload]]
+                my TakeRequest [list serve [dict get $event group] [dict get $event verb]] $request $event $size
+            }
+            command {
+                set request [list verb [dict get $event verb] sender [dict get $event from] \
+                    args [dict get $event args]]
+                my TakeRequest [list serve_command [dict get $event verb]] $request $event $size
             }
             reply {
                 if {![dict exists $event id]} return
@@ -224,6 +288,12 @@ oo::class create antiphon::Connection {
             why {my Finish [lindex $whys 0] ok $event}
             error {my TakeError [dict get $event reason] [dict get $event request]}
         }
+    }
+
+    method TakeRequest {key request event size} {
+        if {![info exists served($key)]} return
+        my Put $served($key) [dict merge $request [list within [expr {[dict get $event within_ms] / 1000.0}] \
+            number [dict get $event request] life $life]] $size
     }
 
     # The arguments of `Fail` for an error and what the reply has beside it.
@@ -331,14 +401,16 @@ oo::class create antiphon::Connection {
         my Lose $why
     }
 
+    method Break {why} {my Lose $why}
+
     method Lose {why} {
-        if {$channel eq ""} return
+        if {$over} return
+        set over 1
         catch {close $channel}
         set channel ""
         set cause [expr {$lastWords ne "" ? $lastWords : $closing ? "this client closed the connection" : $why}]
         set failure [list connection $cause ran maybe cause $cause]
-        foreach number [array names asked] {my Finish $number error $failure}
-        foreach {number wait} $sending {antiphon::EndWait $wait $cause}
+        my FailAll $cause
         foreach events [my AllEvents] {
             if {$closing} {$events End} else {$events End {*}$failure}
         }
@@ -346,5 +418,16 @@ oo::class create antiphon::Connection {
         foreach wait $ends {antiphon::EndWait $wait over}
     }
 
-    export Ask Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut
+    # All that is under way.
+    method FailAll {cause} {
+        foreach number [lsort -integer [array names asked]] {
+            my Finish $number error [list connection $cause ran [my Ran [lindex $asked($number) 3]] cause $cause]
+        }
+        foreach {number wait line} [lindex [list $sending [set sending {}]] 0] {
+            dict unset waiting $number
+            antiphon::EndWait $wait [list lost [list connection $cause ran [my Ran $line] cause $cause]]
+        }
+    }
+
+    export Ask Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut Life
 }

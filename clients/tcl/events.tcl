@@ -11,10 +11,11 @@ oo::class create antiphon::Events {
     variable events first last bytes ;# from the first that is unread to behind the last
     variable takenAt                 ;# the connection's last number when the reader took its last event
     variable over failure dropping
+    variable begun                   ;# the agent has said that it is on its way
 
     constructor {theClient} {
         array set events {}
-        lassign [list $theClient {} 0 0 0 0 {} 0] client waits first last bytes over failure dropping
+        lassign [list $theClient {} 0 0 0 0 {} 0 0] client waits first last bytes over failure dropping begun
         set takenAt [$client LastNumber]
     }
 
@@ -96,12 +97,15 @@ oo::class create antiphon::Events {
     method TakenAt {} {return $takenAt}
     method Bytes {} {return $bytes}
     method Over {} {return $over}
+    method Begun {} {set begun 1}
+    # Whether a client that comes back as a new one asks for it again.
+    method IsWanted {} {expr {$begun && !$dropping}}
 
     method Wake {} {
         foreach number [lindex [list $waits [set waits {}]] 0] {antiphon::EndWait $number woken}
     }
 
-    export Follow Put Drop End TakenAt Bytes Over
+    export Follow Put Drop End TakenAt Bytes Over Begun IsWanted
 }
 
 # A group that this client is in.
@@ -183,13 +187,15 @@ oo::class create antiphon::Served {
         lassign [list [self] $client] self owner
         try {
             while {[info object isa object $self] && [$self next request]} {
+                set life [dict get $request life]
+                if {$life != [$owner Life]} continue ;# it was asked of the client that this one was before
                 try {
                     set said [list payload [antiphon::json::payload [uplevel #0 [list {*}$command $request]] $binary]]
                 } on error {message} {
                     set said [list error [antiphon::json::quote $message]] ;# whatever it is, the caller is told
                 }
-                if {[info object isa object $owner]} {
-                    $owner Tell answer [list request [dict get $request number] {*}$said]
+                if {[info object isa object $owner] && $life == [$owner Life]} {
+                    catch {$owner Tell answer [list request [dict get $request number] {*}$said]}
                 }
             }
         } trap ANTIPHON {} {} ;# the connection is over, which all others are told

@@ -21,7 +21,8 @@ proc antiphon::json::parse {line} {
     return [Value text]
 }
 
-# The value at `at`, as `text`, as `bytes`, or as an object of which `each` member is bytes.
+# The value at `at`, as `text`, as `bytes`, or as an object of which `each` member is bytes. In `args` a member
+# is none, whatever its name.
 proc antiphon::json::Value {as} {
     upvar 1 tokens tokens at at
     set token [lindex $tokens $at]
@@ -38,8 +39,9 @@ proc antiphon::json::Value {as} {
             while {[More \}]} {
                 set name [Text [lindex $tokens $at]]
                 incr at
-                set isBytes [expr {$as eq "each" || $name in {payload value}}]
-                dict set object $name [Value [expr {$isBytes ? "bytes" : $name eq "replies" ? "each" : "text"}]]
+                set isBytes [expr {$as eq "each" || $as ne "args" && $name in {payload value}}]
+                set kind [expr {$name eq "replies" ? "each" : $name eq "args" ? "args" : "text"}]
+                dict set object $name [Value [expr {$isBytes ? "bytes" : $kind}]]
             }
             if {$as eq "bytes" && [dict keys $object] eq "base64"} {
                 return [binary decode base64 [dict get $object base64]]

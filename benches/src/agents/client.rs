@@ -7,8 +7,10 @@
 //! ```text
 //!   run SIZE WARMUP_S SECONDS SENDS     -> done DELIVERED SECONDS
 //!   ask WARMUP_MS MEASURED_MS COMMAND   -> done {"p50_us":…,"p99_us":…,"rate":…}
+//!   tell WARMUP_MS MEASURED_MS COMMAND  -> done {"p50_us":…,"p99_us":…,"rate":…}
 //! ```
-//! `ask` says one command again and again, the next one after the reply. It prints "members N" at each view.
+//! `ask` says one command again and again, the next one after the reply. `tell` says one that has no reply,
+//! at a pace, and measures how long that takes it. It prints "members N" at each view.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -86,20 +88,26 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
             ("run", _, [size, warmup, seconds, sends]) => {
                 client.run(*size as usize, *warmup, *seconds, *sends > 0)?;
             }
-            ("ask", [_, warmup, measured, command], _) => {
+            ("ask" | "tell", [word, warmup, measured, command], _) => {
                 let number = |word: &str| word.parse().map_err(|_| format!("{word} is no number"));
                 let time = Time {
                     warmup_ms: number(warmup)?,
                     measured_ms: number(measured)?,
                 };
                 let command = serde_json::from_str(command).map_err(|error| error.to_string())?;
-                client.ask_again_and_again(command, time)?;
+                match *word {
+                    "ask" => client.ask_again_and_again(command, time)?,
+                    _ => client.tell_at_a_pace(&command, time)?,
+                }
             }
             _ => eprintln!("antiphon-bench client: {line:?} makes no sense"),
         }
     }
     Ok(())
 }
+
+/// Between two commands that are told.
+const PACE: Duration = Duration::from_millis(1);
 
 struct Client {
     stream: UnixStream,
@@ -190,6 +198,33 @@ impl Client {
                 load::record(&mut latencies, began.elapsed());
             }
         }
+        let figures = load::figures(&latencies, time.measured());
+        println!("done {}", json!(figures));
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Says a command that is replied to only if it failed, which ends this.
+    fn tell_at_a_pace(&mut self, command: &Value, time: Time) -> Result<(), Failure> {
+        let line = format!("{command}\n");
+        let mut latencies = load::histogram()?;
+        let mut due = Instant::now();
+        let from = due + time.warmup();
+        let until = from + time.measured();
+        while due < until {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let began = Instant::now();
+            let said = self.stream.write_all(line.as_bytes());
+            let took = began.elapsed();
+            said.map_err(|error| format!("cannot write to the agent: {error}"))?;
+            if began >= from {
+                load::record(&mut latencies, took);
+            }
+            due += PACE;
+        }
+        // A reply to one of them comes before this one, and is none to it.
+        self.ask(&json!({"members": {}}))?;
         let figures = load::figures(&latencies, time.measured());
         println!("done {}", json!(figures));
         Ok(())

@@ -1,18 +1,32 @@
 /** What a program has of one connection to an agent. */
 
 import net from "node:net";
-import { Connection } from "./connection.js";
+import { Comeback } from "./comeback.js";
+import { Connection, serving } from "./connection.js";
 import { AntiphonError, byNode, failure } from "./errors.js";
 import { address as read, decode, encode, Said, span } from "./lines.js";
 
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // for `await using`
 
-/** A client of the agent at "host:port" or "unix:/path", called `name` in groups. */
-export async function connect(address, { name, timeoutMs = 10_000, bufferBytes = 1 << 20 } = {}) {
-  const connection = new Connection(net.connect(read(address)), bufferBytes);
+/**
+ * A client of the agent at "host:port" or "unix:/path", called `name` in groups. With `graceMs` it comes back
+ * when its connection breaks.
+ */
+export async function connect(address, options = {}) {
+  const { name, timeoutMs = 10_000, bufferBytes = 1 << 20, graceMs = 0, token, tls } = options;
+  const dial = await dialer(read(address), tls);
+  const hello = { name, token, grace: graceMs ? span(graceMs) : undefined };
+  const comeback = graceMs ? new Comeback(dial, hello, graceMs) : undefined;
+  const connection = new Connection(dial(), bufferBytes, comeback);
   const timer = setTimeout(() => connection.cut(`${address} did not answer within ${timeoutMs} ms`), timeoutMs);
+  const welcomed = ({ welcome }) => {
+    if (comeback) comeback.key = welcome.resume;
+    return new Client(connection, welcome);
+  };
   try {
-    return await connection.ask("hello", { name }, { read: ({ welcome }) => new Client(connection, welcome) });
+    const client = await connection.ask("hello", hello, { read: welcomed });
+    if (comeback && !comeback.key) throw new AntiphonError("refused", "this agent keeps no clients: leave graceMs out");
+    return client;
   } catch (error) {
     connection.cut();
     throw error;
@@ -21,12 +35,21 @@ export async function connect(address, { name, timeoutMs = 10_000, bufferBytes =
   }
 }
 
+async function dialer(where, options) {
+  if (!options) return () => net.connect(where);
+  if (where.path) throw new TypeError("tls is for addresses of TCP: leave it out at a Unix socket");
+  const tls = await import("node:tls");
+  return () => tls.connect({ ...where, ...(options === true ? {} : options) }).setNoDelay();
+}
+
 export class Client {
   #connection;
 
-  constructor(connection, { client, node, cluster, build }) {
+  constructor(connection, welcome) {
     this.#connection = connection;
-    Object.assign(this, { name: client, node, cluster, build });
+    connection.welcomed = ({ client, node, cluster, build }) =>
+      Object.assign(this, { name: client, node, cluster, build });
+    connection.welcomed(welcome);
   }
 
   /** What this client is called in groups. */
@@ -73,28 +96,31 @@ export class Client {
   }
 
   /** Answers such requests with what the handler returns, one after the other. */
-  async serve(group, verb, handler) {
-    const connection = this.#connection;
-    connection.check();
-    const key = `${group}\n${verb}`;
-    if (connection.served.has(key))
-      throw new AntiphonError("refused", `this client serves ${verb} in ${group} already`);
-    const stream = connection.stream(({ number }) => {
-      connection.tell("answer", { request: number, error: "too many requests wait" }).catch(() => {});
-    });
-    connection.served.set(key, stream);
-    await connection.ask("serve", { group, verb }, { failed: () => connection.served.delete(key) });
-    answerAll(connection, stream, handler).catch(() => {}); // the connection is over, which all others are told
+  serve(group, verb, handler) {
+    return serve(this.#connection, "serve", { group, verb }, handler);
   }
 
   /** `to`: "any", "all", or a list of nodes. An error if none answered. */
-  async call(group, verb, payload = "", { to = "any", withinMs, signal } = {}) {
-    const read = ({ replies = {}, failures = {} }) => ({
-      replies: byNode(replies, (said) => new Said({ payload: decode(said) })),
-      failures: byNode(failures, (why) => failure(why)),
-    });
-    const fields = { group, verb, to, payload: encode(payload), within: span(withinMs) };
-    return this.#connection.ask("call", fields, { read, signal });
+  call(group, verb, payload = "", { to = "any", withinMs, signal } = {}) {
+    return answers(this.#connection, "call", { group, verb, to, payload: encode(payload) }, withinMs, signal);
+  }
+
+  /**
+   * Has nodes do what their lists of commands allow. `to`: "all", "one", "any", or a list of nodes. Without
+   * `reply` it is only handed over.
+   */
+  command(verb, args, to, { by, reply, withinMs, signal } = {}) {
+    return answers(this.#connection, "command", { verb, args, to, by, reply }, withinMs, signal);
+  }
+
+  /** Answers commands of a verb that the list delivers to sessions, as `serve` does. */
+  serveCommand(verb, handler) {
+    return serve(this.#connection, "serve_command", { verb }, handler);
+  }
+
+  /** The list's version, and what commands to peers did. */
+  commands() {
+    return this.#connection.ask("commands", {}, { read: ({ commands }) => commands });
   }
 
   /** The nodes of the cluster, the elder first. */
@@ -119,15 +145,37 @@ export class Client {
   }
 }
 
+async function answers(connection, op, fields, withinMs, signal) {
+  const read = ({ replies = {}, failures = {} }) => ({
+    replies: byNode(replies, (said) => new Said({ payload: decode(said) })),
+    failures: byNode(failures, (why) => failure(why)),
+  });
+  return connection.ask(op, { ...fields, within: span(withinMs) }, { read, signal });
+}
+
+async function serve(connection, op, fields, handler) {
+  connection.check();
+  const key = serving(op, fields);
+  if (connection.served.has(key))
+    throw new AntiphonError("refused", `this client serves ${fields.verb} already`);
+  const stream = connection.stream(({ number }) => {
+    connection.tell("answer", { request: number, error: "too many requests wait" }).catch(() => {});
+  });
+  connection.served.set(key, { stream, op, fields });
+  await connection.ask(op, fields, { failed: () => connection.served.delete(key) });
+  answerAll(connection, stream, handler).catch(() => {}); // the connection is over, which all others are told
+}
+
 async function answerAll(connection, stream, handler) {
-  for await (const request of { [Symbol.asyncIterator]: () => stream }) {
+  for await (const { request, number, life } of { [Symbol.asyncIterator]: () => stream }) {
+    if (life !== connection.life) continue; // it was asked of the client that this one was before
     let said;
     try {
       said = { payload: encode((await handler(request)) ?? "") };
     } catch (error) {
       said = { error: String(error?.message ?? error) }; // whatever it is, the caller is told
     }
-    await connection.tell("answer", { request: request.number, ...said });
+    if (life === connection.life) await connection.tell("answer", { request: number, ...said }).catch(() => {});
   }
 }
 

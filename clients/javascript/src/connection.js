@@ -9,38 +9,59 @@
  * One case is different: the reader of that stream may wait for a reply itself, which is behind the events.
  * It can only wait for what was asked for after it took its last event. While there is such an operation, the
  * socket is read on, and the stream may grow to its greater bound.
+ *
+ * With `comeback` the socket may break and another one take its place. Then the ledger counts lines and keeps
+ * what is to be said again. While there is no socket, what is asked for waits in the ledger.
  */
 
 import { AntiphonError, ConnectionLost, failure } from "./errors.js";
+import { Ledger } from "./ledger.js";
 import { decode, format, Lines, parse, Said } from "./lines.js";
 import { Stream } from "./stream.js";
 
 const CLOSE_WITHIN_MS = 5000; // for leaving in order
 
+/** The name of a verb that is served, among those of all groups. */
+export function serving(op, fields) {
+  return [op, ...Object.values(fields)].join("\n");
+}
+
 export class Connection {
   cause; // why it is over
   groups = new Map();
   watches = new Map();
-  served = new Map();
+  served = new Map(); // streams, and with what they are asked for, by that
+  life = 0; // how often this client came back as a new one: numbers of requests count in one life alone
   held = new Map(); // what aborts the signal of a lock or a leadership, by the id that it was asked for with
+  welcomed = () => {}; // is called with what the agent said to a new client
   #socket;
+  #comeback;
+  #ledger;
   #bufferBytes;
-  #lines = new Lines();
+  #lines;
   #asked = new Map();
   #waiting = new Set(); // the numbers of operations that wait for a reply, or to be sent, in their order
   #lastNumber = 0;
   #full; // the stream for which the socket is not read
   #lastWords; // of the agent, or of this client
   #closing = false;
-  #over;
+  #isCut = false;
+  #ended;
+  #over = new Promise((resolve) => (this.#ended = resolve));
 
-  constructor(socket, bufferBytes) {
-    this.#socket = socket;
+  constructor(socket, bufferBytes, comeback) {
     this.#bufferBytes = bufferBytes;
-    this.#over = new Promise((resolve) => socket.once("close", resolve));
+    this.#comeback = comeback;
+    if (comeback) this.#ledger = new Ledger();
+    this.#attach(socket);
+  }
+
+  #attach(socket) {
+    this.#socket = socket;
+    this.#lines = new Lines();
     socket.on("data", (chunk) => this.#read(chunk));
-    socket.on("error", (error) => (this.#lastWords ??= `the connection broke: ${error.message}`));
-    socket.on("close", () => this.#lose("the agent closed the connection"));
+    socket.on("error", (error) => (this.#lastWords ??= `the connection broke: ${error.message || error.code}`));
+    socket.on("close", () => this.#break("the agent closed the connection"));
   }
 
   /**
@@ -65,6 +86,7 @@ export class Connection {
       };
       this.#asked.set(number, {
         op,
+        line: this.#ledger && this.#ledger.sent + 1,
         answer: (reply) => {
           done();
           const result = read(reply);
@@ -79,7 +101,7 @@ export class Connection {
       });
       signal?.addEventListener("abort", abort);
       this.#wait(number);
-      this.#socket.write(line);
+      this.#write(line);
     });
   }
 
@@ -90,12 +112,24 @@ export class Connection {
     await new Promise((resolve, reject) => {
       const sent = (error) => {
         this.#waiting.delete(number);
-        if (error) reject(new ConnectionLost(this.cause ?? this.#lastWords ?? error.message));
+        if (error instanceof AntiphonError) reject(error);
+        else if (error) reject(new ConnectionLost(this.cause ?? this.#lastWords ?? error.message));
         else resolve();
       };
-      if (this.#socket.write(format(op, fields), sent)) resolve();
+      if (this.#write(format(op, fields), sent)) resolve();
       else this.#wait(number);
     });
+  }
+
+  /** False if `sent` is called later, when there is room for more. */
+  #write(line, sent) {
+    if (!this.#ledger) return this.#socket.write(line, sent);
+    const hasRoom = this.#ledger.keep(line, sent);
+    if (this.#socket) {
+      this.#ledger.written = this.#ledger.sent;
+      this.#socket.write(line);
+    }
+    return hasRoom;
   }
 
   check() {
@@ -117,7 +151,7 @@ export class Connection {
     for (const stream of this.#streams()) stream.drop();
     if (this.cause === undefined) {
       this.tell("leave", {}).catch(() => {});
-      const timer = setTimeout(() => this.#socket.destroy(), CLOSE_WITHIN_MS);
+      const timer = setTimeout(() => this.cut(), CLOSE_WITHIN_MS);
       await this.#over;
       clearTimeout(timer);
     }
@@ -125,25 +159,93 @@ export class Connection {
 
   /** Ends at once. */
   cut(cause) {
+    this.#isCut = true;
     this.#lastWords ??= cause;
-    this.#socket.destroy();
+    if (this.#socket) return this.#socket.destroy();
+    this.#comeback.stop();
+    this.#lose(cause ?? "this client closed the connection");
   }
 
   #streams() {
-    return [...this.groups.values(), ...this.watches.values(), ...this.served.values()];
+    const served = [...this.served.values()].map(({ stream }) => stream);
+    return [...this.groups.values(), ...this.watches.values(), ...served];
   }
 
   #lose(cause) {
     this.cause = this.#lastWords ?? (this.#closing ? "this client closed the connection" : cause);
-    for (const asked of [...this.#asked.values()]) asked.fail(new ConnectionLost(this.cause));
+    this.#fail((ran) => new ConnectionLost(this.cause, ran));
     for (const stream of this.#streams()) stream.end(this.#closing ? undefined : new ConnectionLost(this.cause));
     for (const id of [...this.held.keys()]) this.#loseHeld(id, this.cause);
+    this.#ended();
+  }
+
+  /** All that is under way. */
+  #fail(error) {
+    for (const { fail, line } of [...this.#asked.values()]) fail(error(this.#ledger?.ran(line) ?? "maybe"));
+    this.#ledger?.end(error);
   }
 
   #loseHeld(id, cause) {
     const lost = this.held.get(id);
     this.held.delete(id);
     lost?.abort(new AntiphonError("lost", cause));
+  }
+
+  // Coming back.
+
+  #break(cause) {
+    if (!this.#comeback?.key || this.#closing || this.#isCut) return this.#lose(cause);
+    const why = this.#lastWords ?? cause;
+    this.#lastWords = this.#socket = undefined;
+    const back = (socket, welcome, rest) => {
+      this.#attach(socket);
+      try {
+        if (welcome.resumed === undefined) this.#beginAnew(welcome, why);
+        else this.#resume(welcome.resumed);
+      } catch (error) {
+        return this.cut(`the connection broke: ${error.message}`);
+      }
+      this.#read(rest);
+    };
+    this.#comeback.begin(this.#ledger.told().taken, back, (reason) => this.#lose(`${why}; ${reason}`));
+  }
+
+  #resume(lines) {
+    this.#ledger.took(lines);
+    this.#socket.write(this.#ledger.again());
+  }
+
+  /** The agent does not know this client any more. The program is told so of all that it had or waits for. */
+  #beginAnew(welcome, why) {
+    const cause = `this client came back as a new one: ${why}`;
+    this.life++;
+    this.#fail((ran) => new AntiphonError("connection", cause, ran));
+    this.#ledger = Ledger.welcomed();
+    if (this.#closing) return void this.tell("leave", {});
+    this.welcomed(welcome);
+    for (const [group, stream] of [...this.groups]) {
+      if (stream.isDropped) this.#leave(group); // that was under way
+      else this.#joinAgain(group, cause);
+    }
+    for (const { op, fields } of this.served.values())
+      this.#again(op, fields, (reason) => this.cut(`${cause}, and could not ${op} ${fields.verb}: ${reason}`));
+    // What the program says when it is told of this, comes behind.
+    const groups = [...this.groups];
+    for (const id of [...this.held.keys()]) this.#loseHeld(id, cause);
+    for (const stream of this.watches.values()) stream.end(new AntiphonError("lost", cause));
+    this.watches.clear();
+    for (const [group, stream] of groups) this.#put(stream, { type: "resync", group, cause }, cause.length);
+  }
+
+  #joinAgain(group, cause) {
+    this.#again("join", { group }, (reason) => {
+      this.#takeLost({ what: "group", name: group, cause: `${cause}, and could not join: ${reason}` }, reason.length);
+    });
+  }
+
+  #again(op, fields, failed) {
+    // If the connection breaks again, it is asked for again, or the whole client is lost.
+    this.ask(op, fields).catch(({ code, reason }) => code !== "connection" && failed(reason));
   }
 
   // The bound of what is unread.
@@ -160,7 +262,7 @@ export class Connection {
   }
 
   #readOn() {
-    if (!this.#isFull() && this.#socket.isPaused()) this.#socket.resume();
+    if (!this.#isFull() && this.#socket?.isPaused()) this.#socket.resume();
   }
 
   #put(stream, event, bytes) {
@@ -172,11 +274,18 @@ export class Connection {
 
   #read(chunk) {
     try {
-      for (const line of this.#lines.split(chunk)) this.#take(parse(line), line.length);
+      for (const line of this.#lines.split(chunk)) if (line.length) this.#takeLine(parse(line), line.length);
     } catch (error) {
       this.cut(`the connection broke: ${error.message}`); // what waits is told, whatever it is
     }
-    if (this.#isFull()) this.#socket.pause(); // at most a chunk late
+    if (this.#isFull()) this.#socket?.pause(); // at most a chunk late
+  }
+
+  #takeLine(event, bytes) {
+    if (event.event === "took") return this.#ledger?.took(event.lines);
+    this.#take(event, bytes);
+    const took = this.#ledger?.take(bytes + 1);
+    if (took) this.#socket?.write(took);
   }
 
   #take({ event: type, ...event }, bytes) {
@@ -207,8 +316,13 @@ export class Connection {
       }
       case "request": {
         const { group, verb, from: sender, within_ms: withinMs, request: number } = event;
-        const request = new Said({ group, verb, sender, payload: decode(event.payload), withinMs, number });
-        return this.#put(this.served.get(`${group}\n${verb}`), request, bytes);
+        const request = new Said({ group, verb, sender, payload: decode(event.payload), withinMs });
+        return this.#serve("serve", { group, verb }, { request, number, life: this.life }, bytes);
+      }
+      case "command": {
+        const { verb, args, from: sender, within_ms: withinMs, request: number } = event;
+        return this.#serve("serve_command", { verb },
+          { request: { verb, args, sender, withinMs }, number, life: this.life }, bytes);
       }
       case "reply": {
         const asked = this.#asked.get(event.id);
@@ -220,6 +334,10 @@ export class Connection {
         return this.#takeError(event);
       // Anything else a newer agent says.
     }
+  }
+
+  #serve(op, fields, asked, bytes) {
+    this.#put(this.served.get(serving(op, fields))?.stream, asked, bytes);
   }
 
   #leave(group) {

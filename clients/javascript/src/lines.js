@@ -39,7 +39,8 @@ export function parse(line) {
 export function format(op, fields) {
   const plain = (_, value) =>
     typeof value === "bigint" ? `${value}` : typeof value === "string" ? value.toWellFormed() : value;
-  const line = JSON.stringify({ [op]: fields }, plain).replace(/,"by":"(-?\d+)"/, ',"by":$1') + "\n";
+  let line = JSON.stringify({ [op]: fields }, plain) + "\n";
+  if (op === "add") line = line.replace(/,"by":"(-?\d+)"/, ',"by":$1');
   const bytes = Buffer.byteLength(line);
   if (bytes > MAX_COMMAND_BYTES) throw new RangeError(`${op}: ${bytes} bytes; a command has at most 4 MiB`);
   return line;

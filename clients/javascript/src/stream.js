@@ -47,6 +47,10 @@ export class Stream {
     this.taken(this);
   }
 
+  get isDropped() {
+    return this.#dropping;
+  }
+
   /** Nothing follows; `error` stands behind the last event. */
   end(error) {
     if (this.#over) return;

@@ -159,6 +159,37 @@ story("requests are answered one after the other", async (peer) => {
   await peer.answered;
 });
 
+story("commands go to peers, and come from them", async (peer) => {
+  const all = await peer.reply("command", { replies: { a: "done" }, failures: {
+    b: { code: "lost", reason: "it is gone", ran: "maybe" } } });
+  assert.deepEqual(all, { verb: "flush", args: { key: "x", by: "17", now: true }, to: "all", by: "udp",
+    within: "2000ms", id: all.id });
+  const handed = await peer.reply("command");
+  assert.deepEqual(handed, { verb: "flush", args: {}, to: ["a", "b"], reply: false, id: handed.id });
+  await peer.reply("command", { error: { code: "failed", reason: "no node did it", ran: "no" },
+    failures: { b: { code: "refused", reason: "not in its list", ran: "no" } } });
+  await peer.reply("commands", { commands: { list: 3 } });
+  await peer.reply("serve_command");
+  peer.say({ event: "command", request: 4, verb: "flush", from: "b", args: { depth: 1, key: "x" }, within_ms: 1990 });
+  assert.deepEqual(await peer.heard("answer"), { request: 4, payload: "x of b, 1 deep, 1990 ms" });
+  peer.done();
+  await peer.heard("leave");
+}, async (client, peer) => {
+  const answered = new Promise((resolve) => (peer.done = resolve));
+  const args = { key: "x", by: "17", now: true };
+  const { replies, failures } = await client.command("flush", args, "all", { by: "udp", withinMs: 2000 });
+  assert.equal(replies.get("a").text, "done");
+  assert.deepEqual([failures.get("b").code, failures.get("b").ran], ["lost", "maybe"]);
+  assert.equal((await client.command("flush", {}, ["a", "b"], { reply: false })).replies.size, 0);
+  const refused = await client.command("flush", {}, "any").catch((error) => error);
+  assert.deepEqual([refused.code, refused.ran, refused.failures.get("b").code], ["failed", "no", "refused"]);
+  assert.deepEqual(await client.commands(), { list: 3 });
+  await client.serveCommand("flush", ({ args: { key, depth }, sender, withinMs }) =>
+    `${key} of ${sender}, ${depth} deep, ${withinMs} ms`);
+  await assert.rejects(client.serveCommand("flush", () => {}), { code: "refused" });
+  await answered;
+});
+
 story("a watch begins with what is there and may be lost", async (peer) => {
   const { id } = await peer.reply("watch");
   peer.say({ event: "watching", map: "m", id, entries: 1 },

@@ -18,6 +18,7 @@ function tell(event: GroupEvent | WatchEvent): string | null {
 
 export async function all(payload: Payload): Promise<void> {
   await using client = await connect("unix:/run/shop.sock", { name: "ann", timeoutMs: 1000, bufferBytes: 1 << 16 });
+  await using guest = await connect("[::1]:7480", { token: "t", tls: { ca: "pem" }, graceMs: 5000 });
   const names: string[] = [client.member, client.name, client.node, client.cluster, client.build];
   {
     await using group = await client.join("chat");
@@ -64,6 +65,11 @@ export async function all(payload: Payload): Promise<void> {
     if (error instanceof ConnectionLost) names.push(error.cause);
     else if (error instanceof AntiphonError) names.push(error.code, error.reason, error.ran, `${error.version}`);
   }
+  await client.serveCommand("flush", ({ verb, sender, args, withinMs }) => `${verb} ${sender} ${args["key"]} ${withinMs}`);
+  const done = await guest.command("flush", { key: "x", depth: 1, now: true }, "all", { by: "udp", withinMs: 100 });
+  names.push(...done.replies.keys(), ...done.failures.keys());
+  await guest.command("flush", {}, ["a"], { reply: false, signal: AbortSignal.abort() });
+  console.log(await guest.commands());
   const members = await client.members();
   names.push(...members.names, members.id, ...(await client.why("a")), `${members.number}`, `${value} ${id}`);
   names.push(members.nodes[0]?.metadata["role"] ?? "", `${members.primary}`);
@@ -75,6 +81,8 @@ export async function all(payload: Payload): Promise<void> {
   await map.put("tea", 3);
   // @ts-expect-error times are numbers of milliseconds
   await client.lock("till", { withinMs: "5s" });
+  // @ts-expect-error no such nodes
+  await client.command("flush", {}, "most");
   // @ts-expect-error no such event
   if ((await (await client.join("g")).nextEvent())?.type === "massage") return;
 }

@@ -10,7 +10,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from antiphon import ConnectionLost, Error, Lost, LostEvent, Message, Refused, View, Watching, core  # noqa: E402
+from antiphon import (Command, ConnectionLost, Error, Lost, LostEvent, Message, Refused, View,  # noqa: E402
+                      Watching, core)
 
 
 class Story(unittest.TestCase):
@@ -68,6 +69,44 @@ class Story(unittest.TestCase):
         self.hear({"event": "why", "node": "a", "facts": ["joined"]}, {"event": "error", "reason": "no", "request": line})
         self.assertEqual(first.take(), ("joined",))
         self.assertRaises(Error, second.take)
+
+    def test_questions_that_were_written_in_another_order_have_their_own_answers(self):
+        first, _ = self.ask(core.why("a"))
+        second, _ = self.ask(core.why("b"))
+        self.hear({"event": "why", "node": "b", "facts": ["left"]}, {"event": "why", "node": "a", "facts": ["joined"]})
+        self.assertEqual((first.take(), second.take()), (("joined",), ("left",)))
+
+    def test_a_group_that_nobody_waits_for_any_more_holds_nothing_up_and_is_left(self):
+        asked, _ = self.ask(self.core.join("g", "me"))
+        self.core.abandon(asked)
+        self.hear({"event": "reply", "op": "join", "id": asked.id}, *(self.message(number) for number in range(100)))
+        self.assertFalse(self.core.held_up())
+        self.assertEqual([json.loads(line) for line in self.core.outgoing],
+                         [{"cancel": {"of": asked.id}}, {"leave": {"group": "g"}}])
+        with self.assertRaisesRegex(Error, "still leaving g"):
+            self.core.join("g", "me")
+        self.hear({"event": "group_left", "group": "g"})
+        self.joined()
+
+    def test_what_nobody_serves_any_more_is_answered_with_an_error(self):
+        asked, _ = self.ask(self.core.serve(None, "flush"))
+        self.core.abandon(asked)
+        self.hear({"event": "reply", "op": "serve_command", "id": asked.id},
+                  {"event": "command", "request": 3, "verb": "flush", "from": "b", "args": {}, "within_ms": 1000})
+        self.assertEqual(json.loads(self.core.outgoing[-1]),
+                         {"answer": {"request": 3, "error": "its program does not serve it any more"}})
+
+    def test_a_command_is_asked_and_its_replies_are_by_nodes(self):
+        asked, line = self.ask(core.command("cache.flush", {"key": "/tea", "depth": 2}, ["b", "c"], "udp", True, 2))
+        self.assertEqual(line, {"command": {"verb": "cache.flush", "args": {"key": "/tea", "depth": 2},
+                                            "to": ["b", "c"], "by": "udp", "within": "2000ms", "id": asked.id}})
+        self.hear({"event": "reply", "op": "command", "id": asked.id, "replies": {"b": "done"},
+                   "failures": {"c": {"code": "unavailable", "reason": "no member", "ran": "no"}}})
+        self.assertEqual((asked.take().replies, asked.take().failures["c"].ran), ({"b": b"done"}, "no"))
+        handed, line = self.ask(core.command("cache.flush", None, "all", None, False, None))
+        self.assertEqual(line, {"command": {"verb": "cache.flush", "to": "all", "reply": False, "id": handed.id}})
+        self.hear({"event": "reply", "op": "command", "id": handed.id})
+        self.assertEqual(handed.take().replies, {})
 
     def test_a_line_may_come_in_pieces(self):
         stream = self.joined()
@@ -213,6 +252,8 @@ class Story(unittest.TestCase):
         self.assertEqual(self.core._asked, {})
         answered = json.loads(core.answer(mock.Mock(number=7), b"x" * 60_000))
         self.assertIn("60000 bytes", answered["answer"]["error"])
+        answered = json.loads(core.answer(Command("v", "b", {}, 1.0, 7), b"x" * 60_000))
+        self.assertNotIn("error", answered["answer"])
 
     def test_durations_and_addresses_are_written_as_the_agent_reads_them(self):
         self.assertEqual([core.span(of) for of in (0, 0.0001, 2, timedelta(minutes=1))], ["0ms", "1ms", "2000ms", "60000ms"])

@@ -1,67 +1,20 @@
 """Both shells, with a peer that follows a script."""
 
 import asyncio
-import contextlib
-import json
 import socket
 import sys
 import threading
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
 
 import antiphon  # noqa: E402
-
-VIEW = {"event": "view", "group": "g", "id": "1.1", "members": ["a/x"], "joined": ["a/x"], "left": [], "crashed": [],
-        "transitional": [], "primary": True}
-WITHIN = 10
-
-
-class Peer:
-    """Takes one connection; `play` is called with it, once hello is answered."""
-
-    def __init__(self, play):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.failed = None
-        self.thread = threading.Thread(target=self.run, args=(play,), daemon=True)
-        self.thread.start()
-
-    def run(self, play):
-        connection, _ = self.listener.accept()
-        connection.settimeout(WITHIN)
-        self.lines, self.connection = connection.makefile("rb"), connection
-        with self.listener, connection, self.lines, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            try:
-                self.reply("hello", welcome={"client": "x", "node": "a", "cluster": "shop", "build": "0.1.0"})
-                play(self)
-            except AssertionError as error:
-                self.failed = error
-
-    def heard(self, op):
-        line = json.loads(self.lines.readline())
-        assert list(line) == [op], f"expected {op}, came {line}"
-        return line[op]
-
-    def say(self, *events):
-        self.connection.sendall(b"".join(json.dumps(event).encode() + b"\n" for event in events))
-
-    def reply(self, op, **fields):
-        asked = self.heard(op)
-        self.say({"event": "reply", "op": op, "id": asked["id"], **fields})
-        return asked
-
-    def end(self):
-        self.thread.join(WITHIN)
-        assert not self.thread.is_alive()
-        if self.failed:
-            raise self.failed
+from peer import VIEW, WITHIN, Peer, message  # noqa: E402
 
 
 def messages(count):
-    return [{"event": "message", "group": "g", "view": "1.1", "sender": "a/x", "seq": seq, "payload": "x" * 1000}
-            for seq in range(count)]
+    return [message(seq, "x" * 1000) for seq in range(count)]
 
 
 def busy_group(peer):

@@ -36,6 +36,10 @@ pub(crate) async fn ask(commands: &Commands, ask: Ask, mut operation: Operation)
     if !ask.reply {
         // Of full queues, and of nodes that are not there. The others have it in their queues.
         let failures = handed.so_far().failures;
+        if failures.is_empty() && operation.id().is_none() {
+            operation.end();
+            return;
+        }
         let error = (failures.len() == handed.asked()).then(|| nobody(&failures));
         let reply = Reply {
             failures,

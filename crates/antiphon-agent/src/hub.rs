@@ -46,6 +46,8 @@ use crate::{Names, commands, told};
 pub const MAX_SESSIONS: usize = 8192;
 /// The most groups of a session.
 pub const MAX_JOINED: usize = 64;
+/// A payload up to this length is told with a message that was refused.
+const ECHOED_BYTES: usize = 4096;
 /// How the causes begin of clients that did not read.
 const SLOW: &str = "slow: ";
 
@@ -567,11 +569,13 @@ impl Session {
 
     async fn send(&self, send: command::Send, operation: Option<Operation>) {
         let (group, id) = (send.group.clone(), send.id.clone());
-        // What the payload was is said of one that makes no sense alone.
-        let request = |group| {
+        let request = |payload: &Bytes| {
             Command::Send(command::Send {
-                group,
-                payload: Payload::Text("…".to_owned()),
+                group: group.clone(),
+                payload: match payload.len() {
+                    0..=ECHOED_BYTES => Payload::from_bytes(payload),
+                    _ => Payload::Text("…".to_owned()),
+                },
                 safe: send.safe,
                 scope: None,
                 id: id.clone(),
@@ -590,7 +594,9 @@ impl Session {
                 .next()
                 .map(|joined| joined.sender.clone()),
         };
-        let sent = match (send.payload.into_bytes(), sender) {
+        let payload = send.payload.into_bytes();
+        let said = payload.as_ref().cloned().unwrap_or_default();
+        let sent = match (payload, sender) {
             (Err(reason), _) => Err(refused(reason)),
             (Ok(payload), Some(sender)) => say(&sender, payload, send.safe).await,
             (Ok(_), None) => Err(not_joined(group.as_deref().unwrap_or("any group"))),
@@ -612,7 +618,7 @@ impl Session {
                     group: group.clone(),
                     reason: failure.reason,
                     fatal: false,
-                    request: Some(request(group).to_value()),
+                    request: Some(request(&said).to_value()),
                 };
                 self.desk.print(refused).await;
             }

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import core as protocol
-from .core import Ask, Cell, Core, Duration, Payload, Stream
-from .events import Answers, Error, GroupEvent, Members, Request, WatchEvent
+from .cell import Cell
+from .core import Args, Ask, Asking, Core, Duration, Payload, Stream
+from .events import Answers, Command, ConnectionLost, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .link import TRY_EVERY, Link, seconds
 
 T = TypeVar("T")
 CLOSE_WITHIN = 5.0  # seconds, for leaving in order
 Handler = Callable[[Request], "Awaitable[Payload | None] | Payload | None"]
+CommandHandler = Callable[[Command], "Awaitable[Payload | None] | Payload | None"]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class LostEvent(asyncio.Event):
@@ -28,29 +34,47 @@ class LostEvent(asyncio.Event):
 
 
 async def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
-                  buffer_bytes: int = protocol.BUFFER_BYTES) -> Client:
-    """A client of the agent at "host:port" or "unix:/path", called `name` in groups."""
+                  buffer_bytes: int = protocol.BUFFER_BYTES, grace: Duration | None = None, token: str | None = None,
+                  tls: ssl.SSLContext | bool | None = None) -> Client:
+    """A client of the agent at "host:port" or "unix:/path", called `name` in groups.
+
+    `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
+    `tls`: a context, or True for the default one.
+    """
     where = protocol.address(address)
-    opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where)
-    client = Client(*await asyncio.wait_for(opening, timeout), buffer_bytes)
+    link = Link(seconds(grace)) if grace else None
+    opening = functools.partial(_open, where, protocol.tls_of(tls, where))
     try:
-        await asyncio.wait_for(client._hello(name), timeout)
-    except BaseException:
-        client._cut()
-        raise
+        client = Client(*await asyncio.wait_for(opening(), timeout), buffer_bytes, link, opening)
+        try:
+            client._called(await asyncio.wait_for(client._do(client._core.hello(name, token)), timeout))
+        except BaseException:
+            client._cut()
+            raise
+    except asyncio.TimeoutError:  # before Python 3.11 another class
+        raise TimeoutError(f"the agent did not answer within {timeout} s") from None
     return client
 
 
-class Client:
-    """One connection, for the tasks of one event loop."""
+async def _open(where: tuple[str, int] | str, tls: ssl.SSLContext | None) -> Streams:
+    if isinstance(where, str):
+        return await asyncio.open_unix_connection(where)
+    return await asyncio.open_connection(*where, ssl=tls)
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-                 buffer_bytes: int = protocol.BUFFER_BYTES) -> None:
-        self._writer = writer
-        self._core = Core(LostEvent, buffer_bytes)
+
+class Client:
+    """One connection, or with `grace` one after the other, for the tasks of one event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, buffer_bytes: int,
+                 link: Link | None, opening: Callable[[], Awaitable[Streams]]) -> None:
+        self._writer, self._opening = writer, opening
+        self._core = Core(LostEvent, buffer_bytes, link)
+        self._next_try = 0.0
         self.name = self.node = self.cluster = self.build = ""
         self._reader = asyncio.create_task(self._read(reader))
         self._handlers: set[asyncio.Task[None]] = set()
+        if link:
+            link.wakers.append(lambda: self._write_kept(link))
 
     @property
     def member(self) -> str:
@@ -78,6 +102,13 @@ class Client:
 
     async def serve(self, group: str, verb: str, handler: Handler) -> None:
         """Answers such requests with what the handler returns, one after the other, in a task of their own."""
+        await self._serve(group, verb, handler)
+
+    async def serve_command(self, verb: str, handler: CommandHandler) -> None:
+        """Does what nodes ask by this verb of the list, as `serve` does."""
+        await self._serve(None, verb, handler)
+
+    async def _serve(self, group: str | None, verb: str, handler: Callable[[Any], Any]) -> None:
         stream = await self._do(self._core.serve(group, verb))
         task = asyncio.create_task(self._answer(stream, handler))
         self._handlers.add(task)
@@ -87,6 +118,18 @@ class Client:
                    within: Duration | None = None) -> Answers:
         """`to`: "any", "all", or a list of nodes. An error if none answered."""
         return await self._do(protocol.call(group, verb, to, payload, within))
+
+    async def command(self, verb: str, args: Args | None = None, to: str | list[str] = "all", *,
+                      by: str | None = None, reply: bool = True, within: Duration | None = None) -> Answers:
+        """Has nodes do what their lists allow. `to`: "all", "one", "any", or a list of nodes. An error if none did it.
+
+        `by`: the way, "library" if left out. Without `reply` it returns when the command is in the queues.
+        """
+        return await self._do(protocol.command(verb, args, to, by, reply, within))
+
+    async def commands(self) -> dict[str, Any]:
+        """What commands to peers did here, the version of the list, the queues."""
+        return await self._do(protocol.commands())
 
     async def members(self) -> Members:
         return await self._do(protocol.members())
@@ -98,7 +141,7 @@ class Client:
         """Leaves everything in order."""
         if self._core.begin_close():
             with contextlib.suppress(Error):
-                await self._write(protocol.line("leave", {}))
+                await self._write(self._core.out(protocol.line("leave", {})))
                 await asyncio.wait([self._reader], timeout=CLOSE_WITHIN)
         self._cut()
 
@@ -109,14 +152,15 @@ class Client:
                         at: TracebackType | None) -> None:
         await self.close()
 
-    async def _hello(self, name: str | None) -> None:
-        welcome = await self._do(protocol.hello(name))
+    def _called(self, welcome: Welcome) -> None:
         self.name, self.node = welcome.client, welcome.node
         self.cluster, self.build = welcome.cluster, welcome.build
 
     def _cut(self) -> None:
         self._core.lose("this client closed the connection")
         self._writer.close()
+        if self._core.link:
+            self._reader.cancel()
 
     async def _do(self, ask: Ask[T]) -> T:
         asked, line = self._core.ask(ask)
@@ -155,6 +199,9 @@ class Client:
                 cell.wakers.remove(woken.set)
 
     async def _write(self, line: bytes) -> None:
+        """What `Core.out` gave: nothing if there is a link, which has it."""
+        if not line:
+            return
         self._core.check()
         self._writer.write(line)
         try:
@@ -166,27 +213,84 @@ class Client:
             self._core.check()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        cause = "the agent closed the connection"
-        try:
-            while data := await reader.read(65536):
-                self._core.push(data)
-                while self._core.step() or self._core.held_up():
-                    self._flush()
-                    await self._until(self._core.gate, lambda: not self._core.held_up())
-        except Exception as error:  # whatever it is, those that wait are told
-            cause = f"the connection broke: {error!r}"
+        while True:
+            cause, broke, final = "the agent closed the connection", False, False
+            try:
+                while data := await reader.read(65536):
+                    self._core.push(data)
+                    while self._core.step() or self._core.held_up():
+                        self._flush()
+                        await self._until(self._core.gate, lambda: not self._core.held_up())
+            except Exception as error:  # whatever it is, those that wait are told
+                cause, broke, final = f"the connection broke: {error!r}", True, not isinstance(error, OSError)
+            if final or not self._core.may_come_back(broke):
+                break
+            came_back = await self._come_back(cause)
+            if isinstance(came_back, str):
+                cause += came_back
+                break
+            reader = came_back
         self._core.lose(cause)
 
-    async def _answer(self, stream: Stream, handler: Handler) -> None:
+    # Coming back.
+
+    async def _come_back(self, cause: str) -> asyncio.StreamReader | str:
+        """Another connection in place of the one that broke; or why there is none."""
+        link, clock = self._core.link, asyncio.get_running_loop()
+        assert link
+        self._writer.transport.abort()
+        deadline, why_not = clock.time() + link.grace, ""
+        while True:
+            await asyncio.sleep(self._next_try - clock.time())
+            now = clock.time()
+            if now >= deadline:
+                return f"; the agent was not reached again within {link.grace:g} s: {why_not}"
+            self._next_try = now + TRY_EVERY
+            try:
+                return await asyncio.wait_for(self._reconnect(cause), deadline - now)
+            except Exception as error:  # whatever it is, there is time to try again
+                why_not = str(error) or type(error).__name__
+
+    async def _reconnect(self, cause: str) -> asyncio.StreamReader:
+        reader, writer = await self._opening()
+        try:
+            writer.write(self._core.hello_again())
+            welcome = await reader.readline()
+            if not welcome:
+                raise ConnectionError("the agent closed the connection before it said who this is")
+            before, self._writer = self._writer, writer
+            try:
+                self._called(self._core.come_back(welcome, cause))
+            except BaseException:
+                self._writer = before
+                raise
+            return reader
+        except BaseException:
+            writer.close()
+            raise
+
+    def _write_kept(self, link: Link) -> None:
+        while not self._writer.is_closing() and (data := link.next()):
+            self._writer.write(data)
+
+    async def _until_room(self) -> None:
+        core, link = self._core, self._core.link
+        if link and not link.has_room():
+            await self._until(link, lambda: link.has_room() or core.cause is not None)
+            if core.cause is not None:
+                raise ConnectionLost(core.cause)
+
+    async def _answer(self, stream: Stream, handler: Callable[[Any], Any]) -> None:
         with contextlib.suppress(Error):
-            async for request in Events[Request](self, stream):
+            async for request in Events[Asking](self, stream):
                 try:
                     said = handler(request)
                     line = protocol.answer(request, await said if isinstance(said, Awaitable) else said)
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
+                line = self._core.answer(request, line)
                 with self._in_wait():
-                    await self._write(line)
+                    await (self._write(line) if line else self._until_room())
 
 
 class Events(Generic[T]):
@@ -226,8 +330,9 @@ class Group(Events[GroupEvent]):
         ask = self._client._core.send(self.name, payload, safe)
         if wait:
             return await self._client._do(ask)
+        line = self._client._core.out(protocol.line("send", ask.fields))
         with self._client._in_wait():
-            await self._client._write(protocol.line("send", ask.fields))
+            await (self._client._write(line) if line else self._client._until_room())
 
     async def leave(self) -> None:
         """What is unread is dropped."""
@@ -309,9 +414,9 @@ class Watch(Events[WatchEvent]):
         self._id = id
 
     async def close(self) -> None:
-        if line := self._client._core.unwatch(self._id):
-            with contextlib.suppress(Error):
-                await self._client._write(line)
+        core = self._client._core
+        with contextlib.suppress(Error):
+            await self._client._write(core.out(core.unwatch(self._id)))
 
     async def __aenter__(self) -> Watch:
         return self

@@ -17,18 +17,23 @@ from __future__ import annotations
 import base64
 import json
 import math
+import ssl
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Union
 
-from .events import (Answers, Changed, ConnectionLost, Error, Lost, Members, Message, Node, Refused, Request,
+from .cell import Cell
+from .events import (Answers, Changed, Command, ConnectionLost, Error, Lost, Members, Message, Node, Refused, Request,
                      Resync, Suspended, Transitional, View, Watching, Welcome)
+from .link import Link, welcomed
 
 T = TypeVar("T")
 Duration = float | timedelta
 Payload = bytes | str
+Asking = Union[Request, Command]
+Args = Mapping[str, Union[str, int, bool]]
 
 BUFFER_BYTES = 1 << 20  # of a stream, before the reading stops
 MOST_BYTES = 64 << 20  # of a stream whose reader waits for a reply
@@ -36,6 +41,7 @@ EVENT_BYTES = 500  # about what Python takes for an event beside its line
 MAX_LINE_BYTES = 64 << 20
 AGENT_LINE_BYTES = 4 << 20
 ANSWER_BYTES = 59_744  # the agent takes no longer answer of a handler
+COMMAND_ANSWER_BYTES = 1 << 20  # the most that a list may allow
 TEXT_BYTES = 600_000  # a text of control characters has six times as many bytes in JSON, and a line 4 MiB
 
 
@@ -71,17 +77,6 @@ def failure(of: dict[str, Any], **more: Any) -> Error:
     return Error(of["code"], of["reason"], of["ran"], payload=payload, **more)
 
 
-class Cell:
-    """Something that is waited for."""
-
-    def __init__(self) -> None:
-        self.wakers: list[Callable[[], object]] = []
-
-    def changed(self) -> None:
-        for waker in self.wakers.copy():
-            waker()
-
-
 @dataclass
 class Ask(Generic[T]):
     """An operation: its line, and what is made of its reply, as soon as that is there."""
@@ -89,14 +84,16 @@ class Ask(Generic[T]):
     op: str
     fields: dict[str, Any]
     read: Callable[[dict[str, Any]], T]
-    failed: Callable[[], object] = lambda: None
+    failed: Callable[[Error], object] = lambda error: None
     undo: Callable[[T], bytes] | None = None  # what gives back what nobody waits for any more
+    drop: Callable[[], object] = lambda: None  # nobody will read what it brings
 
 
 class Asked(Cell, Generic[T]):
     def __init__(self, ask: Ask[T], id: int) -> None:
         super().__init__()
         self.ask, self.id = ask, id
+        self.line = 0  # its number, if lines are counted
         self.done = self.abandoned = False
         self.result: T | None = None
         self.error: Error | None = None
@@ -149,17 +146,26 @@ class Stream(Cell):
         if not self.over:
             self.over, self.error = True, error
         if discard:
-            self.events.clear()
-            self.size = 0
+            self.discard()
         self.changed()
         self.core.gate.changed()
 
+    def discard(self) -> None:
+        self.events.clear()
+        self.size = 0
+
 
 class Core:
-    """What one connection knows. `make_lost` makes what the loss of a lock is told by: see `LostEvent`."""
+    """What one client knows. `make_lost` makes what the loss of a lock is told by: see `LostEvent`.
 
-    def __init__(self, make_lost: Callable[[], Any], buffer_bytes: int = BUFFER_BYTES) -> None:
-        self.make_lost, self.buffer_bytes = make_lost, buffer_bytes
+    With a `link` it takes the lines itself, and `out` gives the shell nothing to write.
+    """
+
+    def __init__(self, make_lost: Callable[[], Any], buffer_bytes: int = BUFFER_BYTES,
+                 link: Link | None = None) -> None:
+        self.make_lost, self.buffer_bytes, self.link = make_lost, buffer_bytes, link
+        self.times = 0  # that it came back as a new client
+        self.closing = False
         self.outgoing: list[bytes] = []  # lines of its own; they go with the next send, or when a wait ends
         self.gate = Cell()  # wakes whoever reads the socket
         self.waiting: dict[Hashable, int] = {}  # who waits for replies, or to send
@@ -167,11 +173,12 @@ class Core:
         self.cause: str | None = None  # why the connection is over
         self.groups: dict[str, Stream] = {}
         self.watches: dict[int | None, Stream] = {}
-        self.served: dict[tuple[str, str], Stream] = {}
+        self.served: dict[tuple[str | None, str], Stream] = {}  # without a group: of commands
         self.held: dict[int | None, Any] = {}  # what is told of the loss, by the id that it was asked for with
         self._last_id = 0
         self._asked: dict[int | None, Asked[Any]] = {}
-        self._whys: deque[Asked[Any]] = deque()
+        self._whys: list[Asked[Any]] = []
+        self._hello: dict[str, Any] = {}
         self._last_words: str | None = None
         self._bytes = bytearray()
         self._searched = 0
@@ -194,7 +201,10 @@ class Core:
         text = bytes(self._bytes[:end])
         del self._bytes[:end + 1]
         self._searched = 0
-        self.take_in(json.loads(text), len(text))
+        event = json.loads(text)
+        if self.link and event["event"] != "took":
+            self.link.came(end + 1)
+        self.take_in(event, len(text))
         return True
 
     def held_up(self) -> bool:
@@ -216,21 +226,96 @@ class Core:
         """The connection is over: whoever waits is told so."""
         if self.cause is None:
             self.cause = self._last_words or cause
-        for asked in [*self._asked.values(), *self._whys]:
-            self._finish(asked, error=ConnectionLost(self.cause))
-        self._asked.clear()
-        self._whys.clear()
+        self._lose_all(self.cause)
         for stream in [*self.groups.values(), *self.watches.values(), *self.served.values()]:
             stream.end(ConnectionLost(self.cause))
-        for lost in self.held.values():
-            lost.tell(self.cause)
-        self.held.clear()
         self.gate.changed()
+        if self.link:
+            self.link.changed()
+
+    def _lose_all(self, cause: str) -> None:
+        """What was asked for and what was held."""
+        asked, self._asked, whys, self._whys = self._asked, {}, self._whys, []
+        for one in [*asked.values(), *whys]:
+            surely_not = self.link is not None and one.line > self.link.given
+            self._finish(one, error=ConnectionLost(cause, "no" if surely_not else "maybe"))
+        held, self.held = self.held, {}
+        for lost in held.values():
+            lost.tell(cause)
+
+    # Coming back.
+
+    def may_come_back(self, broke: bool) -> bool:
+        """The connection ended. Not if the agent ended it when it was told that this client leaves."""
+        link = self.link
+        if link is None or link.key is None or self.cause is not None:
+            return False
+        link.up, ended_well = False, link.up and not broke and not link.unsent
+        return not (self.closing and ended_well)
+
+    def hello_again(self) -> bytes:
+        assert self.link
+        return line("hello", {**self._hello, "resume": self.link.key, "lines": self.link.taken, "id": 0})
+
+    def come_back(self, text: bytes, cause: str) -> Welcome:
+        """The reply to `hello_again`: it goes on, as the same client or as a new one."""
+        assert self.link
+        welcome = welcomed(text)
+        self.check()
+        if "resumed" in welcome:
+            self.link.resume(welcome["resumed"])
+        self._bytes.clear()
+        self._searched = 0
+        self.link.up = True
+        if "resumed" not in welcome:
+            self._begin_anew(f"{self._last_words or cause}; the agent did not know this client any more "
+                             "when it came back, which is a new one now")
+        self._last_words = None
+        self.link.changed()
+        return self._welcome(welcome)
+
+    def _begin_anew(self, cause: str) -> None:
+        assert self.link
+        self.times += 1
+        self._lose_all(cause)
+        for watch in self.watches.values():
+            watch.end(Error("lost", cause))
+        self.watches.clear()
+        self.link.begin(1)  # this hello, and its reply
+        if self.closing:
+            self.out(line("leave", {}))
+            return
+        for group, stream in [*self.groups.items()]:
+            if stream.over:  # it was leaving
+                del self.groups[group]
+                stream.end()
+            else:
+                self._tell(group, Resync(group, cause), 0)
+                self.ask(self._join_again(group))
+        for served, stream in [*self.served.items()]:
+            stream.discard()
+            if stream.over:
+                del self.served[served]
+            else:
+                self.ask(self._serve(*served, again=True))
+
+    def _join_again(self, group: str) -> Ask[None]:
+        def failed(error: Error) -> None:
+            if not isinstance(error, ConnectionLost):
+                self._on_lost({"what": "group", "name": group, "cause": error.reason}, 0)
+        return Ask("join", {"group": group}, lambda _: None, failed)
+
+    def _welcome(self, of: dict[str, Any]) -> Welcome:
+        if self.link:
+            self.link.key = of.get("resume", self.link.key)
+            self._hello["name"] = of["client"]
+        return Welcome(of["client"], of["node"], of["cluster"], of["build"])
 
     # What the program asks for.
 
     def begin_close(self) -> bool:
         """Whether there is a connection to close. What is unread is dropped, so the end can be read."""
+        self.closing = True
         for group in self.groups.values():
             group.end(discard=True)
         return self.cause is None
@@ -239,27 +324,42 @@ class Core:
         if self.cause is not None:
             raise ConnectionLost(self.cause, "no")
 
+    def out(self, line: bytes) -> bytes:
+        """What the shell is to write of it."""
+        if self.link is None or not line:
+            return line
+        self.link.put(line)
+        return b""
+
+    def _later(self, line: bytes) -> None:
+        if line := self.out(line):
+            self.outgoing.append(line)
+
     def ask(self, ask: Ask[T]) -> tuple[Asked[T], bytes]:
         self.check()
         self._last_id += 1
         asked = Asked(ask, self._last_id)
-        if ask.op == "why":  # has no id: answered in their order
+        if ask.op == "why":  # has no id
             text = line(ask.op, ask.fields)
             self._whys.append(asked)
         else:
             text = line(ask.op, {**ask.fields, "id": asked.id})
             self._asked[asked.id] = asked
+        if self.link:
+            asked.line = self.link.put(text)
+            text = b""
         return asked, text
 
     def abandon(self, asked: Asked[Any]) -> None:
         """Nobody waits for it any more: what was granted all the same is given back."""
+        asked.ask.drop()
         if asked.done:
             if asked.error is None and asked.ask.undo:
-                self.outgoing.append(asked.ask.undo(asked.result))
+                self._later(asked.ask.undo(asked.result))
             return
         asked.abandoned = True
         if asked.ask.undo:
-            self.outgoing.append(line("cancel", {"of": asked.id}))
+            self._later(line("cancel", {"of": asked.id}))
 
     def begin_wait(self, who: Hashable) -> None:
         self.waiting[who] = self.waiting.get(who, 0) + 1
@@ -272,20 +372,26 @@ class Core:
 
     # Operations.
 
+    def hello(self, name: str | None, token: str | None) -> Ask[Welcome]:
+        grace = span(self.link.grace) if self.link else None
+        self._hello = {"name": name, "token": token, "grace": grace}
+        return Ask("hello", self._hello, lambda reply: self._welcome(reply["welcome"]))
+
     def join(self, group: str, who: Hashable) -> Ask[Stream]:
         self.check()
         if group in self.groups:
-            raise Error("refused", f"this client has joined {group} already")
+            state = "is still leaving" if self.groups[group].over else "has already joined"
+            raise Error("refused", f"this client {state} {group}")
 
         def overrun(_: Any) -> Lost:
             cause = f"slow: its program waited for a reply while {MOST_BYTES >> 20} MiB were unread"
-            self.outgoing.append(line("leave", {"group": group}))
+            self._later(line("leave", {"group": group}))
             stream.over = True
             return Lost(group, cause)
 
         self.groups[group] = stream = Stream(self, who, overrun)
-        return Ask("join", {"group": group}, lambda _: stream, lambda: self.groups.pop(group, None),
-                   lambda _: line("leave", {"group": group}))
+        return Ask("join", {"group": group}, lambda _: stream, lambda _: self.groups.pop(group, None),
+                   lambda _: line("leave", {"group": group}), lambda: stream.end(discard=True))
 
     def leave(self, group: str) -> Ask[None]:
         stream = self.groups[group]
@@ -336,25 +442,39 @@ class Core:
             return line("cancel", {"of": id})
         return b""
 
-    def serve(self, group: str, verb: str) -> Ask[Stream]:
+    def serve(self, group: str | None, verb: str) -> Ask[Stream]:
+        """Requests of a group; or without one, commands."""
         self.check()
         if (group, verb) in self.served:
-            raise Error("refused", f"this client serves {verb} in {group} already")
+            raise Error("refused", f"this client serves {verb} already")
 
-        def overrun(request: Request) -> None:
-            self.outgoing.append(line("answer", {"request": request.number, "error": "too many requests wait"}))
-        stream = self.served[group, verb] = Stream(self, None, overrun)
-        return Ask("serve", {"group": group, "verb": verb}, lambda _: stream,
-                   lambda: self.served.pop((group, verb), None))
+        def overrun(request: Asking) -> None:
+            self._later(answer(request, None, "too many requests wait"))
+        self.served[group, verb] = Stream(self, None, overrun)
+        return self._serve(group, verb)
+
+    def _serve(self, group: str | None, verb: str, again: bool = False) -> Ask[Stream]:
+        stream = self.served[group, verb]
+
+        def failed(error: Error) -> None:
+            if not (again and isinstance(error, ConnectionLost)):
+                self.served.pop((group, verb), None)
+                stream.end(error)
+        op = "serve" if group is not None else "serve_command"
+        return Ask(op, {"group": group, "verb": verb}, lambda _: stream, failed, drop=lambda: stream.end(discard=True))
+
+    def answer(self, asking: Asking, said: bytes) -> bytes:
+        """Not to a new agent what another one asked."""
+        return self.out(said) if asking.times == self.times else b""
 
     # Events, by their names.
 
     def _finish(self, asked: Asked[Any], result: Any = None, error: Error | None = None) -> None:
         asked.done, asked.result, asked.error = True, result, error
         if error:
-            asked.ask.failed()
+            asked.ask.failed(error)
         elif asked.abandoned and asked.ask.undo:
-            self.outgoing.append(asked.ask.undo(result))
+            self._later(asked.ask.undo(result))
         asked.changed()
 
     def _on_reply(self, event: dict[str, Any], size: int) -> None:
@@ -370,7 +490,7 @@ class Core:
         request, error = event.get("request"), Error("refused", event["reason"])
         op, fields = next(iter(request.items()), ("", {})) if isinstance(request, dict) else ("", {})
         if op == "why" and self._whys:
-            self._finish(self._whys.popleft(), error=error)
+            self._finish(self._why_of(fields), error=error)
         elif isinstance(fields, dict) and (asked := self._asked.pop(fields.get("id"), None)):
             self._finish(asked, error=error)
         elif request is None:
@@ -386,8 +506,15 @@ class Core:
 
     def _on_why(self, event: dict[str, Any], size: int) -> None:
         if self._whys:
-            asked = self._whys.popleft()
+            asked = self._why_of(event)
             self._finish(asked, asked.ask.read(event))
+
+    def _why_of(self, of: Any) -> Asked[Any]:
+        """Threads may write their questions in another order than they were asked in."""
+        node = of.get("node") if isinstance(of, dict) else None
+        asked = next((asked for asked in self._whys if asked.ask.fields["node"] == node), self._whys[0])
+        self._whys.remove(asked)
+        return asked
 
     def _on_lost(self, event: dict[str, Any], size: int) -> None:
         if event["what"] == "group":
@@ -423,10 +550,24 @@ class Core:
             self._put(stream, Changed(event["key"], value, event["version"], event.get("gone")), size)
 
     def _on_request(self, event: dict[str, Any], size: int) -> None:
-        if stream := self.served.get((event["group"], event["verb"])):
-            request = Request(event["group"], event["verb"], event["from"], decode(event["payload"]),
-                              event["within_ms"] / 1000, event["request"])
-            self._put(stream, request, size)
+        self._hand(event["group"], size, Request(event["group"], event["verb"], event["from"],
+                                                 decode(event["payload"]), event["within_ms"] / 1000,
+                                                 event["request"], self.times))
+
+    def _on_command(self, event: dict[str, Any], size: int) -> None:
+        self._hand(None, size, Command(event["verb"], event["from"], event["args"], event["within_ms"] / 1000,
+                                       event["request"], self.times))
+
+    def _hand(self, group: str | None, size: int, asking: Asking) -> None:
+        stream = self.served.get((group, asking.verb))
+        if stream and not stream.over:
+            self._put(stream, asking, size)
+        elif stream:
+            self._later(answer(asking, None, "its program does not serve it any more"))
+
+    def _on_took(self, event: dict[str, Any], size: int) -> None:
+        if self.link:
+            self.link.took(event["lines"])
 
 
 def view(of: dict[str, Any]) -> View:
@@ -461,10 +602,6 @@ def nodes(reply: dict[str, Any]) -> Members:
     view = reply["view"]
     of = (Node(node["name"], node["incarnation"], node["addr"], node.get("metadata", {})) for node in view["members"])
     return Members(view["id"], view["number"], view["primary"], tuple(of))
-
-
-def hello(name: str | None) -> Ask[Welcome]:
-    return Ask("hello", {"name": name}, lambda reply: Welcome(**reply["welcome"]))
 
 
 def members() -> Ask[Members]:
@@ -503,13 +640,25 @@ def call(group: str, verb: str, to: str | list[str], payload: Payload, within: D
     return Ask("call", fields, answers)
 
 
-def answer(request: Request, payload: Payload | None, error: str | None = None) -> bytes:
+def command(verb: str, args: Args | None, to: str | list[str], by: str | None, reply: bool,
+            within: Duration | None) -> Ask[Answers]:
+    fields = {"verb": verb, "args": args and dict(args), "to": to, "by": by, "reply": None if reply else False,
+              "within": None if within is None else span(within)}
+    return Ask("command", fields, answers)
+
+
+def commands() -> Ask[dict[str, Any]]:
+    return Ask("commands", {}, lambda reply: dict(reply["commands"]))
+
+
+def answer(asking: Asking, payload: Payload | None, error: str | None = None) -> bytes:
     data = (payload or b"") if error is None else error
     size = len(data.encode() if isinstance(data, str) else data)
-    if size > ANSWER_BYTES:
-        error = f"the answer has {size} bytes, and may have {ANSWER_BYTES}"
+    most = COMMAND_ANSWER_BYTES if isinstance(asking, Command) else ANSWER_BYTES
+    if size > most:
+        error = f"the answer has {size} bytes, and may have {most}"
     said = {"error": error} if error is not None else {"payload": encode(data)}
-    return line("answer", {"request": request.number, **said})
+    return line("answer", {"request": asking.number, **said})
 
 
 def address(text: str) -> tuple[str, int] | str:
@@ -520,3 +669,9 @@ def address(text: str) -> tuple[str, int] | str:
     if not host or not port.isdigit():
         raise ValueError(f'an address is "host:port" or "unix:/path", not {text!r}')
     return host.strip("[]"), int(port)
+
+
+def tls_of(tls: ssl.SSLContext | bool | None, where: tuple[str, int] | str) -> ssl.SSLContext | None:
+    if tls and isinstance(where, str):
+        raise ValueError("TLS is for TCP addresses: a Unix socket needs none")
+    return ssl.create_default_context() if tls is True else tls or None

@@ -19,7 +19,10 @@ class Error(Exception):
 
 
 class ConnectionLost(Error):
-    """The connection to the agent is over. Connect again, as a new client; what this one held is free."""
+    """The connection to the agent is over. Connect again, as a new client; what this one held is free.
+
+    With `grace` also what was under way when this client came back as a new one: it goes on as that.
+    """
 
     def __init__(self, cause: str, ran: str = "maybe") -> None:
         super().__init__("connection", cause, ran)
@@ -74,7 +77,7 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Resync:
-    """The agent's node was away: what this client knows of the group may be old. A view follows."""
+    """The agent's node was away, or this client, which is a new one now. What it knows of the group may be old."""
 
     group: str
     cause: str
@@ -130,11 +133,24 @@ class Request:
     payload: bytes
     within: float
     number: int
+    times: int = field(default=0, repr=False)  # that the client had come back as a new one
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a node wants done, of the list of this one. `within` are the seconds that it waits."""
+
+    verb: str
+    sender: str
+    args: dict[str, str | int | bool]
+    within: float
+    number: int
+    times: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What nodes answered to a call, and why the others did not, by their names."""
+    """What nodes answered to a call or a command, and why the others did not, by their names."""
 
     replies: dict[str, bytes]
     failures: dict[str, Error]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import core as protocol
-from .core import Ask, Cell, Core, Duration, Payload, Stream
-from .events import Answers, Error, GroupEvent, Members, Request, WatchEvent
+from .cell import Cell
+from .core import Args, Ask, Asking, Core, Duration, Payload, Stream
+from .events import Answers, Command, ConnectionLost, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .link import MOST_WELCOME_BYTES, TRY_EVERY, Link, seconds
+from .tls import Tls
 
 T = TypeVar("T")
 CLOSE_WITHIN = 5.0  # seconds, for leaving in order
 Handler = Callable[[Request], "Payload | None"]
+CommandHandler = Callable[[Command], "Payload | None"]
 
 
 class LostEvent(threading.Event):
@@ -29,37 +36,57 @@ class LostEvent(threading.Event):
 
 
 def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
-            buffer_bytes: int = protocol.BUFFER_BYTES) -> Client:
-    """A client of the agent at "host:port" or "unix:/path", called `name` in groups."""
+            buffer_bytes: int = protocol.BUFFER_BYTES, grace: Duration | None = None, token: str | None = None,
+            tls: ssl.SSLContext | bool | None = None) -> Client:
+    """A client of the agent at "host:port" or "unix:/path", called `name` in groups.
+
+    `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
+    `tls`: a context, or True for the default one.
+    """
     where = protocol.address(address)
-    if isinstance(where, str):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout)
-        sock.connect(where)
-    else:
-        sock = socket.create_connection(where, timeout)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link = Link(seconds(grace)) if grace else None
+    opening = functools.partial(_open, where, protocol.tls_of(tls, where))
+    sock = opening(timeout)
     sock.settimeout(None)
-    client = Client(sock, buffer_bytes)
+    client = Client(sock, buffer_bytes, link, opening)
     try:
-        client._hello(name, timeout)
+        client._called(client._do(lambda: client._core.hello(name, token), timeout))
     except BaseException:
         client._cut()
         raise
     return client
 
 
-class Client:
-    """One connection. Its methods may be called by any thread."""
+def _open(where: tuple[str, int] | str, tls: ssl.SSLContext | None, timeout: float) -> socket.socket | Tls:
+    if isinstance(where, str):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout)
+        sock.connect(where)
+        return sock
+    sock = socket.create_connection(where, timeout)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Tls(sock, tls, where[0]) if tls else sock
+    except BaseException:
+        sock.close()
+        raise
 
-    def __init__(self, sock: socket.socket, buffer_bytes: int = protocol.BUFFER_BYTES) -> None:
-        self._sock = sock
+
+class Client:
+    """One connection, or with `grace` one after the other. Its methods may be called by any thread."""
+
+    def __init__(self, sock: socket.socket | Tls, buffer_bytes: int, link: Link | None,
+                 opening: Callable[[float], socket.socket | Tls]) -> None:
+        self._sock, self._opening = sock, opening
         self._lock = threading.Lock()  # of the core
         self._sending = threading.Lock()
-        self._core = Core(LostEvent, buffer_bytes)
+        self._core = Core(LostEvent, buffer_bytes, link)
+        self._next_try = 0.0
         self.name = self.node = self.cluster = self.build = ""
         self._reader = threading.Thread(target=self._read, name="antiphon", daemon=True)
         self._reader.start()
+        if link:
+            threading.Thread(target=self._write_kept, args=(link,), name="antiphon writes", daemon=True).start()
 
     @property
     def member(self) -> str:
@@ -87,6 +114,13 @@ class Client:
 
     def serve(self, group: str, verb: str, handler: Handler) -> None:
         """Answers such requests with what the handler returns, one after the other, in a thread of their own."""
+        self._serve(group, verb, handler)
+
+    def serve_command(self, verb: str, handler: CommandHandler) -> None:
+        """Does what nodes ask by this verb of the list, as `serve` does."""
+        self._serve(None, verb, handler)
+
+    def _serve(self, group: str | None, verb: str, handler: Callable[[Any], Payload | None]) -> None:
         stream = self._do(lambda: self._core.serve(group, verb))
         threading.Thread(target=self._answer, args=(stream, handler), name=f"antiphon {verb}", daemon=True).start()
 
@@ -94,6 +128,18 @@ class Client:
              within: Duration | None = None) -> Answers:
         """`to`: "any", "all", or a list of nodes. An error if none answered."""
         return self._do(lambda: protocol.call(group, verb, to, payload, within))
+
+    def command(self, verb: str, args: Args | None = None, to: str | list[str] = "all", *, by: str | None = None,
+                reply: bool = True, within: Duration | None = None) -> Answers:
+        """Has nodes do what their lists allow. `to`: "all", "one", "any", or a list of nodes. An error if none did it.
+
+        `by`: the way, "library" if left out. Without `reply` it returns when the command is in the queues.
+        """
+        return self._do(lambda: protocol.command(verb, args, to, by, reply, within))
+
+    def commands(self) -> dict[str, Any]:
+        """What commands to peers did here, the version of the list, the queues."""
+        return self._do(protocol.commands)
 
     def members(self) -> Members:
         return self._do(protocol.members)
@@ -107,7 +153,9 @@ class Client:
             open_still = self._core.begin_close()
         if open_still and self._reader is not threading.current_thread():
             with contextlib.suppress(Error):
-                self._write(protocol.line("leave", {}))
+                with self._lock:
+                    line = self._core.out(protocol.line("leave", {}))
+                self._write(line)
             self._reader.join(CLOSE_WITHIN)
         self._cut()
 
@@ -117,16 +165,14 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _hello(self, name: str | None, timeout: float) -> None:
-        welcome = self._do(lambda: protocol.hello(name), timeout)
+    def _called(self, welcome: Welcome) -> None:
         self.name, self.node = welcome.client, welcome.node
         self.cluster, self.build = welcome.cluster, welcome.build
 
     def _cut(self) -> None:
         with self._lock:
             self._core.lose("this client closed the connection")
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
         self._sock.close()
 
     def _do(self, make: Callable[[], Ask[T]], timeout: float | None = None) -> T:
@@ -173,6 +219,9 @@ class Client:
             cell.wakers.remove(wake.notify_all)
 
     def _write(self, line: bytes) -> None:
+        """What `Core.out` gave: nothing if there is a link, which has it."""
+        if not line:
+            return
         try:
             with self._sending:
                 self._sock.sendall(line)
@@ -184,27 +233,114 @@ class Client:
                 self._core.check()
 
     def _read(self) -> None:
-        cause = "the agent closed the connection"
-        try:
-            while data := self._sock.recv(65536):
-                with self._lock:
-                    self._core.push(data)
-                    while self._core.step() or self._core.held_up():
-                        self._until(self._core.gate, lambda: not self._core.held_up())
-        except Exception as error:  # whatever it is, those that wait are told
-            cause = f"the connection broke: {error!r}"
+        while True:
+            cause, broke, final = "the agent closed the connection", False, False
+            try:
+                self._take_in(b"")  # what came with the welcome
+                while data := self._sock.recv(65536):
+                    self._take_in(data)
+            except Exception as error:  # whatever it is, those that wait are told
+                cause, broke, final = f"the connection broke: {error!r}", True, not isinstance(error, OSError)
+            with self._lock:
+                may = not final and self._core.may_come_back(broke)
+            why_not = self._come_back(cause) if may else ""
+            if why_not is not None:
+                break
         with self._lock:
-            self._core.lose(cause)
+            self._core.lose(cause + why_not)
 
-    def _answer(self, stream: Stream, handler: Handler) -> None:
+    def _take_in(self, data: bytes) -> None:
+        with self._lock:
+            self._core.push(data)
+            while self._core.step() or self._core.held_up():
+                self._until(self._core.gate, lambda: not self._core.held_up())
+
+    # Coming back.
+
+    def _come_back(self, cause: str) -> str | None:
+        """Another connection in place of the one that broke; or why there is none."""
+        core, link = self._core, self._core.link
+        assert link
+        self._hang_up()
+        deadline, why_not = time.monotonic() + link.grace, ""
+        while True:
+            with self._lock:
+                if self._until(link, lambda: core.cause is not None, self._next_try - time.monotonic()):
+                    return ""
+            now = time.monotonic()
+            if now >= deadline:
+                return f"; the agent was not reached again within {link.grace:g} s: {why_not}"
+            self._next_try = now + TRY_EVERY
+            try:
+                return self._reconnect(cause, deadline - now)
+            except Exception as error:  # whatever it is, there is time to try again
+                why_not = str(error)
+
+    def _reconnect(self, cause: str, within: float) -> None:
+        sock = self._opening(within)
+        try:
+            sock.sendall(self._core.hello_again())
+            said = b""
+            while b"\n" not in said:
+                data = sock.recv(65536)
+                if not data or len(said) > MOST_WELCOME_BYTES:
+                    raise ConnectionError("the agent closed the connection before it said who this is")
+                said += data
+            welcome, _, rest = said.partition(b"\n")
+            sock.settimeout(None)
+            with self._lock:
+                before, self._sock = self._sock, sock
+                try:
+                    self._called(self._core.come_back(welcome, cause))
+                except BaseException:
+                    self._sock = before
+                    raise
+                self._core.push(rest)
+            before.close()
+        except BaseException:
+            sock.close()
+            raise
+
+    def _write_kept(self, link: Link) -> None:
+        """Beside the reader, which must not wait until the agent reads."""
+        core = self._core
+        while True:
+            with self._lock:
+                self._until(link, lambda: core.cause is not None or link.has_more())
+                if core.cause is not None:
+                    return
+                sock, data = self._sock, link.next()
+            try:
+                sock.sendall(data)
+            except OSError:
+                with self._lock:
+                    if self._sock is sock:  # the reader comes to its end, and goes on from there
+                        link.up = False
+                        self._hang_up()
+
+    def _until_room(self) -> None:
+        core, link = self._core, self._core.link
+        with self._lock:
+            if link and not link.has_room():
+                self._until(link, lambda: link.has_room() or core.cause is not None)
+                if core.cause is not None:
+                    raise ConnectionLost(core.cause)
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, stream: Stream, handler: Callable[[Any], Payload | None]) -> None:
         with contextlib.suppress(Error):
-            for request in Events[Request](self, stream):
+            for request in Events[Asking](self, stream):
                 try:
                     line = protocol.answer(request, handler(request))
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
                 with self._in_wait():
-                    self._write(line)
+                    with self._lock:
+                        line = self._core.answer(request, line)
+                    self._write(line) if line else self._until_room()
 
 
 class Events(Generic[T]):
@@ -241,8 +377,9 @@ class Group(Events[GroupEvent]):
             return client._do(lambda: client._core.send(self.name, payload, safe))
         with client._lock:
             ask = client._core.send(self.name, payload, safe)
+            line = client._core.out(protocol.line("send", ask.fields))
         with client._in_wait():
-            client._write(protocol.line("send", ask.fields))
+            client._write(line) if line else client._until_room()
 
     def leave(self) -> None:
         """What is unread is dropped."""
@@ -323,10 +460,9 @@ class Watch(Events[WatchEvent]):
 
     def close(self) -> None:
         with self._client._lock:
-            line = self._client._core.unwatch(self._id)
-        if line:
-            with contextlib.suppress(Error):
-                self._client._write(line)
+            line = self._client._core.out(self._client._core.unwatch(self._id))
+        with contextlib.suppress(Error):
+            self._client._write(line)
 
     def __enter__(self) -> Watch:
         return self

@@ -284,7 +284,7 @@ pub(crate) struct Operation {
 pub(crate) type Places = Vec<OwnedSemaphorePermit>;
 
 impl Operation {
-    pub(super) fn id(&self) -> Option<Id> {
+    pub(crate) fn id(&self) -> Option<Id> {
         self.id.clone()
     }
 
@@ -402,7 +402,7 @@ impl Operation {
     }
 
     /// It ends without another reply.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         if let Some(id) = &self.id {
             self.desk.open().remove(id);
         }

@@ -352,7 +352,7 @@ pub(super) async fn serve(
         room: Notify::new(),
     };
     kept.accept(&[line, b"\n"].concat()).await;
-    let mut last;
+    let mut last = None;
     let departure = {
         let mut obeying = pin!(obey_all(&session, lines));
         'connections: loop {
@@ -371,10 +371,12 @@ pub(super) async fn serve(
                     Ended::Broken
                 }
             };
-            last = (reader, writer, again);
             if let Ended::For(departure) = ended {
+                last = Some((reader, writer, again));
                 break departure;
             }
+            // A program that is still there learns it.
+            drop((reader, writer));
             let until = Instant::now() + grace;
             loop {
                 let comes = tokio::select! {
@@ -398,8 +400,10 @@ pub(super) async fn serve(
     drop(registered);
     session.ends_for(departure);
     drop(session);
-    // A program that has left may still read.
-    let (mut reader, mut writer, mut again) = last;
+    // A program that has left may still read, if it is there.
+    let Some((mut reader, mut writer, mut again)) = last else {
+        return;
+    };
     let rest = async {
         kept.write(&mut writer, &mut again, &mut text).await;
         part(&mut reader, &mut writer).await;

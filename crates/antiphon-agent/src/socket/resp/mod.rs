@@ -61,6 +61,7 @@ mod window;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use antiphon::clients::Departure;
+use antiphon_api::Event;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -162,6 +163,18 @@ impl Writing {
     }
 }
 
+/// Puts this event and those behind it to what is to be written. Whether other replies are still to come.
+fn take(event: Event, events: &mut Events, shared: &Shared) -> bool {
+    let mut said = shared.said();
+    said.told(event);
+    while said.out.len() < WRITE_BYTES
+        && let Some(event) = events.try_next()
+    {
+        said.told(event);
+    }
+    !said.window.is_empty() && said.out.len() < WRITE_BYTES
+}
+
 /// Writes replies and pushes; returns why it cannot.
 async fn write(
     writer: &mut (impl tokio::io::AsyncWrite + Unpin),
@@ -191,14 +204,13 @@ async fn write(
         tokio::select! {
             biased;
             Some(event) = events.next() => {
-                let mut said = shared.said();
-                said.told(event);
-                while said.out.len() < WRITE_BYTES
-                    && let Some(event) = events.try_next()
-                {
-                    said.told(event);
+                if take(event, events, shared) {
+                    // What came of other commands at the same time is a moment behind: one write for all.
+                    tokio::task::yield_now().await;
+                    if let Some(event) = events.try_next() {
+                        take(event, events, shared);
+                    }
                 }
-                drop(said);
                 shared.changed.notify_one();
             }
             () = shared.written.notified() => {}
