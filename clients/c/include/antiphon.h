@@ -365,7 +365,7 @@ int antiphon_call(antiphon *client, const char *group, const char *verb, const c
  * list says. The reply as of antiphon_call. */
 int antiphon_command(antiphon *client, const char *verb, const antiphon_arg *args, size_t arg_count, const char *to,
 		     int within_ms, antiphon_event **reply, antiphon_error *error);
-/* From now on each ANTIPHON_COMMANDED of this verb is this client's to answer, or another's that serves it. */
+/* From now on ANTIPHON_COMMANDED of this verb come to this client, by turns with others that serve it. */
 int antiphon_serve_command(antiphon *client, const char *verb, int timeout_ms, antiphon_error *error);
 /* The list's version, queues, peers and counts: a JSON object, as `data` of an event that is to be freed. */
 int antiphon_commands(antiphon *client, int timeout_ms, antiphon_event **reply, antiphon_error *error);

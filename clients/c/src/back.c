@@ -111,7 +111,7 @@ bool back_took(antiphon *client, uint64_t lines)
 {
 	struct back *back = client->back;
 	struct text *kept = &back->kept;
-	/* Fewer than before: the agent said that before the connection broke, and it comes behind `resumed`. */
+	/* Fewer than before: the agent said that before the break, and it comes behind `resumed`. */
 	if (lines > back->sent)
 		return false;
 	for (; back->taken < lines; back->taken++) {

@@ -399,7 +399,7 @@ antiphon *antiphon_connect_with(const char *address, const antiphon_options *giv
 	char reason[ANTIPHON_REASON_BYTES];
 	antiphon_options options = { .size = sizeof options };
 	if (given && given->size != sizeof options) {
-		fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "`size` of the options must be sizeof(antiphon_options)");
+		fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "`size` of the options is sizeof(antiphon_options)");
 		return NULL;
 	}
 	if (given)
@@ -426,7 +426,7 @@ antiphon *antiphon_connect_with(const char *address, const antiphon_options *giv
 		return NULL;
 	}
 	if (options.grace_ms && !back_begin(client, options.grace_ms)) {
-		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no descriptor or no memory for a client that comes back");
+		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no descriptors or no memory for coming back");
 		antiphon_drop(client);
 		return NULL;
 	}

@@ -275,13 +275,15 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	else if (op == ANTIPHON_CALL || op == ANTIPHON_COMMAND)
 		read_answers(reading);
 	else if (status)
-		event->data = (antiphon_bytes){ memcpy(reading->room, commands.bytes, commands.length), commands.length };
+		event->data = (antiphon_bytes){ reading->room, commands.length };
 	else if (op == ANTIPHON_MEMBERS)
 		read_nodes(reading);
 	else if (op == ANTIPHON_WHY)
 		event->facts = names_of(reading, member(reading, reading->root, "facts"));
-	if (status)
+	if (status) {
+		memcpy(reading->room, commands.bytes, commands.length);
 		reading->room[commands.length] = 0;
+	}
 	text_free(&commands);
 	const struct json *welcome = member(reading, reading->root, "welcome");
 	if (op == OP_HELLO && welcome)

@@ -102,8 +102,9 @@ static const struct {
 	[ANTIPHON_TAKE_IDS] = { "take_ids", NULL, NULL },    [ANTIPHON_SERVE] = { "serve", "group", "verb" },
 	[ANTIPHON_CALL] = { "call", "group", "verb" },	     [ANTIPHON_MEMBERS] = { "members", NULL, NULL },
 	[ANTIPHON_WHY] = { "why", "node", NULL },	     [ANTIPHON_CANCEL] = { "cancel", NULL, NULL },
-	[ANTIPHON_COMMAND] = { "command", NULL, "verb" },    [ANTIPHON_SERVE_COMMAND] = { "serve_command", NULL, "verb" },
-	[ANTIPHON_COMMANDS] = { "commands", NULL, NULL },    [OP_HELLO] = { "hello", "name", NULL },
+	[ANTIPHON_COMMAND] = { "command", NULL, "verb" },    [ANTIPHON_COMMANDS] = { "commands", NULL, NULL },
+	[ANTIPHON_SERVE_COMMAND] = { "serve_command", NULL, "verb" },
+	[OP_HELLO] = { "hello", "name", NULL },
 };
 
 /* Whether all is there that an operation needs. */
