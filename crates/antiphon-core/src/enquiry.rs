@@ -13,6 +13,8 @@
 //! cannot be made to dial the world or to flood somebody, it answers [`MOST_A_SECOND`] enquiries a second,
 //! whoever asks, each at no more addresses than a node has, at each once, and of each group once; an address
 //! of its own gets none.
+//!
+//! [`MOST_A_SECOND`]: crate::pace::MOST_A_SECOND
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

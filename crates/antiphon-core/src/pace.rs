@@ -6,7 +6,7 @@ use crate::Time;
 
 /// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so
 /// these and their addresses stay far below the connections that a node may open.
-const MOST_A_SECOND: u32 = 16;
+pub(crate) const MOST_A_SECOND: u32 = 16;
 
 /// How many enquiries were answered lately.
 #[derive(Debug, Default)]

@@ -52,6 +52,9 @@
 //! One copy into the open block of its pair, one into the frame. The receiver says how far it is when it has
 //! taken a quarter of the credit, when its application has, or when a message is missing; otherwise after a
 //! short while, together for all.
+//!
+//! [`Incoming`]: self::incoming::Incoming
+//! [`Parting::Ended`]: crate::Parting::Ended
 
 mod incoming;
 mod limits;

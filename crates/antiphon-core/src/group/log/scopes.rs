@@ -5,7 +5,7 @@
 //!  scope       A     B     A     C     B     A     C        7 comes after 5, 9 after 6, 10 after 7, 11 after 8
 //!  is here     x     ·     x     x     x     x     x        6 is lost: only 9 waits
 //! ```
-//! Each message has a [tag](Tag): its scope, and how many numbers back the message of that scope is that was
+//! Each message has a [tag]: its scope, and how many numbers back the message of that scope is that was
 //! sent before it. A sender finds that out where it accepts messages, in the order in which it numbers them,
 //! so what is between two of them is the same wherever they are put into a log, also if a view changes in
 //! between. The rule is only this:
@@ -32,6 +32,8 @@
 //! that it has forgotten: that waits for more than it needs to, and is never wrong. What is kept besides is a
 //! set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
 //! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
+//!
+//! [tag]: antiphon_wire::block::Tag
 
 use antiphon_wire::block::Form;
 

@@ -63,6 +63,10 @@
 //! from member to member as transfers resume and members join, and their order is the log's. An object is
 //! copied once at each receiver, into its buffer, and nowhere else: chunks are slices of the payload that its
 //! sender gave.
+//!
+//! [`Outgoing`]: self::outgoing::Outgoing
+//! [`Incoming`]: self::incoming::Incoming
+//! [`window`]: self::limits::window
 
 mod incoming;
 pub(crate) mod limits;

@@ -26,7 +26,7 @@
 //!   third would found at once.
 //!
 //! What is found out at run time (names, files, multicast, locators) says whom to ask and nothing more: lists
-//! that differ between nodes must not decide who may vote. So with such [`hints`](super::hints) alone,
+//! that differ between nodes must not decide who may vote. So with such [`hints`] alone,
 //! without `expect` or `found`, a node waits for a cluster for ever, and says so.
 //!
 //! Who has just been started may have voted before, and forgotten it: it votes once all others that it asks
@@ -50,6 +50,7 @@
 //!
 //! [`recovery`]: crate::membership::recovery
 //! [`seek`]: crate::membership::seek
+//! [`hints`]: crate::membership::contacts::hints
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

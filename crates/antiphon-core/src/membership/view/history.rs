@@ -27,6 +27,7 @@
 //! and its vote be gone.
 //!
 //! [`meeting`]: crate::membership::seat::meeting
+//! [`Seat::tell_admission`]: crate::membership::seat::Seat::tell_admission
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -12,7 +12,6 @@
 //! In a wide view the quorum that answers first need not have one of the few who could object: whoever
 //! proposes waits for these ([`Proposer::not_vouched_for`]).
 //!
-//! [`Proposer::not_vouched_for`]: crate::membership::agree::holding::Coordinator::not_vouched_for
 //! [`lease`]: crate::membership::lease
 
 use std::collections::BTreeSet;
