@@ -98,6 +98,8 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                     node,
                     cluster,
                     build,
+                    resume: None,
+                    resumed: None,
                 };
                 Event::Reply(Reply {
                     welcome: Some(Box::new(welcome)),
