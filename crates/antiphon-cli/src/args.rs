@@ -633,8 +633,8 @@ mod tests {
         for json in golden.lines().filter(|line| line.starts_with('{')) {
             let event: serde_json::Value = serde_json::from_str(json).unwrap();
             let event = event["event"].as_str().unwrap();
-            // Suspicions are told by a watched console alone.
-            let printed = !matches!(event, "suspected" | "cleared" | "overrun");
+            // Suspicions are told by a watched console alone, and what was taken at an agent's socket.
+            let printed = !matches!(event, "suspected" | "cleared" | "overrun" | "took");
             let mut named = JSON_HELP.split([' ', ',', '\n']);
             assert!(
                 !printed || named.any(|word| word == event),
