@@ -412,6 +412,7 @@ class ComeBackTest {
 
     @Test
     void a_command_is_asked_for_and_carried_out() throws Exception {
+        var answered = new CompletableFuture<Void>();
         try (Peer peer = new Peer(script -> {
             script.hear("command", "{'verb':'flush','args':{'key':'/tea'},'to':['b','c'],'by':'udp',"
                     + "'within':'2000ms','id':2}");
@@ -426,6 +427,7 @@ class ComeBackTest {
                     + "'args':{'depth':9007199254740993,'key':'x','deep':false},'within_ms':1990}");
             JsonObject answer = script.hear("answer");
             assertEquals("3 done", answer.get("request") + " " + answer.get("payload").getAsString());
+            answered.complete(null);
             script.hearTheEnd();
         }); Client client = peer.connect()) {
             Answers answers = client.command("flush", Map.of("key", "/tea"), To.nodes("b", "c"),
@@ -444,6 +446,7 @@ class ComeBackTest {
             Request request = came.get(Peer.WITHIN.toSeconds(), TimeUnit.SECONDS);
             assertEquals(Map.of("depth", 9007199254740993L, "key", "x", "deep", false), request.args());
             assertArrayEquals(new byte[0], request.payload());
+            answered.get(Peer.WITHIN.toSeconds(), TimeUnit.SECONDS);
         }
     }
 }
