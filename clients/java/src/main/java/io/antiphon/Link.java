@@ -7,6 +7,7 @@ import com.google.gson.JsonParser;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.ByteChannel;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.concurrent.locks.Condition;
@@ -271,8 +272,12 @@ final class Link {
     /** Breaks the connection, as whatever is between both ends may. */
     void cut() throws IOException {
         if (connection.locked(() -> channel) instanceof SocketChannel socket && socket.isOpen()) {
-            socket.shutdownOutput();
-            socket.shutdownInput();
+            try {
+                socket.shutdownOutput();
+                socket.shutdownInput();
+            } catch (ClosedChannelException broken) {
+                // The client has noticed the first half already.
+            }
         }
     }
 
