@@ -253,7 +253,18 @@ mod tests {
             panic!()
         };
         assert_eq!(reply.replies.unwrap()["n1"], Payload::Text("gone".to_owned()));
-        // It ends with one command in its hands.
+        // Without an id, and without a reply of its peers, only those are told that did not get it.
+        let told = r#"{"command":{"verb":"flush","to":["n1"],"reply":false}}"#;
+        say(&asks, told).await;
+        say(&asks, &told.replace(r#"["n1"]"#, r#"["n1","n9"]"#)).await;
+        let Some(Event::Reply(reply)) = replies.next().await else {
+            panic!()
+        };
+        assert_eq!(reply.failures.keys().collect::<Vec<_>>(), ["n9"]);
+        for _ in 0..2 {
+            while !matches!(asked.next().await, Some(Event::Command(_))) {}
+        }
+        // It ends with commands in its hands.
         say(&asks, r#"{"command":{"verb":"flush","to":"one","id":2}}"#).await;
         while !matches!(asked.next().await, Some(Event::Command(_))) {}
         drop(serves);

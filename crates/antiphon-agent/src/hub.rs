@@ -37,7 +37,7 @@ use crate::groups::Groups;
 use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
-use crate::pipe::{Text, pipe};
+use crate::pipe::{MAX_BYTES, Text, pipe};
 use crate::socket::MAX_GRACE;
 use crate::told::MessageLines;
 use crate::{Names, commands, told};
@@ -101,7 +101,7 @@ impl Hub {
 
     /// The same for a program that reads lines.
     pub(crate) fn session_in_lines(&self) -> Result<(Session, Text), Full> {
-        let (pipe, text) = pipe();
+        let (pipe, text) = pipe(MAX_BYTES);
         Ok((self.open(Outlet::Written(pipe), false)?, text))
     }
 
@@ -122,11 +122,7 @@ impl Hub {
             hub: self.clone(),
             inside: Arc::new(Mutex::new(Inside {
                 name,
-                joined: BTreeMap::new(),
-                followed: BTreeMap::new(),
-                serving: Vec::new(),
-                key: None,
-                last: 0,
+                ..Inside::default()
             })),
             may_name_files,
             departure: Mutex::new(Departure::lost("its connection ended")),
@@ -204,7 +200,7 @@ pub struct Session {
     departure: Mutex<Departure>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inside {
     name: String,
     joined: BTreeMap<String, Joined>,
@@ -214,6 +210,8 @@ struct Inside {
     serving: Vec<Serving>,
     /// By which it comes back, if it may.
     key: Option<String>,
+    /// It was told what it is called.
+    welcomed: bool,
     last: u64,
 }
 
@@ -270,6 +268,11 @@ impl Session {
     /// From here on its program may come back by another connection, with this key.
     pub(crate) fn may_resume(&self, key: &str) {
         self.inside().key = Some(key.to_owned());
+    }
+
+    /// Only a program that was welcomed knows its key.
+    pub(crate) fn is_welcomed(&self) -> bool {
+        self.inside().welcomed
     }
 
     fn departure(&self) -> MutexGuard<'_, Departure> {
@@ -486,7 +489,8 @@ impl Session {
     /// The answer to `hello`; of one that came back, with how many of its lines were taken.
     pub(crate) fn welcome(&self, resumed: Option<u64>) -> Reply {
         let cluster = self.hub.cluster();
-        let inside = self.inside();
+        let mut inside = self.inside();
+        inside.welcomed = true;
         Reply {
             welcome: Some(Box::new(Welcome {
                 client: inside.name.clone(),

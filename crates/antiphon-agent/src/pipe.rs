@@ -10,8 +10,8 @@ use antiphon_api::Event;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Bytes that wait for the writer; the last line may go beyond.
-const MAX_BYTES: usize = 256 << 10;
+/// Bytes of what a program is told that wait for the writer.
+pub(crate) const MAX_BYTES: usize = 256 << 10;
 /// Of a buffer that is kept when there was nothing to say for [`KEPT_FOR`].
 const KEPT_BYTES: usize = 4 << 10;
 /// Shorter, a program that is told much now and then would have its buffers made anew each time.
@@ -25,8 +25,10 @@ pub(crate) struct Pipe(Arc<End>);
 #[derive(Debug)]
 struct End(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Bytes that wait to be taken; the last line may go beyond.
+    most: usize,
     state: Mutex<State>,
     arrived: Notify,
     room: Notify,
@@ -49,9 +51,14 @@ pub(crate) struct Text {
     written: usize,
 }
 
-/// Both ends.
-pub(crate) fn pipe() -> (Pipe, Text) {
-    let shared = Arc::new(Shared::default());
+/// Both ends, between which so many bytes wait.
+pub(crate) fn pipe(most: usize) -> (Pipe, Text) {
+    let shared = Arc::new(Shared {
+        most,
+        state: Mutex::default(),
+        arrived: Notify::new(),
+        room: Notify::new(),
+    });
     let text = Text {
         shared: shared.clone(),
         taken: Vec::new(),
@@ -91,7 +98,7 @@ impl Shared {
     fn try_fill(&self, next: &mut impl FnMut(&mut Vec<u8>) -> bool) -> bool {
         let mut state = self.state();
         let (was_empty, mut more) = (state.text.is_empty(), true);
-        while more && !state.closed && state.text.len() < MAX_BYTES {
+        while more && !state.closed && state.text.len() < self.most {
             more = next(&mut state.text);
         }
         let (closed, is_empty) = (state.closed, state.text.is_empty());
@@ -194,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_come_in_their_order_and_the_end_after_the_last() {
-        let (pipe, text) = pipe();
+        let (pipe, text) = pipe(MAX_BYTES);
         pipe.print(&Event::Overrun).await;
         let other = pipe.clone();
         other.print(&Event::Left).await;
@@ -205,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_waits_while_much_waits_and_no_longer_when_nobody_reads() {
-        let (pipe, mut text) = pipe();
+        let (pipe, mut text) = pipe(MAX_BYTES);
         let block = |text: &mut Vec<u8>| {
             text.extend_from_slice(&[b'x'; MAX_BYTES]);
             false
@@ -227,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_not_written_when_a_write_was_given_up_comes_next() {
-        let (pipe, mut text) = pipe();
+        let (pipe, mut text) = pipe(MAX_BYTES);
         pipe.print(&Event::Left).await;
         assert!(text.ready().await);
         text.advance(3);
@@ -238,7 +245,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn no_line_and_no_wake_up_is_lost_between_threads() {
         const LINES: usize = 2000;
-        let (pipe, text) = pipe();
+        let (pipe, text) = pipe(MAX_BYTES);
         let writers = ["a", "b", "c"].map(|writer| {
             let pipe = pipe.clone();
             tokio::spawn(async move {
@@ -281,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_reader_keeps_no_large_buffers() {
-        let (pipe, mut text) = pipe();
+        let (pipe, mut text) = pipe(MAX_BYTES);
         let block = |text: &mut Vec<u8>| {
             text.extend_from_slice(&[b'x'; MAX_BYTES]);
             false

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, ViewId};
-use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks, ViewChange};
+use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks, Ticket, ViewChange};
 use bytes::Bytes;
 
 #[doc(hidden)]
@@ -238,7 +238,7 @@ impl Iterator for Messages {
             scope: message.scope.map(Scope),
             payload: message.payload,
             safe: message.level == Level::Safe,
-            mine: message.ticket.is_some(),
+            ticket: message.ticket,
         })
     }
 
@@ -297,8 +297,8 @@ pub struct Message {
     pub payload: Bytes,
     /// Whether its sender wanted it safe; see [`Messages::are_safe`].
     pub safe: bool,
-    /// Whether this node sent it.
-    pub mine: bool,
+    /// If this node sent it: the number that its [receipt](crate::Receipt::ticket) has too.
+    pub ticket: Option<Ticket>,
 }
 
 /// An agreed list of a group's members.

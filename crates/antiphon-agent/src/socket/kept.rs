@@ -15,6 +15,7 @@
 //! | what goes | what happens |
 //! |---|---|
 //! | the connection | the session waits [`MAX_GRACE`] at most, and ends with that cause |
+//! | the connection, before a welcome | the session ends: nobody has its key |
 //! | the connection, unnoticed | a new one takes over at once |
 //! | the program | as the connection |
 //! | the agent | the key is unknown to the next one: a new client |
@@ -53,7 +54,8 @@ use crate::pipe::{Pipe, Text, pipe};
 /// The longest time in which a client comes back: that after which one that takes nothing is out of its
 /// groups.
 pub(crate) const MAX_GRACE: Duration = Duration::from_secs(10);
-/// Of what was sent and not taken.
+/// Of what was sent and not taken; and of lines that are accepted and not obeyed. A program keeps as much
+/// that it was not told of, so all of that finds its place here and `took` is read behind it.
 const MAX_KEPT: usize = 1 << 20;
 /// A program is told at the latest after so many of its lines that they were taken.
 const TELL_LINES: u64 = 256;
@@ -344,7 +346,7 @@ pub(super) async fn serve(
         return;
     };
     session.may_resume(&registered.key);
-    let (accepted, lines) = pipe();
+    let (accepted, lines) = pipe(MAX_KEPT);
     let kept = Kept {
         accepted,
         count: AtomicU64::new(0),
@@ -377,6 +379,9 @@ pub(super) async fn serve(
             }
             // A program that is still there learns it.
             drop((reader, writer));
+            if !session.is_welcomed() {
+                break Departure::lost("its connection ended");
+            }
             let until = Instant::now() + grace;
             loop {
                 let comes = tokio::select! {

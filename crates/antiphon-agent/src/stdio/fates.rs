@@ -1,6 +1,8 @@
 //! What becomes of messages that this node sends, as far as its lines do not tell it.
 
-use antiphon::{Outcome, Progress, Receipt, SafeReceipt, TellOutcome, TellReceipt};
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon::{Outcome, Progress, Receipt, SafeReceipt, TellOutcome, TellReceipt, Ticket};
 use antiphon_api::Event;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -44,8 +46,8 @@ impl Fate {
 
     async fn known(self) -> Known {
         match self {
-            Fate::Delivered(receipt) => Known::Sent(receipt.delivered().await),
-            Fate::Safe(receipt) => Known::Sent(receipt.safe().await),
+            Fate::Delivered(receipt) => Known::Sent(receipt.ticket(), receipt.delivered().await),
+            Fate::Safe(receipt) => Known::Sent(receipt.ticket(), receipt.safe().await),
             Fate::Told(to, receipt, right) => Known::Told(to, receipt.await, right),
         }
     }
@@ -54,7 +56,8 @@ impl Fate {
 /// What became of a message.
 #[derive(Debug)]
 enum Known {
-    Sent(Outcome),
+    /// By the number that the message has in the stream too.
+    Sent(Ticket, Outcome),
     /// With the right to wait, until it is printed.
     Told(String, TellOutcome, #[expect(dead_code)] OwnedSemaphorePermit),
 }
@@ -75,20 +78,11 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// The line that tells it, if nothing else does. A delivered message shows in the stream unless there was
-    /// a break; of what one member was told, only what was not delivered is worth a line.
-    pub(super) fn told(self, group: &str, breaks: u64) -> Option<Event> {
+    /// The line that tells it. Of what one member was told, only what was not delivered is worth one.
+    fn told(self, group: &str) -> Option<Event> {
         let (group, ticket) = (group.to_owned(), self.ticket);
         let (to, outcome, parting) = match self.known {
-            Known::Sent(Outcome::Delivered) if self.breaks == breaks => return None,
-            Known::Sent(outcome) => {
-                let outcome = outcome.to_string();
-                return Some(Event::Receipt {
-                    group,
-                    ticket,
-                    outcome,
-                });
-            }
+            Known::Sent(_, outcome) => return Some(receipt(group, ticket, outcome)),
             Known::Told(_, TellOutcome::Delivered, _) => return None,
             Known::Told(to, TellOutcome::NotDelivered(parting), _) => (to, Outcome::NotDelivered, parting),
             Known::Told(to, TellOutcome::Unknown(parting), _) => (to, Outcome::Unknown, parting),
@@ -100,6 +94,58 @@ impl Resolved {
             outcome: outcome.to_string(),
             cause: parting.to_string(),
         })
+    }
+}
+
+fn receipt(group: String, ticket: u64, outcome: Outcome) -> Event {
+    let outcome = outcome.to_string();
+    Event::Receipt {
+        group,
+        ticket,
+        outcome,
+    }
+}
+
+/// Which messages of this node the stream has shown, and which it owes.
+///
+/// A message that is delivered waits in the group's stream. It may never be taken from there: when the lease
+/// ends first and the others go on without this node, the stream drops it and a resync comes. So a fate alone
+/// does not tell that a message shows.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// They were shown before their fates came.
+    shown: BTreeSet<Ticket>,
+    /// They are delivered and not shown yet, with their numbers on the lines.
+    owed: BTreeMap<Ticket, u64>,
+}
+
+impl Ledger {
+    /// The stream shows a message of this node.
+    pub(super) fn shows(&mut self, message: Ticket) {
+        if self.owed.remove(&message).is_none() {
+            self.shown.insert(message);
+        }
+    }
+
+    /// The line that tells a fate, if the stream does not tell it: before the next break it shows what is
+    /// delivered.
+    pub(super) fn settles(&mut self, fate: Resolved, group: &str, breaks: u64) -> Option<Event> {
+        if let Known::Sent(message, outcome) = &fate.known {
+            let is_shown = self.shown.remove(message);
+            if *outcome == Outcome::Delivered && fate.breaks == breaks {
+                if !is_shown {
+                    self.owed.insert(*message, fate.ticket);
+                }
+                return None;
+            }
+        }
+        fate.told(group)
+    }
+
+    /// The stream goes on behind what it has dropped, or is over: the lines that tell what it still owed.
+    pub(super) fn gives_up(&mut self, group: &str) -> impl Iterator<Item = Event> {
+        let owed = std::mem::take(&mut self.owed).into_values();
+        owed.map(|ticket| receipt(group.to_owned(), ticket, Outcome::Delivered))
     }
 }
 
@@ -177,4 +223,53 @@ pub(super) fn resolve(
         }
     });
     resolved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(ticket: u64, outcome: Outcome) -> Resolved {
+        Resolved {
+            ticket: ticket + 100,
+            breaks: 0,
+            known: Known::Sent(Ticket(ticket), outcome),
+        }
+    }
+
+    fn tickets(lines: impl IntoIterator<Item = Event>) -> Vec<(u64, String)> {
+        let ticket = |line| match line {
+            Event::Receipt { ticket, outcome, .. } => (ticket, outcome),
+            other => panic!("{other:?}"),
+        };
+        lines.into_iter().map(ticket).collect()
+    }
+
+    #[test]
+    fn what_the_stream_shows_needs_no_line_whichever_comes_first() {
+        let mut ledger = Ledger::default();
+        ledger.shows(Ticket(1));
+        assert_eq!(ledger.settles(sent(1, Outcome::Delivered), "g", 0), None);
+        assert_eq!(ledger.settles(sent(2, Outcome::Delivered), "g", 0), None);
+        ledger.shows(Ticket(2));
+        assert_eq!(tickets(ledger.gives_up("g")), []);
+        assert!(ledger.shown.is_empty());
+    }
+
+    #[test]
+    fn what_is_delivered_and_dropped_before_it_shows_has_its_line() {
+        let mut ledger = Ledger::default();
+        for ticket in 1..=3 {
+            assert_eq!(ledger.settles(sent(ticket, Outcome::Delivered), "g", 0), None);
+        }
+        ledger.shows(Ticket(1));
+        let delivered = |ticket| (ticket, Outcome::Delivered.to_string());
+        assert_eq!(tickets(ledger.gives_up("g")), [delivered(102), delivered(103)]);
+        assert_eq!(tickets(ledger.gives_up("g")), []);
+        // What is known behind a break is not of this stream.
+        let late = ledger.settles(sent(4, Outcome::Delivered), "g", 1);
+        assert_eq!(tickets(late), [delivered(104)]);
+        let refused = ledger.settles(sent(5, Outcome::NotDelivered), "g", 1);
+        assert_eq!(tickets(refused), [(105, Outcome::NotDelivered.to_string())]);
+    }
 }

@@ -14,7 +14,7 @@ use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 
-use super::fates::{Fate, Pending, Resolved, resolve};
+use super::fates::{Fate, Ledger, Pending, resolve};
 use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
@@ -372,6 +372,7 @@ async fn print_group_events(
     let (not_over, over) = oneshot::channel();
     let mut resolved = resolve(pending, over, name.clone(), printer.clone());
     let mut batch = Vec::with_capacity(BATCH);
+    let mut ledger = Ledger::default();
     loop {
         tokio::select! {
             // Events first: a break shows before the fates that it decided.
@@ -394,26 +395,38 @@ async fn print_group_events(
                     let translate = || told::group_event(&name, &event, &spool);
                     let line = if large { block_in_place(translate) } else { translate() };
                     printer.print(&line).await;
+                    match &event {
+                        antiphon::Event::Message(message) => message.ticket.into_iter().for_each(|mine| ledger.shows(mine)),
+                        antiphon::Event::Resync { .. } => {
+                            for line in ledger.gives_up(&name) {
+                                printer.print(&line).await;
+                            }
+                        }
+                        _ => {}
+                    }
                 }
             }
-            Some(fate) = resolved.recv() => print_fate(fate, &name, &breaks, &printer).await,
+            Some(fate) = resolved.recv() => {
+                if let Some(line) = ledger.settles(fate, &name, breaks.load(Ordering::Relaxed)) {
+                    printer.print(&line).await;
+                }
+            }
         }
     }
     // The end decides what is still open. The fates come behind the last event, as behind any other break.
     drop(not_over);
     let rest = async {
         while let Some(fate) = resolved.recv().await {
-            print_fate(fate, &name, &breaks, &printer).await;
+            if let Some(line) = ledger.settles(fate, &name, breaks.load(Ordering::Relaxed)) {
+                printer.print(&line).await;
+            }
+        }
+        for line in ledger.gives_up(&name) {
+            printer.print(&line).await;
         }
     };
     let _ = tokio::time::timeout(LAST_LINES_WITHIN, rest).await;
     None
-}
-
-async fn print_fate(fate: Resolved, group: &str, breaks: &AtomicU64, printer: &Printer) {
-    if let Some(line) = fate.told(group, breaks.load(Ordering::Relaxed)) {
-        printer.print(&line).await;
-    }
 }
 
 /// Whether a line of stdin asked to leave.

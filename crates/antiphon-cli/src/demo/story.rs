@@ -17,8 +17,9 @@ use crate::args::DemoArgs;
 use crate::exit::Failed;
 use crate::fleet::{GROUP, Plan, free_addrs};
 
-/// Everything in the story takes a second or two; this long, and something is wrong.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Everything in the story takes a second or two. Nodes that get too little processor wait up to ten seconds
+/// before they think each other dead; this long, and something is wrong.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one node stands still: less than the `lan` profile forgives.
 const PAUSE: Duration = Duration::from_secs(1);
 const NAMES: [&str; 9] = ["ann", "ben", "cleo", "dan", "eve", "finn", "gina", "hugo", "ida"];

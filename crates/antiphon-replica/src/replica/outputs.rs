@@ -30,7 +30,13 @@ impl<M: Machine> Replica<M> {
     }
 
     fn send(&mut self, now: Time, port: &mut impl FnMut(Output) -> bool) {
+        let hold = self.batches.hold(self.queued_bytes);
+        let mut last = None;
         while let Some(body) = self.queue.pop_front() {
+            if hold && matches!(body, Body::Command { .. }) {
+                self.queue.push_front(body);
+                break;
+            }
             let body = match body {
                 Body::Barrier { .. } => Body::Barrier {
                     upto: self.requests.last(),
@@ -47,17 +53,19 @@ impl<M: Machine> Replica<M> {
             };
             if !port(Output::Send(format::encode_about(about, &message).into())) {
                 self.queue.push_front(message.body);
-                return;
+                break;
             }
             match message.body {
                 Body::Command { request, command, .. } => {
                     self.queued_bytes -= command.len();
                     self.requests.sent_write(request);
+                    last = Some(request);
                 }
                 Body::Barrier { .. } => self.barrier_queued = false,
                 _ => {}
             }
         }
+        last.into_iter().for_each(|last| self.batches.sent(last));
     }
 
     fn tell_applied(&mut self, full: &mut Vec<Member>, port: &mut impl FnMut(Output) -> bool) {

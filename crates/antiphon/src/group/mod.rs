@@ -620,6 +620,12 @@ impl fmt::Display for Progress {
 }
 
 impl Receipt {
+    /// This node's number for the message in its group, which [`Message::ticket`](crate::Message::ticket) has
+    /// too.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
     /// How far an object (a payload above 1 MiB, or above the group's window) is on its way; `None` of any
     /// other message, and when its fate is known.
     pub fn progress(&self) -> Option<Progress> {
@@ -659,6 +665,11 @@ impl Receipt {
 pub struct SafeReceipt(Receipt);
 
 impl SafeReceipt {
+    /// See [`Receipt::ticket`].
+    pub fn ticket(&self) -> Ticket {
+        self.0.ticket()
+    }
+
     /// See [`Receipt::progress`].
     pub fn progress(&self) -> Option<Progress> {
         self.0.progress()

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use antiphon::memory::MemoryNetwork;
 use antiphon::{Cluster, Profile};
 use serde_json::{Value, json};
@@ -24,6 +26,16 @@ impl Agent {
             hub: Hub::new(builder.found().start().await.unwrap()),
             resumable: Resumable::default(),
         }
+    }
+
+    /// Waits until it has so few sessions.
+    async fn only(&self, sessions: usize, within: Duration) {
+        let falls = async {
+            while self.hub.sessions() > sessions {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(within, falls).await.expect("sessions end");
     }
 
     /// A new connection, of so many bytes each way.
@@ -214,6 +226,8 @@ async fn a_client_that_does_not_come_back_goes_with_that_cause_and_its_key_is_of
         cause,
         "its connection ended, and it did not come back within 300ms"
     );
+    // Its name is free when it is out of its groups: the watcher stays, and the new connection.
+    agent.only(2, SOON).await;
     let old = program.key.clone();
     let welcome = program.resume(4096).await["welcome"].clone();
     assert_eq!(welcome.get("resumed"), None, "{welcome}");
@@ -322,6 +336,56 @@ async fn what_is_not_taken_is_kept_up_to_a_bound_and_sent_again_whole() {
         let took = json!({"took": {"lines": program.heard.len()}});
         program.write(&took.to_string()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_says_much_before_it_reads_gets_on() {
+    const LINES: u64 = 8000;
+    let agent = Agent::start().await;
+    let mut program = Program::connect(&agent, "10s").await;
+    let put = json!({"put": {"map": "m", "key": "k", "value": "x".repeat(2000), "id": "put"}});
+    program.say(put).await;
+    program.hear().await;
+    // As much as it may keep; the replies are far more than the agent keeps.
+    let line = |id| {
+        format!(
+            "{:120}\n",
+            json!({"get": {"map": "m", "key": "k", "id": id}}).to_string()
+        )
+    };
+    let lines: Vec<String> = (0..LINES).map(line).collect();
+    let all = lines.concat();
+    program.said.1.extend(lines);
+    assert!(all.len() < MAX_KEPT);
+    timeout(SOON, program.stream.write_all(all.as_bytes()))
+        .await
+        .expect("all is read before anything is taken")
+        .unwrap();
+    let mut replied = BTreeSet::new();
+    for count in 0..LINES {
+        let reply = program.hear().await;
+        assert!(replied.insert(reply["id"].as_u64().unwrap()), "{reply}");
+        if count.is_multiple_of(50) {
+            let took = json!({"took": {"lines": program.heard.len()}});
+            program.write(&took.to_string()).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_welcome_is_not_waited_for() {
+    let agent = Agent::start().await;
+    let ann = Program::connect(&agent, "10s").await;
+    let mut other = BufReader::new(agent.connect(4096));
+    let hello = b"{\"hello\":{\"name\":\"ann\",\"grace\":\"10s\",\"id\":0}}\n";
+    other.write_all(hello).await.unwrap();
+    let mut line = String::new();
+    other.read_line(&mut line).await.unwrap();
+    assert!(line.contains("\"refused\""), "{line}");
+    drop(other);
+    // Sooner than its grace.
+    agent.only(1, Duration::from_secs(8)).await;
+    drop(ann);
 }
 
 #[test]

@@ -105,7 +105,7 @@ pub(super) async fn run(
                 continue;
             };
             let counts = match pace.way {
-                Way::One => stamp.kind == QUESTION && !message.mine,
+                Way::One => stamp.kind == QUESTION && message.ticket.is_none(),
                 Way::Round => stamp.kind == ANSWER && stamp.rank == pace.rank,
             };
             if counts && (from_ns..to_ns).contains(&stamp.due_ns) {
