@@ -43,6 +43,9 @@ use clap::Parser as _;
 use args::{Cli, Command};
 use exit::{Exit, Failed};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Characters of an error or a warning: what was given may be as long as a file.
 const MOST: usize = 3000;
 
