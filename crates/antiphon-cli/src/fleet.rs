@@ -1,5 +1,6 @@
 //! Nodes or agents as child processes of this program, on loopback: what the demo and the benchmark drive.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use antiphon_lab::{Process, Stage};
 
 use super::exit::Failed;
+use super::signals::Signals;
 
 /// The group that all nodes of a fleet join.
 pub(crate) const GROUP: &str = "demo";
@@ -60,6 +62,7 @@ impl Plan {
             .mode(0o700)
             .create(&folder)
             .map_err(|error| Failed::cannot(&format!("make the folder {}", folder.display()), &error))?;
+        remove_at_signals(folder.clone()).map_err(|error| Failed::cannot("handle signals", &error))?;
         self.sockets = Some(Folder(folder));
         Ok(self)
     }
@@ -90,6 +93,22 @@ impl Plan {
         }
         Process::start(stage, name, command).map_err(|error| Failed::run(error.to_string()))
     }
+}
+
+/// SIGINT and SIGTERM end this process and its nodes, as they do without this; the folder goes first.
+fn remove_at_signals(folder: PathBuf) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let signal = runtime.block_on(signals.next());
+            let _ = std::fs::remove_dir_all(&folder);
+            std::process::exit(128 + signal);
+        })?;
+    Ok(())
 }
 
 /// The program of an agent connects to it, and joins the group.
