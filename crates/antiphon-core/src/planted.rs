@@ -422,8 +422,6 @@ bugs! {
     ShowCatchingUp,
     /// What a member applied that was undone is taken for an earlier point of the state that goes on (G50).
     TakeUndoneForEarlier,
-    /// Commands wait for a batch that was lost with the primary (G28).
-    HoldForLost,
     /// A sequencer that collects rows tells its own one as the mark (G24).
     MarkOfOwnRow,
     /// A new member does not wait until it was told which clients are there (G51).

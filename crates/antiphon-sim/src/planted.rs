@@ -365,7 +365,6 @@ const LIKELY: &[(&str, &str)] = &[
     ("ChangeUnsafely", "g51-hosts-are-cut-off"),
     ("ShowCatchingUp", "g50-replicas-merge"),
     ("TakeUndoneForEarlier", "g45-writers-are-cut-off"),
-    ("HoldForLost", "g45-writers-are-cut-off"),
     ("Tell", "g44-told-while-views-change"),
     ("Unheard", "g44-told-while-views-change"),
     ("WhoWasAhead", "joiners-beside-crashes"),

@@ -1,47 +1,54 @@
 //! Which commands wait so that several go as one.
 //!
 //! An ordered message costs each member tens of microseconds, and a command that goes with others far less.
-//! So commands that come while [`MOST`] batches of this member are under way wait until the first of these is
-//! delivered, and then go together; [`FULL_BYTES`] of commands wait for nothing. That is what Nagle's rule
-//! does for small segments (RFC 896), with more than one batch under way, so that over a long path a command
-//! waits for a part of a round trip and not for a whole one. A writer with one command at a time never waits,
-//! and no clock is asked.
+//! So commands wait until they are a [`PARTS`]th of those of this member that are under way, and then go
+//! together; [`FULL_BYTES`] of commands wait for nothing. That is what Nagle's rule does for small segments
+//! (RFC 896), with a few batches under way: few commands do not wait at all, and many wait for a part of a
+//! round trip. No clock is asked.
 //!
 //! A batch is what one call of [`outputs`](super::Replica::outputs) hands over. It ends with the delivery of
 //! its last command. If that never comes, the group suspends or resyncs this member, and all batches end.
 
 use std::collections::VecDeque;
 
-/// Batches under way at which further commands wait.
-const MOST: usize = 2;
+/// Into how many batches the commands of a member fall, about.
+const PARTS: usize = 4;
 /// As many bytes of commands as fill a frame.
 const FULL_BYTES: usize = 32 << 10;
 
-/// The batches of this member that are under way, by the number of their last command.
+/// The batches of this member that are under way.
 #[derive(Debug, Default)]
-pub(super) struct Batches(VecDeque<u64>);
+pub(super) struct Batches {
+    /// The number of the last command of each, and how many it has.
+    sent: VecDeque<(u64, usize)>,
+    commands: usize,
+}
 
 impl Batches {
-    /// Whether commands of so many bytes wait.
-    pub(super) fn hold(&self, bytes: usize) -> bool {
-        self.0.len() >= MOST && bytes < FULL_BYTES
+    /// Whether so many commands of so many bytes wait.
+    pub(super) fn hold(&self, commands: usize, bytes: usize) -> bool {
+        commands * PARTS < self.commands && bytes < FULL_BYTES
     }
 
-    /// The commands up to this one were handed over together.
-    pub(super) fn sent(&mut self, last: u64) {
-        self.0.push_back(last);
+    /// So many commands were handed over together, the last of which is this one.
+    pub(super) fn sent(&mut self, last: u64, commands: usize) {
+        self.sent.push_back((last, commands));
+        self.commands += commands;
     }
 
     /// This command was delivered.
     pub(super) fn delivered(&mut self, request: u64) {
-        while self.0.front().is_some_and(|last| *last <= request) {
-            self.0.pop_front();
+        while let Some((last, commands)) = self.sent.front()
+            && *last <= request
+        {
+            self.commands -= commands;
+            self.sent.pop_front();
         }
     }
 
     /// Nothing is known of what was under way.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
@@ -50,20 +57,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_wait_for_the_first_of_the_batches_under_way_unless_they_fill_a_frame() {
+    fn commands_wait_until_they_are_a_part_of_those_under_way_or_fill_a_frame() {
         let mut batches = Batches::default();
-        assert!(!batches.hold(1), "nothing is under way");
-        batches.sent(3);
-        assert!(!batches.hold(1));
-        batches.sent(7);
-        assert!(batches.hold(1) && batches.hold(FULL_BYTES - 1));
-        assert!(!batches.hold(FULL_BYTES));
-        batches.delivered(2);
-        assert!(batches.hold(1), "a part of a batch");
+        assert!(!batches.hold(1, 1), "nothing is under way");
+        batches.sent(4, 4);
+        assert!(!batches.hold(1, 1), "few are under way");
+        batches.sent(8, 4);
+        assert!(batches.hold(1, 1) && batches.hold(1, FULL_BYTES - 1));
+        assert!(!batches.hold(2, 1));
+        assert!(!batches.hold(1, FULL_BYTES));
         batches.delivered(3);
-        assert!(!batches.hold(1));
-        batches.sent(8);
+        assert!(batches.hold(1, 1), "a part of a batch");
+        batches.delivered(4);
+        assert!(!batches.hold(1, 1));
+        batches.sent(9, 1);
+        assert!(batches.hold(1, 1));
         batches.clear();
-        assert!(!batches.hold(1));
+        assert!(!batches.hold(1, 1));
     }
 }

@@ -30,8 +30,8 @@ impl<M: Machine> Replica<M> {
     }
 
     fn send(&mut self, now: Time, port: &mut impl FnMut(Output) -> bool) {
-        let hold = self.batches.hold(self.queued_bytes);
-        let mut last = None;
+        let hold = self.batches.hold(self.queue.len(), self.queued_bytes);
+        let (mut last, mut commands) = (None, 0);
         while let Some(body) = self.queue.pop_front() {
             if hold && matches!(body, Body::Command { .. }) {
                 self.queue.push_front(body);
@@ -60,12 +60,15 @@ impl<M: Machine> Replica<M> {
                     self.queued_bytes -= command.len();
                     self.requests.sent_write(request);
                     last = Some(request);
+                    commands += 1;
                 }
                 Body::Barrier { .. } => self.barrier_queued = false,
                 _ => {}
             }
         }
-        last.into_iter().for_each(|last| self.batches.sent(last));
+        if let Some(last) = last {
+            self.batches.sent(last, commands);
+        }
     }
 
     fn tell_applied(&mut self, full: &mut Vec<Member>, port: &mut impl FnMut(Output) -> bool) {

@@ -201,7 +201,6 @@ fn mistakes_that_were_planted_are_found() {
         (Planted::LoseReadBack, ""),
         (Planted::KeepFailedCommands, "G8"),
         (Planted::ReadAtOnce, "a read before"),
-        (Planted::HoldForLost, "waits for ever"),
     ] {
         let found = failing(0..3_000, With::Mistake(planted));
         let (_, text) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
