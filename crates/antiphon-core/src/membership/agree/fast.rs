@@ -9,7 +9,7 @@
 //!                                              ▼
 //!      fast ballot      cast ──Cast(digest)──► all: three quarters of the weight cast the same? decided
 //!                                              │ no: others see another cut, or too few are left
-//!                                              ▼ the most senior member that is neither doubted nor lost, after a while
+//!                                              ▼ after a while: the most senior, neither doubted nor lost
 //!      higher ballots   Prepare ──► Promise ──► Accept ──► Accepted ──► Decide       ([`proposer`])
 //! ```
 //! Joins, leaves and all that is no loss begin as one node's wish. That node asks for votes in the fast
