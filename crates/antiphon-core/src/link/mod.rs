@@ -36,8 +36,8 @@ use crate::Time;
 
 pub(crate) use table::Links;
 
-/// What was received is acknowledged within this part of the time after which it is repeated, by the next
-/// record or by one of its own: an answer, where there is one, mostly comes sooner.
+/// What was received is acknowledged within this part of the time after which it is repeated. The next record
+/// does that, or a record of its own: an answer, where there is one, mostly comes sooner.
 const ACKNOWLEDGE_WITHIN: u32 = 8;
 /// And at once after so many bytes.
 const MAX_UNTOLD_BYTES: usize = 64 << 10;
@@ -115,7 +115,7 @@ impl Link {
         }
     }
 
-    /// What was received is to be acknowledged by the next record, and that at once.
+    /// The next record is to acknowledge what was received, and to do so at once.
     pub(crate) fn acknowledge_now(&mut self, now: Time) {
         self.inbox.acknowledge = self.inbox.acknowledge.map(|at| at.min(now));
     }

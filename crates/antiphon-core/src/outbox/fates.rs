@@ -1,14 +1,14 @@
 //! What became of accepted messages.
 //!
-//! A message is pending while its ticket is in one of the pending ranges (mostly one); afterwards it was
-//! delivered unless it is in one of the others. Of those only so many are remembered: what is forgotten is
-//! unknown, never a delivery.
+//! A message is pending while its ticket is in one of the pending ranges (mostly one). Afterwards it was
+//! delivered unless it is in one of the other ranges. Only so many of these are remembered: what is forgotten
+//! is unknown, never a delivery.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Outcome;
 
-/// Ranges of tickets that were not delivered, or of which nothing is known, that are remembered.
+/// At most this many ranges are remembered of tickets that were not delivered, or of which nothing is known.
 pub(super) const MAX_RANGES: usize = 4096;
 
 #[derive(Debug, Default)]

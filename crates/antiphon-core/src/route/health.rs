@@ -100,7 +100,7 @@ impl Health {
     /// It does not work. True if that is news.
     pub(super) fn fail(&mut self, now: Time, interval: Duration) -> bool {
         let State::Up { since } = self.state else {
-            // Whatever it had shown so far counts no more.
+            // What it had shown so far counts no more.
             self.state = State::Down { good: 0 };
             return false;
         };
