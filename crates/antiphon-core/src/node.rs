@@ -8,18 +8,16 @@
 //!  outputs ◄── lifeline writes at once, then frames of this step ◄───────────────┘
 //! ```
 //!
-//! Three rules live here because they join layers:
+//! Four rules live here because they join layers:
 //! - **Vote before it travels (R2).** Effects are performed in order. Lifeline writes go to the output queue
 //!   at once; link messages are put into frames only when all effects of the step are done. So no frame
 //!   overtakes a vote's record.
 //! - **Hold-back (R13).** A group message names the primary view that its sender had installed. It is handed
 //!   to the group layer only once this node has installed that view; until then the membership layer is asked
-//!   to pull the view. A message from a member that is no neighbour in that view waits as well: links deliver
-//!   once.
+//!   to pull it. A message from a member that is no neighbour in that view waits too: links deliver once.
 //! - **One name for a peer.** All layers know a peer by its first address. Only here it is replaced by the
 //!   link in use, where frames and dials leave ([`crate::route`]), and put back, where path troubles come in.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was
-//!   accepted, and only then the cluster.
 //!   accepted, and only then the cluster.
 
 mod counters;
@@ -150,9 +148,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether the frame handled last brought a witness's word that was of no use to this node: this node is
-    /// in no view, or in none that has the dead member. It may be in one later, so the witness should say it
-    /// again.
+    /// Whether the frame handled last brought a witness's word that was of no use here: this node is in no
+    /// view, or in none that has the dead. It may be in one later, so the witness should say it again.
     pub fn made_nothing_of_it(&self) -> bool {
         self.unused
     }
@@ -165,8 +162,7 @@ impl Node {
     /// connection that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         self.unused = false;
-        // A sender that has a connection needs no probe on it, and the probe would pass for more than it
-        // shows.
+        // A sender that has a connection needs no probe, and the probe would pass for more than it shows.
         if matches!(frame::peek(&frame), Ok((Kind::Probe, _))) {
             self.counters.frames_refused += 1;
             return Err(OpenError::NotAFrame);
@@ -259,8 +255,7 @@ impl Node {
         self.touch(now);
     }
 
-    /// Whether the node has not left, has not begun to leave, and was not refused for good. Only then it
-    /// joins groups.
+    /// Whether it has not left, has not begun to, and was not refused for good. Only then it joins groups.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running
     }
@@ -426,8 +421,7 @@ impl Node {
         self.routes.status()
     }
 
-    /// The members with which this node has no steady direct path, and the members through which it speaks
-    /// with them.
+    /// The members to which there is no steady direct path, and through which others this node reaches them.
     pub fn paths(&self, now: Time) -> Vec<PeerPath> {
         self.relay.status(now)
     }
@@ -471,8 +465,7 @@ impl Node {
     }
 
     /// Until when this node may deliver, by its lease (R7); `None` if without end. Afterwards a driver keeps
-    /// back what this node has given away and the application has not taken, until the node may deliver
-    /// again.
+    /// back, until the node may deliver again, what the node gave away and the application has not taken.
     pub fn delivers_until(&self) -> Option<Time> {
         self.membership.believes_until()
     }

@@ -29,6 +29,7 @@
 //!   now and then loses the rack before the others do. It must not be taken for a member that hears nothing
 //!   because half of its subjects are there. In a narrow view all members hear from such a member that it
 //!   does not hear them, and report it themselves.
+//!
 //! A member that is proven dead is in the cut at once.
 //!
 //! **No healthy member goes** (G35). Let F be the members at fault: at most a quarter of each other member's

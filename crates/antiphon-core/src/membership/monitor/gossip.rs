@@ -17,7 +17,6 @@
 //! A proposal, and what was decided, is told at once, and with it all else that there is, except votes.
 //! Anything else is told an interval after the last time at the latest. Where all members answer one
 //! question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
-//! edge of the tree once in each direction, and wait for nothing else:
 //! ```text
 //!   to a neighbour on the tree:  when this member has voted, and votes came from all others on it ──► what is here
 //! ```
