@@ -15,8 +15,8 @@
 //! - **Hold-back (R13).** A group message names the primary view that its sender had installed. It is handed
 //!   to the group layer only once this node has installed that view; until then the membership layer is asked
 //!   to pull it. A message from a member that is no neighbour in that view waits too: links deliver once.
-//! - **One name for a peer.** All layers know a peer by its first address. Only here it is replaced by the
-//!   link in use, where frames and dials leave ([`crate::route`]), and put back, where path troubles come in.
+//! - **One name for a peer.** All layers know a peer by its first address. The link in use replaces it only
+//!   here, where frames and dials leave ([`crate::route`]), and where path troubles come in, back again.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was
 //!   accepted, and only then the cluster.
 

@@ -236,7 +236,7 @@ impl Detector {
         }
         self.repeated = subjects.is_none();
         // In this view each member says once what it thinks, and a member that thinks nothing says nothing.
-        // That holds even for a node that observes all others.
+        // That holds even for a node that observes all others. So what they said before is dropped.
         if !self.repeated {
             self.told.clear();
         }
@@ -539,7 +539,7 @@ impl Detector {
                 let since = now - Duration::from_millis(suspicion.for_ms.into());
                 let known = old.get(&suspicion.member);
                 let since = known.map_or(since, |doubt| doubt.since.min(since));
-                // If it was silent meanwhile, it says this anew.
+                // After a silence it says anew what it said before.
                 let fresh = known.filter(|doubt| now.since(doubt.repeated) < self.suspect_after);
                 let told = fresh.map_or(now, |doubt| doubt.told);
                 let evidence = suspicion.evidence.clone();
@@ -667,7 +667,7 @@ impl Detector {
 
     /// Each pair of which one member doubts the other because it does not hear it: accuser, accused, and
     /// since when that is known here. After a partition the others' doubts are old, but they are news here:
-    /// no pair is broken because of their age.
+    /// no pair counts as broken only because they are old.
     pub(crate) fn deaf_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
         let mine = self
             .watches

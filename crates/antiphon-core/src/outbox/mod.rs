@@ -225,9 +225,9 @@ impl Outbox {
         }
     }
 
-    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more. In the
-    /// end, once all is over, nothing more will be known of what is pending. Returns the messages whose fate
-    /// that tells.
+    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more. Once
+    /// this node is out of the group for good, nothing more will be known of what is pending. Returns the
+    /// messages whose fate that tells.
     pub fn set_standing(&mut self, standing: Standing) -> Vec<Settled> {
         self.standing = standing;
         let mut settled = match standing {

@@ -143,12 +143,12 @@ const NEW_BEATS: u32 = 3;
 const PATIENCE_BEATS: u32 = 6;
 /// For this many heartbeats such a relay is not chosen again for the same target.
 const AVOID_BEATS: u32 = 20;
-/// If one of `MANY_OF` paths is silent at once, and `MANY_AT_LEAST` of them at least, it is rather this node
-/// that is late.
+/// If one in `MANY_OF` of all paths is silent at the same time, and at least `MANY_AT_LEAST` are, it is
+/// rather this node that is late.
 const MANY_OF: usize = 8;
 const MANY_AT_LEAST: usize = 3;
-/// Which paths are bad is said anew in `SAID_AGAIN` reports after it changed, and in each of `SAID_EVERY`.
-/// What is the same goes without saying.
+/// Which paths are bad is said anew in `SAID_AGAIN` reports after it changed, and then in one report of
+/// `SAID_EVERY`. What is the same goes without saying.
 const SAID_AGAIN: u64 = 3;
 const SAID_EVERY: u64 = 5;
 

@@ -1,9 +1,9 @@
 //! The link over which a peer is reached (G32).
 //!
-//! A node may have several addresses, in networks that fail apart. *Link j* to a peer is the peer's j-th
-//! address, from the address of this node from which the system sends there. So nodes with different numbers
-//! of addresses understand each other. Each direction has links of its own: a cable that is cut one way is
-//! left one way. And no pairs need to be configured.
+//! A node may have several addresses, in networks that fail apart. *Link j* to a peer leads to the peer's
+//! j-th address, from whichever address of this node the system chooses. So nodes with different numbers of
+//! addresses understand each other. Each direction has links of its own: a cable that is cut one way is left
+//! one way. And no pairs need to be configured.
 //!
 //! ```text
 //!   this node                                             the peer

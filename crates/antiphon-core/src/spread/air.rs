@@ -22,10 +22,10 @@
 //! out of the replay window.
 //!
 //! # What comes by multicast
-//! comes from anybody. A node drops what does not come from a node that it speaks to, or is not of its
+//! Anybody can send it. A node drops what does not come from a node that it speaks to, or is not of its
 //! cluster's tag, before it spends a hash on it. Then the seal is checked as that of any frame. Of an
-//! authentic frame only messages, order records and calls are read. It is no sign of life: it says nothing
-//! about the path that repairs and votes take.
+//! authentic frame only messages, order records and calls are read. The frame is no sign of life: it says
+//! nothing about the path that repairs and votes take.
 //!
 //! # When participants die
 //! - **The sender, after some have heard**: the cut has what any survivor holds (R15), as in `direct`.

@@ -578,7 +578,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             return Err(self.vote.promised);
         }
         self.highest_round = self.highest_round.max(ballot.round);
-        // In the fast ballot each voter casts its vote itself: no proposer asks for it here.
+        // In the fast ballot each voter casts its vote itself: no `Accept` makes it.
         let foreign_zero = ballot.round == 0 && self.owner != Some(ballot.proposer);
         // R1: the next proposer could not tell two values of one ballot apart.
         let second_value = !planted!(TwoValuesPerBallot)

@@ -91,7 +91,7 @@ use crate::{Config, Policy, Time};
 pub(crate) const MARGIN: u32 = 32;
 /// This many of this node's own heartbeats are remembered: those of a lease, and many more.
 const REMEMBERED: usize = 128;
-/// And the answers are counted again at most this often in a lease.
+/// The answers are counted again at most this often in a lease.
 const COUNTS: u32 = 16;
 
 /// Ticks that come closer to each other than this part of a lease are remembered as one, which came with the
@@ -338,7 +338,7 @@ impl Lease {
         let since = self.voted.map_or(now, |(since, _)| since);
         self.voted = Some((since, keeps));
         if !keeps {
-            // Its own answers count no more, also those that were counted.
+            // This node's own answers count no more, not even those that were counted already.
             self.since = None;
             self.fresh = true;
         }

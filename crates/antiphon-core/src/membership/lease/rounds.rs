@@ -102,8 +102,8 @@ const MAX_MAKERS: usize = 8;
 const SILENT_MAKER: u32 = 4;
 /// This many makers that are more senior than this member are enough, whatever becomes of them.
 const ENOUGH_MAKERS: usize = 3;
-/// A maker whose ticks renew nobody by then is not waited for. It makes this many ticks before it pauses;
-/// those of its first try follow each other at once.
+/// A maker makes this many ticks before it pauses; those of its first try follow each other at once. If none
+/// of them renewed anybody, the others do not wait for this maker.
 const PROMISING_TICKS: u32 = 4;
 /// The pause after tries in vain is doubled at most this often. A maker with no more than `FEW_IN_VAIN` such
 /// tries was no bad maker, or not for long.
@@ -541,7 +541,7 @@ impl Rounds {
         self.grafts_at = self.grafts_at.min(now);
     }
 
-    /// From when this member makes ticks, if so many members that are more senior live, as far as it knows.
+    /// From when this member makes ticks. `before` more senior members live, as far as this member knows.
     fn makes_from(&self, before: usize) -> Time {
         let Some(doublings) = before.checked_ilog2() else {
             return self.begins;

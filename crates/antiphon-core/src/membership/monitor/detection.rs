@@ -25,10 +25,10 @@
 //!   cut *by its own word*, if it hears none of its other subjects, or if these were lost for long. If it
 //!   hears one of ten, that is noise. Nor does it count that it hears a member that is in the cut by its own
 //!   word as well: members that hear only each other hear nobody. "For long" is until the most patient
-//!   observer would have lost the subjects too. A newcomer that has not learned yet that a rack stands still
-//!   now and then loses the rack before the others do. It must not be taken for a member that hears nothing
-//!   because half of its subjects are there. In a narrow view all members hear from such a member that it
-//!   does not hear them, and report it themselves.
+//!   observer would have lost the subjects too: a rack may stand still now and then, and a newcomer that has
+//!   not learned this yet loses the rack before the others do. If half of its subjects are there, it must
+//!   still not be taken for a member that hears nothing. In a narrow view all members hear from such a member
+//!   that it does not hear them, and report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
 //!
