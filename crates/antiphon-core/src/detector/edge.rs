@@ -1,7 +1,7 @@
 //! The quality of an edge: how many of a subject's last heartbeats have arrived.
 //!
 //! ```text
-//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |   x: it came
+//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |  x: came
 //!                 '---------------------- the last twenty: fourteen missed, in five gaps --------'
 //! ```
 //! Silence alone does not tell a path that loses most of everything from one that works: something arrives

@@ -1,8 +1,8 @@
 //! A locator: a small server that knows where the cluster's nodes are, and tells newcomers.
 //!
 //! ```text
-//!   node without a view ── Seek, at each round ────────► locator     remembers it: waiting
-//!   member ─────────────── Seek, every few seconds ────► locator     remembers it: a member, of which lineage
+//!   node without a view ── Seek, at each round ────────► locator    remembers it: waiting
+//!   member ─────────────── Seek, every few seconds ────► locator    remembers it: a member, of which lineage
 //!                       ◄── Known { members, others } ──
 //! ```
 //! It speaks the wire and has the key of the cluster, but it is not one of its nodes: it never votes or

@@ -1,7 +1,7 @@
 //! Relay: if the direct path of two members is dead, they go on through a member that both hear (R20, G36).
 //!
 //! ```text
-//!   a ──x──► p        Paths{p does not hear a}:  p ──► m ──► a      (or directly, if only one direction is dead)
+//!   a ──x──► p        Paths{p does not hear a}:  p ──► m ──► a  (or directly, if only one direction is dead)
 //!   │        ▲
 //!   │        │        a ──► m   Relay{to: [p], frame}       sealed by a, around a frame that a sealed for p
 //!   └──► m ──┘        m ──► p   Relayed{frame}              sealed by m, around the same bytes
@@ -19,8 +19,8 @@
 //!
 //! ```text
 //!                reported deaf, or nothing reported for 3 heartbeats, or the network reports trouble
-//!     Direct ─────────────────────────────────────────────────────────────────────────────────────► Through { via }
-//!       ◄────────────────────────────────────────────────────────────────────────────────────────────
+//!     Direct ──────────────────────────────────────────────────────────────────────────────► Through { via }
+//!       ◄─────────────────────────────────────────────────────────────────────────────────────
 //!                reported to hear steadily
 //! ```
 //! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (the member may

@@ -9,7 +9,7 @@
 //!   this node                                             the peer
 //!   every heartbeat ─── Beat{link 0, round, heard} ─────►  its first address
 //!                   ─── Beat{link 1, round, heard} ─────►  its second address
-//!   link 0: acknowledged round 7     ◄────────────────── Beat{…, heard: [7, 9]}  on any of this node's addresses
+//!   link 0: acknowledged round 7     ◄────────────────── Beat{…, heard: [7, 9]}  on any address of this node
 //!   link 1: acknowledged round 9
 //!
 //!   everything else ─── over the first link that is up
@@ -21,7 +21,7 @@
 //!          3 rounds acknowledged elsewhere and not here, or the network reports trouble
 //!     Up ──────────────────────────────────────────────────────────────────────────────► Down
 //!      ◄────────────────────────────────────────────────────────────────────────────────
-//!          acknowledged for 10 rounds; twice as many, up to 80, if it fails again within a minute's worth of them
+//!          acknowledged for 10 rounds; twice as many, up to 80, if it fails again within a minute's worth
 //! ```
 //! # Invariants
 //! - The links of a peer are compared with each other, never with a clock. Silence of the peer on all of them

@@ -4,7 +4,7 @@
 //!  direct                          chain, in the order of the view's ranks
 //!      ┌──► b                          a ──► b ──► c ──► d        (a sends)
 //!  a ──┼──► c                          b ──► c ──► d ──► a        (b sends)
-//!      └──► d                          acknowledgements, credit, marks and order records of their own: direct
+//!      └──► d                          acknowledgements, credit, marks, order records of their own: direct
 //! ```
 //! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain**
 //! every link carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1).

@@ -7,12 +7,14 @@
 //!
 //! ```text
 //!   m                                           a, another member of the same view
-//!   heartbeat r, sent at s ───────────────────► came at c ≥ s: noted, unless a has a vote in the slot, or withholds it from m
+//!   heartbeat r, sent at s ───────────────────► came at c ≥ s: noted, unless a has a vote
+//!                                                 in the slot, or withholds it from m
 //!   a answered r                 ◄───────────── its next heartbeat: "yours, r"; at once if m asked
 //!   a quorum answered what was sent at s or later: believes until s + L
 //!
-//!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L', and
-//!                                                 a leader not before its last proof of death + L'        (L' = L and a margin for clocks)
+//!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L',
+//!                                                 and a leader not before its last proof of death + L'
+//!                                                 (L' = L and a margin for clocks)
 //! ```
 //! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In a view
 //! whose members are not all neighbours, no member hears a quorum. There the answers go another way

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //!   maker             tick k: fresh, renewed        others
-//!     │ ──────────────────────────────────────────►   a answers k: notes `fresh`, votes none of it out for L'; remembers when
+//!     │ ──────────────────────────────────────────►   a answers k: notes `fresh`, votes none of it out
+//!     │                                               for L'; remembers when
 //!     │ ◄──────────────────────────────────────────   echo k: the members that answered
 //!     │ tick k+1: fresh = the members that answered k, as far as known by now
-//!     │ ──────────────────────────────────────────►   m ∈ fresh(k+1): its answer to k, at s, came before tick k+1 was made
+//!     │ ──────────────────────────────────────────►   m ∈ fresh(k+1): its answer to k, at s,
+//!     │                                               came before tick k+1 was made
 //!     │ ◄──────────────────────────────────────────   echo k+1: if a quorum, all of it noted m, after s
 //!     │ tick k+2: renewed = fresh(k+1), if a quorum answered k+1
 //!     │ ──────────────────────────────────────────►   m ∈ renewed: believes until s + L

@@ -1,9 +1,9 @@
 //! Rumours: how all members of a large view come to know the same, over a few links each.
 //!
 //! ```text
-//!   something new here ──► a moment to gather ──► to each neighbour on the tree: what it is not known to have
+//!   something new here ──► a moment to gather ──► to each neighbour on the tree: what it may lack
 //!   from a neighbour   ──► new? handled here, and handed on to the other neighbours on the tree
-//!                     └──► much later ──────────► to each neighbour on the rings: what it is not known to have
+//!                     └──► much later ──────────► to each neighbour on the rings: what it may lack
 //! ```
 //! The **tree** is that of the shortest ways to the eldest over the rings ([`Rings::branches`]). All members
 //! compute the same tree. It is two or three edges deep in a view of a hundred, four in one of a thousand.
@@ -18,7 +18,7 @@
 //! Anything else is told an interval after the last time at the latest. Where all members answer one
 //! question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
 //! ```text
-//!   to a neighbour on the tree:  when this member has voted, and votes came from all others on it ──► what is here
+//!   to a neighbour on the tree: when this member voted, and votes came from all others there ──► what is here
 //! ```
 //! So the leaves tell their votes at once. A member above leaves tells its votes when it has heard the
 //! leaves, the eldest when all votes have come, and then the same goes on downwards. This fails if a member
