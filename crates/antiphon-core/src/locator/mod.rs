@@ -33,7 +33,7 @@
 //!   one;
 //! - *it starts again without its state*: it knows within a few seconds which nodes are there, as all
 //!   register again. Its answers say for how long it has been there. As long as a member need not have found
-//!   it yet, nobody takes its answers for "there is no cluster", and founds;
+//!   it yet, no node takes its answers for "there is no cluster" and founds one;
 //! - *it starts again with its state*: the same, and it answers with what it knew, marked by age;
 //! - *it starts first, or last*: nodes ask again and again;
 //! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or

@@ -23,9 +23,9 @@
 //!       ◄─────────────────────────────────────────────────────────────────────────────────────
 //!                reported to hear steadily
 //! ```
-//! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (the member may
-//! just be dead, or slow): control goes both ways, bulk stays on the direct path. Heartbeats and reports
-//! always go directly too: they show when a path works again.
+//! What goes through a relay depends on how sure the sender is that the path is dead. *Known deaf*:
+//! everything. *Guessed* (the member may just be dead, or slow): control goes both ways, bulk stays on the
+//! direct path. Heartbeats and reports always go directly too: they show when a path works again.
 //!
 //! A relay for frames from a to p is a member m. As far as a knows, m hears a and p, and a and p hear m, all
 //! directly. A member whose connection broke lately is the last resort: mostly another connection is made at
@@ -47,8 +47,8 @@
 //! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats
 //!   before it is used again, and twice as long if it fails again soon (80 at most). Meanwhile the relay goes
 //!   on, and nothing is lost at the turns;
-//! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a
-//!   while. m doubts p as a does;
+//! - *p dies, or is stopped*: nobody can tell this from a dead path, so control is passed on for a while. m
+//!   doubts p as a does;
 //! - *a was stopped itself*, or gets too little processor: what it missed is given to every member, as in the
 //!   detector and by its measure, so a reports nobody deaf for it. All others report for a while that they
 //!   hear a since lately only, and then none of them is a better way than the direct one;
@@ -90,9 +90,9 @@
 //! # Invariants
 //! - One hop: a relay sends what it passes on to its target's address, never to another relay. A frame inside
 //!   of a passed-on frame is not passed on. So no frame can circle, and nobody passes one on twice.
-//! - What may be asked: a member may ask to pass on to other members what it sealed itself, or what members
-//!   hand on from each other in any case. One frame makes at most 32, each target once, and a frame that asks
-//!   says nothing else.
+//! - What a member may ask: that a relay passes on to other members what the asking member sealed itself, or
+//!   what members hand on from each other in any case. One frame makes at most 32, each target once, and a
+//!   frame that asks says nothing else.
 //! - A relay keeps nothing. Its queue to the target is its transport's, which is bounded and drops. A member
 //!   that sends too much is held back by credit, end to end, as on a direct path.
 //! - What came through another member is no sign that the direct path works: only that its sender lives. Nor

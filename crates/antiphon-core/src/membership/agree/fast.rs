@@ -41,8 +41,8 @@
 //! Fewer votes are behind a leader's round than behind a fast ballot, and a leader may take them at once. So
 //! it must not take a member for lost that is in the cut only because its observers are. If three members
 //! hear nobody and so report everybody, their reports come first; what others report of the three comes a
-//! moment later. And half of a cluster does not throw out the other half because paths between them are bad:
-//! after a partition, edges are down that were down in it. The leader leaves the cut to the observers first:
+//! moment later. And half of a cluster does not throw out the other half because paths between them are bad.
+//! After a partition, edges are down that were down in it. The leader leaves the cut to the observers first:
 //! until the cut was quiet, while the observers could decide it, and until their votes had time.
 //!
 //! **R20, objections.** A member that casts unprompted asks nobody, and a leader does not ask about members

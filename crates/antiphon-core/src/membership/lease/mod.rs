@@ -12,8 +12,8 @@
 //!   a answered r                 ◄───────────── its next heartbeat: "yours, r"; at once if m asked
 //!   a quorum answered what was sent at s or later: believes until s + L
 //!
-//!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L',
-//!                                                 and a leader not before its last proof of death + L'
+//!   later: remove m, which is not proven dead? ─► not before c + L', nor before L' after a installed this
+//!                                                 view, and a leader not before its last proof of death + L'
 //!                                                 (L' = L and a margin for clocks)
 //! ```
 //! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In a view

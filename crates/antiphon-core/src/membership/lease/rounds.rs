@@ -18,11 +18,11 @@
 //! ```
 //! This is [`lease`] with another way for the answers: each member that let m believe noted it later than s,
 //! the moment from which m counts. All that is said there of votes holds here. A member that has a vote in
-//! the slot answers no tick. A member that answered votes for no removal without a proof of death until L'
-//! later. A member that is about to be removed is withheld: the maker leaves it out of `fresh`, and a member
-//! answers no tick whose `fresh` has a member that it withholds. (No member tells which ones it withholds.
-//! The leader and the maker are one member, nearly always, and that is enough. Otherwise it takes until the
-//! proposal comes.)
+//! the slot answers no tick. After its answer, a member votes for no removal without a proof of death until
+//! L' later. A member that is about to be removed is withheld: the maker leaves it out of `fresh`, and a
+//! member answers no tick whose `fresh` has a member that it withholds. (No member tells which ones it
+//! withholds. The leader and the maker are one member, nearly always, and that is enough. Otherwise it takes
+//! until the proposal comes.)
 //!
 //! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is
 //! longer than three intervals and the way of a tick. It may miss one tick if L is longer than four. The way
@@ -38,8 +38,8 @@
 //! try. Ticks of different makers do not mix: each maker counts its own. A maker tries four ticks at a time,
 //! of which three are enough where it may hear a quorum. After four ticks in vain it pauses, for longer each
 //! time, and the next member has its turn. So however many senior members are too far away, a member is found
-//! that is not. A maker that renews leases goes on until a more senior one renews the maker's own, even if
-//! others try. In the next view it begins at once, and makers that were in vain do not.
+//! that is not too far. A maker that renews leases goes on until a more senior one renews the maker's own,
+//! even if others try. In the next view it begins at once, and makers that were in vain do not.
 //!
 //! **Which way.** Ticks go along the tree of rumours ([`Rings::branches`]) at first. From then on they go
 //! along the edges on which they came first, as in *Epidemic Broadcast Trees* (Leitão, Pereira, Rodrigues,

@@ -18,7 +18,7 @@
 //! Anything else is told an interval after the last time at the latest. Where all members answer one
 //! question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
 //! ```text
-//!   to a neighbour on the tree: when this member voted, and votes came from all others there ──► what is here
+//!   to a neighbour on the tree: when this member voted and votes came from all others there ──► what is here
 //! ```
 //! So the leaves tell their votes at once. A member above leaves tells its votes when it has heard the
 //! leaves, the eldest when all votes have come, and then the same goes on downwards. This fails if a member
