@@ -74,7 +74,7 @@ const ASK_HALVES: u32 = 3;
 /// At most this many members are asked at the same time. If more are silent, this node itself is late, or the
 /// whole machine: the questions to many, and their answers, would make it later still.
 const MOST_ASKED: usize = 8;
-/// A member that asked is answered for this many heartbeats: so many of its probes may be lost, and twice.
+/// A member that asked is answered for this many heartbeats: twice this many of its probes may be lost.
 const ANSWER_BEATS: u32 = 3;
 /// Its probes show that a member lives for this many times `suspect_after` since it was heard otherwise.
 pub(crate) const ALONE: u32 = 6;

@@ -39,7 +39,7 @@ pub(crate) use table::Links;
 /// What was received is acknowledged within this part of the time after which it is repeated. The next record
 /// does that, or a record of its own: an answer, where there is one, mostly comes sooner.
 const ACKNOWLEDGE_WITHIN: u32 = 8;
-/// And at once after so many bytes.
+/// It is acknowledged at once after this many bytes.
 const MAX_UNTOLD_BYTES: usize = 64 << 10;
 /// The most bytes that wait for acknowledgement on one link.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
@@ -306,7 +306,7 @@ impl Inbox {
         );
     }
 
-    /// Keeps a chunk that is new and not too far ahead. One that is dropped here comes again.
+    /// Keeps a chunk that is new and not too far ahead. A chunk that is dropped here comes again.
     fn keep(&mut self, number: u64, chunk: Bytes) {
         let next = number == self.received + 1;
         let room = number <= self.received + MAX_AHEAD && self.ahead_bytes + chunk.len() <= MAX_AHEAD_BYTES;

@@ -240,7 +240,7 @@ impl Locator {
         self.outputs.pop_front()
     }
 
-    /// The next node that is new here, or became a member, or is none any more.
+    /// The next node that is new here, or became a member, or is not one any more.
     pub fn poll_news(&mut self) -> Option<Located> {
         self.news.pop_front()
     }

@@ -29,7 +29,7 @@ struct Range {
 }
 
 impl Fates {
-    /// This ticket, above all before, is pending.
+    /// This ticket is pending; it is above all earlier ones.
     pub(super) fn begin(&mut self, ticket: u64) {
         match self.pending.back_mut() {
             Some((_, end)) if *end == ticket => *end += 1,
@@ -37,7 +37,7 @@ impl Fates {
         }
     }
 
-    /// Those from the first to the end that are pending have this fate.
+    /// The pending tickets from `first` to `end` have this fate.
     pub(super) fn settle(&mut self, first: u64, end: u64, outcome: Outcome) {
         let mut settled = Vec::new();
         match self.pending.front_mut() {

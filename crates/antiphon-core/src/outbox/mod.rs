@@ -83,9 +83,9 @@ pub enum Standing {
 /// A payload, and whether it has to be copied.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// It has to be.
+    /// The payload has to be copied.
     Borrowed(&'a [u8]),
-    /// Only into a block with others.
+    /// The payload is copied only into a block with others.
     Shared(&'a Bytes),
 }
 
@@ -202,7 +202,7 @@ impl Standing {
 }
 
 impl Outbox {
-    /// An empty one, of a group that is being joined with these options.
+    /// An empty outbox, of a group that is being joined with these options.
     pub fn new(options: &GroupOptions) -> Self {
         let limits = Limits {
             message: MAX_PAYLOAD_BYTES.min(options.window_bytes as usize),

@@ -576,7 +576,7 @@ impl FastProposer {
         self.look(around);
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
-            // No vote overrides anybody.
+            // No vote here overrides a member or splits it off.
             Cause::Overridden { .. } | Cause::Separated { .. } => false,
             Cause::Crashed | Cause::Unreachable { .. } => {
                 let who = departure.member.incarnation;

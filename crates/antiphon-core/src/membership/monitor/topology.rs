@@ -82,7 +82,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// That of this view, for a member of it.
+    /// The topology of this view, for a member of it.
     pub(crate) fn of(
         me: Incarnation,
         now: Time,
