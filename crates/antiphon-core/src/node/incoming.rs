@@ -202,7 +202,7 @@ impl Node {
             Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
             Record::Link(link) => {
-                // A peer that this node hears must be able to learn that it was heard.
+                // This node must be able to tell the sender that it has heard it.
                 self.reach(now, &[sender]);
                 match self.links.handle_record(now, sender, link) {
                     Ok(messages) => {
