@@ -8,16 +8,15 @@
 //!  outputs ◄── lifeline writes at once, then frames of this step ◄───────────────┘
 //! ```
 //!
-//! Three rules live here because they join layers:
-//! - **Vote before it travels (R2).** Effects are performed in order; lifeline writes go to the output queue
-//!   at once, link messages are put into frames only when all effects of the step are done. So no frame
+//! Four rules live here because they join layers:
+//! - **Vote before it travels (R2).** Effects are performed in order. Lifeline writes go to the output queue
+//!   at once; link messages are put into frames only when all effects of the step are done. So no frame
 //!   overtakes a vote's record.
-//! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to
-//!   the group layer only once this node has installed that view; until then the membership layer is asked to
-//!   pull it. Of a member that is no neighbour in that view it waits as well: links deliver once.
-//! - **One name for a peer.** All layers know a peer by its first address; only here, where frames and dials
-//!   leave, is it replaced by the link in use ([`crate::route`]), and where path troubles come in, back
-//!   again.
+//! - **Hold-back (R13).** A group message names the primary view that its sender had installed. It is handed
+//!   to the group layer only once this node has installed that view; until then the membership layer is asked
+//!   to pull it. A message from a member that is no neighbour in that view waits too: links deliver once.
+//! - **One name for a peer.** All layers know a peer by its first address. The link in use replaces it only
+//!   here, where frames and dials leave ([`crate::route`]), and where path troubles come in, back again.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was
 //!   accepted, and only then the cluster.
 
@@ -79,14 +78,14 @@ pub struct Node {
     gate: Gate,
     /// The groups of this node, or their members, are not what they were when paths were watched last.
     regrouped: bool,
-    /// To whom a heartbeat goes with the frames of this step, if to anybody.
+    /// The members that get a heartbeat with the frames of this step.
     beaten: BTreeSet<Incarnation>,
     enquiries: Pace,
     /// What [`Node::made_nothing_of_it`] says.
     unused: bool,
     /// The records of this step, by destination, that have no frame yet.
     records: BTreeMap<SocketAddr, Vec<Record>>,
-    /// The same of those that go through another member.
+    /// The same, for records that go through another member.
     relayed: BTreeMap<Incarnation, Vec<Record>>,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
@@ -149,8 +148,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether the frame handled last brought a witness's word that this node could make nothing of: it is in
-    /// no view, or in none that has the dead. It may be in one later, so the witness should say it again.
+    /// Whether the frame handled last brought a witness's word that was of no use here: this node is in no
+    /// view, or in none that has the dead. It may be in one later, so the witness should say it again.
     pub fn made_nothing_of_it(&self) -> bool {
         self.unused
     }
@@ -163,7 +162,7 @@ impl Node {
     /// connection that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         self.unused = false;
-        // Who could send a probe on a connection needs none, and it would pass for more than it shows.
+        // A sender that has a connection needs no probe, and the probe would pass for more than it shows.
         if matches!(frame::peek(&frame), Ok((Kind::Probe, _))) {
             self.counters.frames_refused += 1;
             return Err(OpenError::NotAFrame);
@@ -176,12 +175,12 @@ impl Node {
         Ok(())
     }
 
-    /// A frame arrived by multicast, where anybody may speak: as [`handle_frame`](Self::handle_frame), but
-    /// one of nobody that this node speaks to is not even opened, and only frames that were sent by multicast
-    /// are taken.
+    /// A frame arrived by multicast, where anybody may speak. It is handled as by
+    /// [`handle_frame`](Self::handle_frame), with two differences: a frame from a node that this one does not
+    /// speak to is not even opened, and only frames that were sent by multicast are taken.
     ///
     /// # Errors
-    /// As there; [`OpenError::Stranger`] is no fault of whoever speaks.
+    /// As there; [`OpenError::Stranger`] is no fault of the sender.
     pub fn handle_multicast(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         match frame::peek(&frame)? {
             (Kind::Cast, sender) if self.air.knows(sender) => self.handle_frame(now, from, frame),
@@ -256,7 +255,7 @@ impl Node {
         self.touch(now);
     }
 
-    /// Whether it has not left, has not begun to, and was not refused for good: only then it joins groups.
+    /// Whether it has not left, has not begun to, and was not refused for good. Only then it joins groups.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running
     }
@@ -346,7 +345,7 @@ impl Node {
     }
 
     /// Says where nodes and locators may be found, in place of what was said before: addresses that come and
-    /// go while the node runs. They are only asked; who founds a cluster depends on [`Config::seeds`],
+    /// go while the node runs. They are only asked. Which node founds a cluster depends on [`Config::seeds`],
     /// [`Config::expect`] and [`Config::found`] alone. A driver that will call this sets
     /// [`Config::discovers`].
     pub fn set_hints(&mut self, now: Time, hints: Hints) {
@@ -422,7 +421,7 @@ impl Node {
         self.routes.status()
     }
 
-    /// The members with which this node has no steady direct path, and through whom it speaks with them.
+    /// The members to which there is no steady direct path, and through which others this node reaches them.
     pub fn paths(&self, now: Time) -> Vec<PeerPath> {
         self.relay.status(now)
     }
@@ -432,7 +431,8 @@ impl Node {
         self.membership.why(now, name)
     }
 
-    /// What this node knows of its cluster now: whom it hears, who doubts whom, who waits, whom it misses.
+    /// What this node knows of its cluster now: which members it hears, which doubt which, which wait, and
+    /// which it misses.
     pub fn inspect(&self, now: Time) -> Inspection {
         let mut inspection = self.membership.inspect(now);
         if let State::Seated(seated) = &mut inspection.state {
@@ -464,8 +464,8 @@ impl Node {
         &self.groups
     }
 
-    /// Until when this node may deliver, by its lease (R7); `None` if without end. What it has given away by
-    /// then and the application has not taken, a driver keeps back until it may again.
+    /// Until when this node may deliver, by its lease (R7); `None` if without end. Afterwards a driver keeps
+    /// back, until the node may deliver again, what the node gave away and the application has not taken.
     pub fn delivers_until(&self) -> Option<Time> {
         self.membership.believes_until()
     }
@@ -493,8 +493,8 @@ impl Node {
         self.follow_lease(now);
     }
 
-    /// R7: whether this node may deliver is asked before and after whatever happens to it. What was held back
-    /// goes first.
+    /// R7: whether this node may deliver is asked before and after everything that happens to it. What was
+    /// held back goes first.
     fn follow_lease(&mut self, now: Time) {
         let may_deliver = self.membership.may_deliver(now);
         self.perform_views(now);
@@ -569,15 +569,15 @@ impl Node {
         match effect {
             membership::Effect::NewIncarnation { me, cause } => self.begin_incarnation(now, me, cause),
             membership::Effect::Peer { peer, addr } => self.connect(now, peer, addr),
-            // Of a large view a node speaks to its neighbours, to members of its groups, and to whom it owes
-            // something.
+            // In a large view a node speaks to its neighbours, to members of its groups, and to peers to
+            // which it owes something.
             membership::Effect::ForgetPeer { peer }
                 if (self.groups.has(peer) || self.links.owes(peer))
                     && self.membership.reach(peer).is_some() => {}
             membership::Effect::ForgetPeer { peer } => self.disconnect(now, peer),
             membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
             membership::Effect::Discovery { to, message } => {
-                // Whether one of its addresses works is not known of a node that is not spoken to.
+                // If this node does not speak to a node, it does not know which of its addresses works.
                 for to in self.routes.everywhere(to) {
                     let records = self.records.entry(to).or_default();
                     records.push(Record::Discovery(message.clone()));
@@ -599,7 +599,7 @@ impl Node {
             membership::Effect::Probe { to, asks, heartbeat } => self.send_probe(to, asks, heartbeat),
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
             membership::Effect::Testament(record) => {
-                // A vote that cannot be left whole must not seem to be: nothing is left.
+                // A vote that cannot be left whole must not seem to be whole: nothing is left.
                 let record = record.filter(|record| record.len() <= MAX_RECORDS_BYTES);
                 let sealed = record.map(|record: Bytes| self.codec.seal(Kind::Lifeline, &record));
                 self.outputs.push_back(Output::Testament { sealed });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// And it is asked until its heartbeats came for so many without such a gap.
+/// A member is asked for probes until its heartbeats came for this many heartbeats without a gap.
 pub(crate) const STEADY_BEATS: u32 = 5;
 
 /// Whether a member is asked for probes.
@@ -44,7 +44,7 @@ impl Asking {
         }
     }
 
-    /// One is missed after such a `pause`.
+    /// A heartbeat came that was no probe. One is missed after such a `pause`.
     pub(crate) fn heard(&mut self, now: Time, heartbeat: Duration, pause: Duration) {
         let gap = now.since(self.heartbeat) > pause;
         self.heartbeat = now;

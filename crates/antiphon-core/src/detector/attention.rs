@@ -2,8 +2,8 @@
 //!
 //! A node that was stopped, or gets too little processor, hears late what came in time. It must not take that
 //! for the silence of others. Two things show it: a gap without any input, though a driver wakes a node at
-//! least once per heartbeat, and timers that are served late. What was missed is given to every peer; and if
-//! it was much, the application is told, since whoever runs the host should know.
+//! least once per heartbeat, and timers that are served late. What the node missed is given to every peer. If
+//! it was much, the application is told, since the operator of the host should know.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const WORTH_TELLING_BEATS: u32 = 5;
 const SLIGHTLY_LATE: u32 = 10;
 /// How late timers are served is known for as long as this many heartbeats, and for up to twice as long.
 const LAG_BEATS: u32 = 5;
-/// No more heartbeats than this is a node's lag: what waits for longer because of it must come to its end,
-/// also where a host is busy for ever.
+/// A node's lag is at most this many heartbeats: what waits for longer because of it must come to its end,
+/// even where a host is busy for ever.
 const MOST_LAG_BEATS: u32 = 2;
 
 /// Measures gaps and lateness of one node.
@@ -50,8 +50,8 @@ impl Attention {
         }
     }
 
-    /// An input has come, or the timer that was due then. How long this node did not run although it should
-    /// have.
+    /// An input has come, or the timer that was due then. Returns for how long this node did not run although
+    /// it should have.
     pub(crate) fn awake(&mut self, now: Time, due: Option<Time>) -> Option<Duration> {
         let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
         self.last_active = Some(now);

@@ -1,34 +1,34 @@
 //! The quality of an edge: how many of a subject's last heartbeats have arrived.
 //!
 //! ```text
-//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |   x: it came
+//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |  x: came
 //!                 '---------------------- the last twenty: fourteen missed, in five gaps --------'
 //! ```
 //! Silence alone does not tell a path that loses most of everything from one that works: something arrives
-//! now and then. So an edge is *lossy* from twelve missed of twenty on, until six or fewer are missed: at 80
-//! % loss it is so nearly always, at 30 % once in two hundred times, and never at all observers of a node
-//! together. One gap, however long, is silence, and what it means is known when it ends: a healed partition
+//! now and then. So an edge is *lossy* from twelve missed of twenty on, until six or fewer are missed. At 80
+//! % loss it is lossy nearly always, at 30 % once in two hundred times, and never at all observers of a node
+//! together. One gap, however long, is silence. What it means is known when it ends: a healed partition
 //! leaves no lossy edges behind.
 //!
-//! Heartbeats are numbered, and by their numbers what was lost is told from what is late, or was never sent:
-//! a host that gets too little processor, on either side, loses nothing. What else comes on the path says
-//! nothing: messages are repeated until they arrive, and of a path that loses most of them the more is heard
-//! the more there is to say.
+//! Heartbeats are numbered. Their numbers tell what was lost from what is late, or was never sent: a host
+//! that gets too little processor, on either side, loses nothing. All else that comes on the path says
+//! nothing. Messages are repeated until they arrive, so on a path that loses most of them more is heard if
+//! there is more to say.
 
 /// How many heartbeats are looked at.
 const WINDOW: u64 = 20;
-/// Lossy from so many missed on, and until no more than so many are.
+/// An edge is lossy from `LOSSY_FROM` missed on, and until no more than `LOSSY_ABOVE` are missed.
 const LOSSY_FROM: u32 = 12;
 const LOSSY_ABOVE: u32 = 6;
-/// In at least so many gaps.
+/// And these are missed in at least this many gaps.
 const GAPS: u32 = 2;
 
 /// One subject's last heartbeats.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Edge {
-    /// A bit for each of the last ones, the last lowest: whether it did not come.
+    /// A bit for each of the last heartbeats, the latest lowest: whether it did not come.
     missed: u32,
-    /// The number of the last one that came, if any did.
+    /// The number of the last heartbeat that came, if any did.
     last: Option<u64>,
     lossy: bool,
 }
@@ -40,11 +40,11 @@ impl Edge {
         let ahead = self.last.map_or(1, |last| round.wrapping_sub(last));
         let behind = ahead.wrapping_neg();
         if behind <= WINDOW {
-            // One that was overtaken, or came twice.
+            // A heartbeat that was overtaken, or came twice.
             self.missed &= !(1 << behind);
         } else {
             let steps = ahead.min(WINDOW);
-            // All between are missed, this one is not.
+            // All heartbeats between are missed, this one is not.
             self.missed = (self.missed << steps | ((1 << steps) - 2)) & ((1 << WINDOW) - 1);
             self.last = Some(round);
         }

@@ -1,4 +1,4 @@
-//! Failure detection: who was heard when, who doubts whom, and on what evidence.
+//! Failure detection: when each member was heard, which member doubts which, and on what evidence.
 //!
 //! ```text
 //!   heard ───────────────► last heard ──┐  silent for suspect_after
@@ -7,24 +7,27 @@
 //!   flush stalled ───────► accused ─────┘  withdrawn when heard again (but never if proven)
 //! ```
 //!
-//! A suspicion removes nobody. It is an opinion that the members exchange; membership turns opinions into
-//! proposals, and acceptors who hear the accused well refuse them.
+//! A suspicion removes nobody. It is an opinion that the members exchange. Membership turns opinions into
+//! proposals, and acceptors that hear the accused well refuse them.
 //!
-//! How long a silence may be is learned of each peer: one that was silent for a while and then went on, since
-//! its host or the network between is slow at times, is given twice that for the next 20 × `suspect_after`,
-//! at most 3 × `suspect_after`. So a link or a host that comes and goes is suspected once, and not at each
-//! turn; whoever never paused is suspected as soon as the profile says. So is whoever was silent for more
-//! than half of that time: one frame now and then does not keep a host in the cluster that holds it up.
+//! This node learns of each peer how long its silence may be. A peer may have been silent for a while and
+//! then gone on, since its host or the network between is slow at times. This node gives it twice that
+//! silence for the next 20 × `suspect_after`, at most 3 × `suspect_after`. So a link or a host that comes and
+//! goes is suspected once, and not at each turn. A peer that never paused is suspected as soon as the profile
+//! says. So is a peer that was silent for more than half of that time: one frame now and then does not keep a
+//! host in the cluster that holds it up.
 //!
 //! A member may also be heard by [`probing`] alone, since TCP is silent for seconds where a third of all
-//! packets is lost. That shows that it lives, and nothing of the ways to it: so it counts for as long only as
-//! such a silence lasts.
+//! packets is lost. A probe shows that the member lives, and nothing of the ways to it. So probes count only
+//! for as long as such a silence lasts.
 //!
-//! Invariants: a node that was itself not running, or served its timers late, accuses nobody for it (the time
-//! it missed is given to every peer, see [`attention`]); a proven death is never withdrawn; what a peer's
-//! heartbeat does not list any more is withdrawn.
+//! Invariants:
+//! - a node that was itself not running, or served its timers late, accuses nobody for it: the time it missed
+//!   is given to every peer, see [`attention`];
+//! - a proven death is never withdrawn;
+//! - what a peer's heartbeat does not list any more is withdrawn.
 //!
-//! This module does not decide who is removed, and does not send anything.
+//! This module does not decide which member is removed, and does not send anything.
 
 mod asking;
 pub(crate) mod attention;
@@ -48,7 +51,7 @@ use crate::{EngineKind, Profile, Time, inspection};
 #[derive(Debug, Clone)]
 struct Watch {
     last_heard: Time,
-    /// The same without probes.
+    /// The same, probes not counted.
     heard_otherwise: Time,
     /// Whether probes of it are asked for.
     asking: Asking,
@@ -68,14 +71,14 @@ struct Watch {
     pauses: VecDeque<(Duration, Time)>,
 }
 
-/// A silence up to so many times the usual limit may be learned from; so nobody waits for longer.
+/// A silence of up to this many times the usual limit may be learned from; so nobody waits for longer.
 pub(crate) const MOST_PATIENCE: u32 = 3;
-/// What was learned holds for so many times the usual limit.
+/// What was learned holds for this many times the usual limit.
 const REMEMBERED: u32 = 20;
 
 impl Watch {
-    /// How long it may be silent since it was heard last. What it had paused by then decides: were it looked
-    /// at with the clock, a limit could grow while it is waited for.
+    /// How long the peer may be silent after it was last heard. Its pauses up to then decide. If the clock
+    /// decided, a limit could grow while this node waits for it.
     fn patience(&self, usual: Duration) -> Duration {
         let remembered = usual * REMEMBERED;
         let heard = self.last_heard;
@@ -83,22 +86,22 @@ impl Watch {
         let (longest, all) = lately.fold((Duration::ZERO, Duration::ZERO), |(longest, all), (pause, _)| {
             (longest.max(*pause), all + *pause)
         });
-        // Whoever is silent for more than half of the time is not given more of it.
+        // A peer that is silent for more than half of the time is not given more of it.
         if all * 2 > remembered {
             return usual;
         }
         (longest * 2).clamp(usual, usual * MOST_PATIENCE)
     }
 
-    /// When it was silent for too long.
+    /// When its silence is too long.
     fn silent_at(&self, usual: Duration) -> Time {
         self.last_heard + self.patience(usual)
     }
 
-    /// It is heard after a silence.
+    /// The peer is heard after a silence.
     fn learn(&mut self, now: Time, usual: Duration) {
         let pause = now.since(self.last_heard);
-        // What lasted longer than anybody would wait for was a cut, and says nothing of the next silence.
+        // A silence longer than anybody would wait was a cut, and says nothing of the next silence.
         if pause * 2 <= usual || pause > usual * MOST_PATIENCE {
             return;
         }
@@ -170,22 +173,21 @@ pub(crate) struct Detector {
     stall_lapses: Duration,
     watches: BTreeMap<Incarnation, Watch>,
     members: BTreeSet<Incarnation>,
-    /// Members that this node does not hear by itself, and whose groups find that they hold up a flush: since
+    /// Members that this node does not hear by itself, and that hold up a flush, as their groups find: since
     /// when, and when that was found last.
     stalled: BTreeMap<Incarnation, Doubt>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
-    /// Whether each member's heartbeats come here and repeat what it thinks. In a wide view it says it once,
-    /// to all, and what it said last counts until it says something else or the view ends: all members must
-    /// go by the same.
+    /// Whether each member's heartbeats come here and repeat what it thinks. In a wide view each member says
+    /// it once, to all. What it said last counts until it says something else or the view ends: all members
+    /// must go by the same.
     repeated: bool,
     attention: Attention,
     /// Members that speak as members of another lineage: that is no sign of life in this one.
     apart: BTreeSet<Incarnation>,
     /// What this node missed by itself and others were not told of yet.
     missed: Duration,
-    /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do
-    /// with them.
+    /// Whether lossy edges are looked for: only the engine whose observers decide together can use them.
     judges_edges: bool,
     /// Members that asked for probes.
     answering: BTreeMap<Incarnation, Answering>,
@@ -212,8 +214,8 @@ impl Detector {
         }
     }
 
-    /// The members of a new primary view, and in a wide one those of them that this node observes. Those
-    /// watched already keep their record.
+    /// The members of a new primary view, and in a wide view those of them that this node observes. A member
+    /// that is watched already keeps its record.
     pub(crate) fn watch(
         &mut self,
         now: Time,
@@ -233,8 +235,8 @@ impl Detector {
             doubts.retain(|accused, _| members.contains(accused));
         }
         self.repeated = subjects.is_none();
-        // Also who observes all others hears what they think now by what they say once in this view, and
-        // nothing of those who think nothing.
+        // In this view each member says once what it thinks, and a member that thinks nothing says nothing.
+        // That holds even for a node that observes all others. So what they said before is dropped.
         if !self.repeated {
             self.told.clear();
         }
@@ -256,9 +258,9 @@ impl Detector {
         }
     }
 
-    /// To be called with every input: notices that this node itself was not running. A driver wakes it at
-    /// least once per heartbeat; what it missed beyond that, it could not have heard, and no doubt grew older
-    /// by it.
+    /// Call this with every input: it notices that this node itself was not running. A driver wakes the node
+    /// at least once per heartbeat. What the node missed beyond that, it could not have heard, and no doubt
+    /// grew older by it.
     pub(crate) fn awake(&mut self, now: Time) {
         let missed = self.attention.awake(now, None);
         self.forgive(now, missed);
@@ -280,8 +282,8 @@ impl Detector {
         self.attention.take_news(now)
     }
 
-    /// What this node missed by itself since this was asked last: whoever else judges by the clock must not
-    /// count it either.
+    /// What this node missed by itself since this was asked last: other parts that judge by the clock must
+    /// not count it either.
     pub(crate) fn take_missed(&mut self) -> Duration {
         std::mem::take(&mut self.missed)
     }
@@ -325,8 +327,8 @@ impl Detector {
         }
     }
 
-    /// A heartbeat came by the direct path; how many were lost before it is seen by its number. True if the
-    /// path is judged otherwise now.
+    /// A heartbeat came by the direct path; its number shows how many were lost before it. True if the path
+    /// is judged otherwise now.
     pub(crate) fn beat_came(&mut self, peer: Incarnation, round: u64, now: Time) -> bool {
         let watch = self.watches.get_mut(&peer).filter(|_| self.judges_edges);
         let Some(watch) = watch else { return false };
@@ -337,8 +339,8 @@ impl Detector {
         news
     }
 
-    /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it
-    /// sends must not look well because others repeat it. True if a suspicion was withdrawn by it.
+    /// Another member passed on a frame of that member (R20). The member lives, but a host that loses most of
+    /// what it sends must not look well because others repeat it. True if a suspicion was withdrawn by it.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
         let withdrawn = self.lives(now, peer);
         let apart = self.apart.contains(&peer);
@@ -374,8 +376,8 @@ impl Detector {
         );
         if withdrawn {
             watch.suspected = None;
-            // What it thought before the silence says nothing about whom it hears now. Its heartbeats come
-            // again, and have all that it thinks.
+            // What it thought before the silence says nothing about which members it hears now. Its
+            // heartbeats come again, and have all that it thinks.
             if self.repeated {
                 self.told.remove(&peer);
             }
@@ -383,8 +385,8 @@ impl Detector {
         withdrawn
     }
 
-    /// A member spoke as a member of another lineage, or of this one. What it says there is no sign of life
-    /// here: whoever is waited for must come, or be done without.
+    /// A member spoke as a member of another lineage, or of this one. What it says in another one is no sign
+    /// of life here: if others wait for it, it must come, or they must do without it.
     pub(crate) fn set_apart(&mut self, peer: Incarnation, apart: bool) {
         if !apart {
             self.apart.remove(&peer);
@@ -398,9 +400,9 @@ impl Detector {
         self.apart.contains(&peer)
     }
 
-    /// A member says whether it hears this node. One that does not is of no use, although it is heard; but
-    /// that is an observer's finding ([`Detector::edge_is_down`]) and no doubt of this node's own. True if it
-    /// is news.
+    /// A member says whether it hears this node. If it does not, it is of no use, although this node hears
+    /// it. But that is an observer's finding ([`Detector::edge_is_down`]) and no doubt of this node's own.
+    /// True if it is news.
     pub(crate) fn says_deaf(&mut self, now: Time, peer: Incarnation, deaf: bool) -> bool {
         let Some(watch) = self.watches.get_mut(&peer) else {
             return false;
@@ -412,8 +414,8 @@ impl Detector {
         news
     }
 
-    /// Others have lost this member, though not all who observe it: this node gives it half the patience
-    /// only. True if it is suspected now and was not.
+    /// Others have lost this member, though not all of its observers have. This node then gives it only half
+    /// the patience. True if it is suspected now and was not before.
     pub(crate) fn reinforce(&mut self, now: Time, peer: Incarnation) -> bool {
         let usual = self.suspect_after;
         let lost = |watch: &Watch| {
@@ -429,8 +431,8 @@ impl Detector {
         }
     }
 
-    /// The path to a member broke, or its lifeline did. No news of one that is heard through another: that
-    /// its own path fails is known, and each try of it says so again.
+    /// The path to a member broke, or its lifeline did. This is no news if the member is heard through
+    /// another one: that its own path fails is known, and each try of it says so again.
     pub(crate) fn trouble(&mut self, now: Time, peer: Incarnation) {
         if let Some(watch) = self.watches.get_mut(&peer).filter(|watch| !watch.through) {
             watch.trouble.get_or_insert(now);
@@ -463,7 +465,7 @@ impl Detector {
         }
     }
 
-    /// The proof of this member's death counts no more: it is one of another lineage.
+    /// The proof of this member's death counts no more: it belongs to another lineage.
     pub(crate) fn unprove(&mut self, now: Time, member: Incarnation) {
         let watch = self.watches.get_mut(&member);
         let doubt = watch.and_then(|watch| watch.suspected.as_mut());
@@ -472,7 +474,7 @@ impl Detector {
         }
     }
 
-    /// Looks at the clock. True if someone is suspected now who was not before, or no longer.
+    /// Looks at the clock. True if a member is suspected now that was not before, or is not any longer.
     pub(crate) fn tick(&mut self, now: Time) -> bool {
         let (lapses, stalled) = (self.stall_lapses, self.stalled.len());
         self.stalled.retain(|_, doubt| now.since(doubt.told) < lapses);
@@ -524,7 +526,7 @@ impl Detector {
         watched.chain(stalled).min()
     }
 
-    /// A peer's whole opinion, replacing what it said before. True if it changed whom it accuses.
+    /// A peer's whole opinion, which replaces what it said before. True if it accuses other members now.
     pub(crate) fn told(&mut self, now: Time, accuser: Incarnation, suspicions: &[Suspicion]) -> bool {
         if accuser == self.me || !self.members.contains(&accuser) {
             return false;
@@ -537,7 +539,7 @@ impl Detector {
                 let since = now - Duration::from_millis(suspicion.for_ms.into());
                 let known = old.get(&suspicion.member);
                 let since = known.map_or(since, |doubt| doubt.since.min(since));
-                // What it said before it fell silent it says anew.
+                // After a silence it says anew what it said before.
                 let fresh = known.filter(|doubt| now.since(doubt.repeated) < self.suspect_after);
                 let told = fresh.map_or(now, |doubt| doubt.told);
                 let evidence = suspicion.evidence.clone();
@@ -574,7 +576,7 @@ impl Detector {
         })
     }
 
-    /// Whether this node hears the member, and does not only wait for it as long as it has learned to.
+    /// Whether this node hears the member, and does not only wait for it with the patience it has learned.
     pub(crate) fn hears(&self, now: Time, member: Incarnation) -> bool {
         let heard = self.last_heard(member);
         member == self.me || heard.is_some_and(|heard| now.since(heard) < self.suspect_after)
@@ -592,8 +594,8 @@ impl Detector {
         }
     }
 
-    /// Whether `observer` has lost `subject`, as far as this node knows: it doubts it, or was told that it is
-    /// not heard by it.
+    /// Whether `observer` has lost `subject`, as far as this node knows: it doubts the subject or finds the
+    /// edge lossy, or the subject says that it does not hear the observer.
     pub(crate) fn edge_is_down(&self, observer: Incarnation, subject: Incarnation) -> bool {
         self.edge_down_since(observer, subject).is_some()
     }
@@ -608,7 +610,7 @@ impl Detector {
         }
     }
 
-    /// Everyone to whom any edge is down.
+    /// All members to which any edge is down.
     pub(crate) fn lost_to_anyone(&self) -> BTreeSet<Incarnation> {
         let mine = self.watches.iter();
         let mine = mine.filter(|(_, watch)| watch.down_since().is_some());
@@ -616,14 +618,14 @@ impl Detector {
         mine.map(|(subject, _)| subject).chain(theirs).copied().collect()
     }
 
-    /// Whether anyone doubts anyone, as far as this node knows.
+    /// Whether any member doubts another, as far as this node knows.
     pub(crate) fn has_doubts(&self) -> bool {
         self.watches.values().any(|watch| watch.suspected.is_some())
             || !self.stalled.is_empty()
             || self.told.values().any(|doubts| !doubts.is_empty())
     }
 
-    /// Everyone whom `accuser` doubts, as far as this node knows.
+    /// All members that `accuser` doubts, as far as this node knows.
     pub(crate) fn doubted_by(&self, accuser: Incarnation) -> Vec<Incarnation> {
         if accuser == self.me {
             let mine = self.watches.iter().filter(|(_, watch)| watch.suspected.is_some());
@@ -637,7 +639,7 @@ impl Detector {
         }
     }
 
-    /// Everyone who doubts somebody, and whom, as far as this node knows.
+    /// Each member that doubts another, and the member it doubts, as far as this node knows.
     pub(crate) fn doubting(&self) -> impl Iterator<Item = (Incarnation, Incarnation)> + '_ {
         let accusers = std::iter::once(self.me).chain(self.told.keys().copied());
         accusers.flat_map(|accuser| {
@@ -646,7 +648,7 @@ impl Detector {
         })
     }
 
-    /// Everyone who accuses this member.
+    /// All that accuse this member.
     pub(crate) fn accusers(&self, now: Time, accused: Incarnation) -> Vec<Accusation> {
         let others = self.told.keys().copied();
         std::iter::once(self.me)
@@ -663,9 +665,9 @@ impl Detector {
             .collect()
     }
 
-    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, and since when
-    /// that is known here. After a partition the others' doubts are old, but they are news: nobody is a
-    /// broken pair for them.
+    /// Each pair of which one member doubts the other because it does not hear it: accuser, accused, and
+    /// since when that is known here. After a partition the others' doubts are old, but they are news here:
+    /// no pair counts as broken only because they are old.
     pub(crate) fn deaf_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
         let mine = self
             .watches
@@ -683,7 +685,7 @@ impl Detector {
             .collect()
     }
 
-    /// The same of those that hold up a flush.
+    /// The same, for members that hold up a flush.
     pub(crate) fn stalled_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
         let stalls = |doubt: &&Doubt| doubt.evidence == Evidence::FlushStalled;
         let watched = self.watches.iter().filter_map(|(accused, watch)| {
@@ -725,7 +727,7 @@ impl Detector {
         self.watches.get(&member)?.trouble
     }
 
-    /// Who doubts whom, as far as this node knows.
+    /// Which member doubts which, as far as this node knows.
     pub(crate) fn doubts(&self, now: Time) -> Vec<inspection::Doubt> {
         self.opinions()
             .filter(|(.., (evidence, _))| is_doubt(evidence))
@@ -738,7 +740,7 @@ impl Detector {
             .collect()
     }
 
-    /// Which edges are down although nobody doubts their subject for it, as far as this node knows.
+    /// The edges that are down although nobody doubts their subject for it, as far as this node knows.
     pub(crate) fn edges_down(&self, now: Time) -> Vec<inspection::Edge> {
         self.opinions()
             .filter(|(.., (evidence, _))| !is_doubt(evidence))
@@ -751,7 +753,8 @@ impl Detector {
             .collect()
     }
 
-    /// What everyone has to say against everyone, this node first: who, of whom, what, and since when.
+    /// What the members have to say against each other, this node's word first: observer, subject, what, and
+    /// since when.
     fn opinions(&self) -> impl Iterator<Item = (Incarnation, Incarnation, (Evidence, Time))> + '_ {
         let mine = self
             .watches

@@ -1,9 +1,9 @@
 //! Probes: signs of life in datagrams of their own, where the usual way is slow (R21, G43).
 //!
 //! Where a third of all packets is lost, TCP is silent for seconds: it waits twice as long after each loss,
-//! and what is lost holds up all that follows. A host behind such a path lives, and its heartbeats are late
-//! by more than anybody waits. So a heartbeat that may be late goes also as a *probe*: alone in a datagram,
-//! that is lost or arrives at once.
+//! and what is lost holds up all that follows. A host behind such a path lives, but its heartbeats are later
+//! than anybody waits. So a heartbeat that may be late also goes as a *probe*: alone in a datagram, which is
+//! lost or arrives at once.
 //!
 //! ```text
 //!   a                                                  b
@@ -15,47 +15,50 @@
 //!   │ ◄───────────── heartbeat (TCP) ───────────────── │
 //!   │ 5 heartbeats without a gap: a asks no more       │
 //! ```
-//! An idle cluster whose paths are well sends none. Half a heartbeat between two of them is what makes chance
-//! losses not add up: within the `suspect_after` of the profile `lan` ten are sent after the first gap, and
-//! to lose all ten at 30 % happens six times in a million.
+//! An idle cluster whose paths work well sends no probes. Half a heartbeat passes between two probes, so that
+//! chance losses do not add up. Within the `suspect_after` of the profile `lan`, ten are sent after the first
+//! gap, and to lose all ten at 30 % happens six times in a million.
 //!
 //! Heartbeats by UDP alone would be lost one by one, and would prove nothing of the connections that
 //! everything else needs. Heartbeats by both, always, would double what a cluster at rest costs. Control as a
 //! whole by UDP would need a second reliable protocol under the links, with a pace of its own for each path.
 //!
 //! # What a probe says
-//! What a heartbeat says, and to the same: suspicions, answers for the lease, the view. It has the number of
-//! the last heartbeat, so that nobody counts it as one that others missed. And that its sender lives, exactly
-//! as a frame that was passed on by another member does (R20): *it says nothing of the path*. Relays, links,
-//! routes and edges know nothing of probes: a member that is heard by nothing else is sent to through others,
-//! and its connections are made anew, as if it were silent.
+//! A probe says what a heartbeat says, and to the same members: suspicions, answers for the lease, the view.
+//! It has the number of the last heartbeat, so that nobody counts it as a heartbeat that others missed. It
+//! also says that its sender lives, exactly as a frame does that another member passed on (R20): *it says
+//! nothing of the path*. Relays, links, routes and edges know nothing of probes. If a member is heard by
+//! nothing else, frames to it go through others, and its connections are made anew, as if it were silent.
 //!
 //! # Why a life by probes alone ends
 //! A firewall may drop TCP for ever and pass UDP. Then nothing but heartbeats comes through, and a flush or a
-//! view that needs the member waits for as long as nobody doubts it. Where others can pass frames on it is
-//! heard through them. Where nobody can, probes count for [`ALONE`] × `suspect_after` after it was heard
-//! otherwise: longer than TCP is silent at 30 % loss in all but one of a thousand times, since on control
-//! connections it tries six times before it waits twice as long. From then on it is silent for the detector,
-//! whatever it probes, and all follows that follows from silence: a pair loses its junior, with the cause
-//! `unreachable from`, and a wide view cuts it.
+//! view that needs the member waits for as long as nobody doubts it. Where others can pass frames on, the
+//! member is heard through them. Where nobody can, probes count for [`ALONE`] × `suspect_after` after the
+//! member was heard otherwise. That is longer than TCP is silent at 30 % loss in all but one of a thousand
+//! times, since on control connections TCP tries six times before it waits twice as long. From then on the
+//! member is silent for the detector, whatever it probes. All follows that follows from silence: a pair loses
+//! its junior, with the cause `unreachable from`, and a wide view cuts the member.
 //!
 //! # When…
-//! - *only one direction loses*: who hears little asks, the other answers; who hears well asks for nothing;
+//! - *only one direction loses*: the member that hears little asks, and the other answers; a member that
+//!   hears well asks for nothing;
 //! - *the peer dies*: it is asked until it was silent for [`ALONE`] × `suspect_after`, or is removed before.
 //!   It is doubted as soon as ever;
-//! - *UDP does not pass, or the driver has no socket for it*: the probes are lost, and all is as without;
+//! - *UDP does not pass, or the driver has no socket for it*: the probes are lost, and all is as without
+//!   them;
 //! - *both ask*: each probe asks and answers;
-//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector,
-//!   and nobody is asked for it;
-//! - *this node serves its timers late*: it misses a heartbeat so much later;
-//! - *many are silent at once*: eight are asked, and another one when one of these is heard again. Where all
-//!   nodes share a machine that is too small for a moment, probes of all for all would keep it so.
+//! - *this node was stopped itself*: what it missed is given to every peer, as in the rest of the detector,
+//!   and it asks nobody because of it;
+//! - *this node serves its timers late*: it takes a heartbeat as missed so much later;
+//! - *many are silent at once*: eight are asked, and another one when one of these is heard again. If all
+//!   nodes share a machine that is too small for a moment, probes from all to all would keep it so.
 //!
 //! # Invariants
-//! - A probe is taken from members of the installed view only, and answered at the address by which the view
-//!   knows them, never where it came from.
-//! - Who answers does not ask by that: two that hear each other fall silent, whoever asked first.
-//! - At most one probe to each member each half heartbeat, and one at once to a member that begins to ask.
+//! - A probe is taken from members of the installed view only. It is answered at the address by which the
+//!   view knows the member, never where the probe came from.
+//! - An answer does not ask: two members that hear each other fall silent, whichever asked first.
+//! - At most one probe goes to each member each half heartbeat, and one at once to a member that begins to
+//!   ask.
 
 use std::time::Duration;
 
@@ -65,15 +68,15 @@ use super::Detector;
 use super::asking::{Answering, State};
 use crate::Time;
 
-/// Heartbeats missed for so many halves of one make a member be asked for probes. One is due within two
-/// halves.
+/// A member whose heartbeats are missed for this many halves of a heartbeat is asked for probes. One is due
+/// within two halves.
 const ASK_HALVES: u32 = 3;
-/// So many members are asked at the same time, at most. If more are silent, this node is late itself, or the
-/// whole machine: what many are asked, and answer, would make it later still.
+/// At most this many members are asked at the same time. If more are silent, this node itself is late, or the
+/// whole machine: the questions to many, and their answers, would make it later still.
 const MOST_ASKED: usize = 8;
-/// A member that asked is answered for so many heartbeats: so many of its probes may be lost, and twice.
+/// A member that asked is answered for this many heartbeats: twice this many of its probes may be lost.
 const ANSWER_BEATS: u32 = 3;
-/// For so many times `suspect_after` since a member was heard otherwise do its probes show that it lives.
+/// Its probes show that a member lives for this many times `suspect_after` since it was heard otherwise.
 pub(crate) const ALONE: u32 = 6;
 
 impl Detector {
@@ -102,13 +105,13 @@ impl Detector {
         }
     }
 
-    /// After such a pause a heartbeat is missed. What this node serves late it also hears late: the more a
-    /// busy host asks, the less it would have time for what it asks.
+    /// After this pause a heartbeat is missed. What this node serves late it also hears late. The more a busy
+    /// host asks, the less time it would have for the answers.
     fn pause(&self) -> Duration {
         self.heartbeat * ASK_HALVES / 2 + self.lag()
     }
 
-    /// To whom probes are to go now, and whether they ask for any.
+    /// The members to which probes are to go now, and whether the probes ask for any.
     pub(crate) fn take_probes(&mut self, now: Time) -> Vec<(Incarnation, bool)> {
         let (heartbeat, pause, alone) = (self.heartbeat, self.pause(), self.suspect_after * ALONE);
         let mut due: Vec<(Incarnation, bool)> = Vec::new();
@@ -128,7 +131,7 @@ impl Detector {
         for (peer, answering) in &mut self.answering {
             if answering.next <= now {
                 answering.next = now + heartbeat / 2;
-                // Whoever is asked is answered by that.
+                // A member that is asked is answered by that.
                 let asked = self.watches.get(peer).map(|watch| &watch.asking.state);
                 if !matches!(asked, Some(State::Asked { .. })) {
                     due.push((*peer, false));
@@ -147,7 +150,7 @@ impl Detector {
         MOST_ASKED.saturating_sub(asked.count())
     }
 
-    /// When [`Detector::take_probes`] may find somebody.
+    /// When [`Detector::take_probes`] may find a member.
     pub(crate) fn next_probe(&self) -> Option<Time> {
         let pause = self.pause();
         let is_full = self.room_to_ask() == 0;
@@ -191,7 +194,7 @@ mod tests {
         detector
     }
 
-    /// Asks the detector each 10 ms for so long, and says when it wanted to send.
+    /// Asks the detector each 10 ms for so long, and returns when it wanted to send.
     fn sent(detector: &mut Detector, ms: std::ops::Range<u64>) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
         for ms in ms.step_by(10) {

@@ -177,7 +177,7 @@ fn an_observer_whose_timers_are_late_accuses_nobody_for_it() {
 fn what_others_pass_on_is_life_and_makes_no_path_good() {
     let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Cut);
     detector.watch(at(0), [ME, PEER].into_iter(), None);
-    // One beat of five comes by itself, all of them through another.
+    // One heartbeat of five comes by itself, all of them through another member.
     for beat in 1..=40 {
         let now = at(beat * 200 + 50);
         detector.awake(now);
@@ -289,7 +289,7 @@ fn what_a_member_doubted_before_it_fell_silent_it_doubts_anew() {
     assert_eq!(detector.deaf_pairs(), [(PEER, third, at(6_000))]);
 }
 
-/// In a wide view others go on by what it said last, also if it dies before it says anything again.
+/// In a wide view others go on by what a member said last, even if it dies before it says anything again.
 #[test]
 fn what_a_member_said_before_a_silence_counts_where_others_know_it_too() {
     let third = Incarnation(3);
@@ -310,7 +310,8 @@ fn what_a_member_said_before_a_silence_counts_where_others_know_it_too() {
     }
 }
 
-/// Whoever observes all others in it as well: who thinks nothing in the next view says nothing there.
+/// The same holds for a member that observes all others in it. A member that thinks nothing in the next view
+/// says nothing there.
 #[test]
 fn what_a_member_thought_in_the_last_view_is_nothing_in_a_wide_one() {
     let third = Incarnation(3);

@@ -36,10 +36,10 @@ use crate::Time;
 
 pub(crate) use table::Links;
 
-/// What was received is acknowledged within this part of the time after which it is repeated, by the next
-/// record or by one of its own: an answer, where there is one, mostly comes sooner.
+/// What was received is acknowledged within this part of the time after which it is repeated. The next record
+/// does that, or a record of its own: an answer, where there is one, mostly comes sooner.
 const ACKNOWLEDGE_WITHIN: u32 = 8;
-/// And at once after so many bytes.
+/// It is acknowledged at once after this many bytes.
 const MAX_UNTOLD_BYTES: usize = 64 << 10;
 /// The most bytes that wait for acknowledgement on one link.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
@@ -115,7 +115,7 @@ impl Link {
         }
     }
 
-    /// What was received is to be acknowledged by the next record, and that at once.
+    /// The next record is to acknowledge what was received, and to do so at once.
     pub(crate) fn acknowledge_now(&mut self, now: Time) {
         self.inbox.acknowledge = self.inbox.acknowledge.map(|at| at.min(now));
     }
@@ -306,7 +306,7 @@ impl Inbox {
         );
     }
 
-    /// Keeps a chunk that is new and not too far ahead. One that is dropped here comes again.
+    /// Keeps a chunk that is new and not too far ahead. A chunk that is dropped here comes again.
     fn keep(&mut self, number: u64, chunk: Bytes) {
         let next = number == self.received + 1;
         let room = number <= self.received + MAX_AHEAD && self.ahead_bytes + chunk.len() <= MAX_AHEAD_BYTES;

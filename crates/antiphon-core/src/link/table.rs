@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(acknowledged(&mut links), [PEER]);
     }
 
-    /// What is asked of the busy ones must be what all would say, whatever happened to them.
+    /// What the busy links say must be what all links would say, whatever happened to them.
     #[test]
     fn no_link_that_waits_for_something_is_left_out() {
         let mut random = crate::random::Random::new([5, 6, 7, 8]);

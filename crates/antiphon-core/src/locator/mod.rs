@@ -1,38 +1,39 @@
 //! A locator: a small server that knows where the cluster's nodes are, and tells newcomers.
 //!
 //! ```text
-//!   node without a view ── Seek, at each round ────────► locator     remembers it: waiting
-//!   member ─────────────── Seek, every few seconds ────► locator     remembers it: a member, of which lineage
+//!   node without a view ── Seek, at each round ────────► locator    remembers it: waiting
+//!   member ─────────────── Seek, every few seconds ────► locator    remembers it: a member, of which lineage
 //!                       ◄── Known { members, others } ──
 //! ```
-//! It speaks the wire and has the key of the cluster, and is not one of its nodes: it never votes, founds, or
-//! is in a view. What it tells are addresses to ask ([`crate::Hints`]); a node believes only what it then
-//! hears from there. So a locator that is out of date, has forgotten everything, or lies, delays nodes and
-//! can do no more.
+//! It speaks the wire and has the key of the cluster, but it is not one of its nodes: it never votes or
+//! founds, and is never in a view. It tells addresses to ask ([`crate::Hints`]). A node believes only what it
+//! then hears from there. So a locator that is out of date, has forgotten everything, or lies, delays nodes
+//! and can do no more.
 //!
-//! There may be several. They know nothing of each other, since every node registers with each of them: what
-//! one knows, the others learn by themselves.
+//! There may be several locators. They know nothing of each other, since every node registers with each of
+//! them: what one knows, the others learn by themselves.
 //!
 //! # What it answers
-//! To a node without a view: members heard lately, others that wait, and unless there are a few members, also
-//! whom it heard long ago (from before it was started again, if its state was kept). To a member: nodes that
-//! wait, and members of other lineages; so two clusters that were founded under one name meet, and newcomers
-//! whose own hints lead nowhere are found. To an enquirer (`antiphon doctor`): what it would say to a node
-//! without a view ([`crate::Enquirer`]).
+//! To a node without a view: members heard lately, and other nodes that wait. Unless there are a few members,
+//! also the nodes that it heard long ago (before it was started again, if its state was kept). To a member:
+//! nodes that wait, and members of other lineages. So two clusters that were founded under one name meet, and
+//! newcomers whose own hints lead nowhere are found. To an enquirer (`antiphon doctor`): what it would say to
+//! a node without a view ([`crate::Enquirer`]).
 //!
 //! # Bounds
-//! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is
+//! [`MAX_LOCATED`] nodes, by address; the node heard longest ago makes room. What was not heard for a day is
 //! forgotten. An answer names at most [`MAX_ANSWER`]. Nothing is sent unless asked: one answer for a frame,
 //! to one address, and no more than [`crate::replies`] lets it. What is not answered is not remembered; nodes
-//! ask again. So whoever may speak to a locator, without a key anybody who reaches it, cannot have it dial
-//! the world, flood somebody, or forget all others at once.
+//! ask again. Without a key, anybody that reaches a locator may speak to it. But no speaker can have it dial
+//! the world, flood another host, or forget all others at once.
 //!
 //! # When…
-//! - *it dies*: newcomers find nothing by it, and those that have other hints, another locator or seeds go on
-//!   with them; members are not concerned. It may die at any step, since no answer depends on an earlier one;
-//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again.
-//!   Its answers say for how long it has been there; as long as a member need not have found it, nobody takes
-//!   them for "there is no cluster", and founds;
+//! - *it dies*: newcomers find nothing by it. Newcomers that have other hints, another locator or seeds go on
+//!   with these; members are not concerned. It may die at any step, since no answer depends on an earlier
+//!   one;
+//! - *it starts again without its state*: it knows within a few seconds which nodes are there, as all
+//!   register again. Its answers say for how long it has been there. As long as a member need not have found
+//!   it yet, no node takes its answers for "there is no cluster" and founds one;
 //! - *it starts again with its state*: the same, and it answers with what it knew, marked by age;
 //! - *it starts first, or last*: nodes ask again and again;
 //! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or
@@ -120,8 +121,7 @@ struct Acquaintance {
     heard: Time,
     /// How many answers it got since it was new here: they go to its addresses by turns.
     answers: usize,
-    /// What has to be added to the time since `heard`: more than nothing if the locator was started again
-    /// since.
+    /// What has to be added to the time since `heard`: more than zero if the locator was started again since.
     older: Duration,
 }
 
@@ -218,7 +218,7 @@ impl Locator {
                     ..
                 })) => seek = Some((node, standing, reply)),
                 Ok(Record::Enquiry(Enquiry::Ask(ask))) => self.asked(now, &ask),
-                // Whoever takes a locator for a node says other things, too.
+                // A node that takes a locator for a node says other things, too.
                 Ok(_) => {}
                 Err(_) => {
                     self.refused += 1;
@@ -240,7 +240,7 @@ impl Locator {
         self.outputs.pop_front()
     }
 
-    /// The next node that is new here, or became a member, or is none any more.
+    /// The next node that is new here, or became a member, or is not one any more.
     pub fn poll_news(&mut self) -> Option<Located> {
         self.news.pop_front()
     }
@@ -272,7 +272,7 @@ impl Locator {
             .filter(|standing| standing.primary)
             .map(|standing| standing.lineage);
         let answers = self.known.get(&node.addr).map_or(0, |known| known.answers);
-        // Which of its addresses works is not known here; it asks again and again.
+        // It is not known here which of its addresses works; it asks again and again.
         let addrs: Vec<SocketAddr> = [node.addr].into_iter().chain(node.further).collect();
         let to = addrs[answers % addrs.len()];
         if !self.replies.allow(now, to, APART) {
@@ -294,7 +294,7 @@ impl Locator {
         });
         if !old {
             self.make_room(now);
-            // Nobody need listen.
+            // Perhaps nobody listens.
             if self.news.len() >= MAX_LOCATED {
                 self.news.pop_front();
             }
@@ -327,7 +327,7 @@ impl Locator {
         }
     }
 
-    /// An enquirer is told what a newcomer would be; nobody is remembered for it.
+    /// An enquirer is told what a newcomer would be told. The locator remembers no node for it.
     fn asked(&mut self, now: Time, ask: &Ask) {
         if ask.answer_to.len() > MAX_ADDRESSES || !self.enquiries.allows(now) {
             self.unanswered += 1;
@@ -354,7 +354,7 @@ impl Locator {
         u32::try_from(now.since(self.began).as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// The nodes that one at this address is told of.
+    /// The nodes of which the node at this address is told.
     fn answer(&self, now: Time, to: SocketAddr, member_of: Option<Lineage>) -> Vec<KnownNode> {
         let mut nodes: Vec<(bool, KnownNode)> = self
             .known

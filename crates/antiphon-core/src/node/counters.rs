@@ -10,18 +10,18 @@ pub struct Counters {
     pub frames_malformed: u64,
     /// Records for another incarnation of this process.
     pub records_misaddressed: u64,
-    /// Frames by multicast of nobody that this node speaks to, dropped unopened.
+    /// Frames by multicast from a node that this one does not speak to, dropped unopened.
     pub casts_of_strangers: u64,
     /// Frames that this node passed on, because the direct path from their sender to their target is dead.
     pub frames_passed_on: u64,
-    /// Frames that it was asked to pass on and did not: from or for somebody in no view of its own, or for
+    /// Frames that it was asked to pass on and did not: from or for a node in no view of its own, or for
     /// their own sender.
     pub frames_not_passed_on: u64,
     /// Heartbeats that went also as probes, since by the usual way they come late, or may.
     pub probes_sent: u64,
     /// Probes that came of members.
     pub probes_received: u64,
-    /// Datagrams that came as probes and were none of a member's to this node: dropped, most of them
+    /// Datagrams that came as probes, and that no member sent to this node as a probe: dropped, most of them
     /// unopened.
     pub probes_refused: u64,
     /// Proofs of death by a witness that were not taken: this cluster has no key.

@@ -1,14 +1,14 @@
 //! The gate before the application: what a node without a lease must not deliver (R7).
 //!
-//! Messages, views and what became of messages wait here, in their order, while the node may not deliver, and
-//! are let through when it may again: the node was a member all the time, and delivers what all deliver. If
-//! it was none any more, they are dropped: what it sent has an outcome that nobody knows. What tells the
-//! application to stop is never held back.
+//! Messages, views and what became of messages wait here, in their order, while the node may not deliver.
+//! They are let through when it may again: the node was a member all the time, and delivers what all deliver.
+//! If the node was no member any more, they are dropped: nobody knows what became of what it sent. What tells
+//! the application to stop is never held back.
 //!
-//! So much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What
-//! became of direct messages takes no place of its own for each while nothing else comes between. What was
-//! told as delivered while it waited here is unknown if it is dropped: its receiver may have dropped it as
-//! well.
+//! As much can wait as windows and the credit of direct messages allow: nothing of it is consumed. What
+//! became of direct messages takes no place of its own for each while nothing else comes between. If
+//! something was told as delivered while it waited here, and is then dropped, its outcome is unknown: its
+//! receiver may have dropped it as well.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,11 +21,11 @@ use crate::{Event, GroupEvent, GroupHandle, Outcome, Parting, TellOutcome};
 pub(super) struct Gate {
     closed: bool,
     held: VecDeque<(GroupHandle, GroupEvent)>,
-    /// Messages that were dropped since this was asked last: nobody will consume them.
+    /// Messages that were dropped since the last call: nobody will consume them.
     dropped: Vec<(GroupHandle, u64)>,
     /// The same of direct messages, and their sender.
     dropped_tells: Vec<(GroupHandle, Incarnation, u64)>,
-    /// Groups in which something could not be sent since a view of them waits here.
+    /// Groups in which something could not be sent because a view of theirs waits here.
     full: BTreeSet<GroupHandle>,
     /// The same of direct messages.
     full_tells: BTreeSet<(GroupHandle, Incarnation)>,
@@ -49,8 +49,8 @@ impl Gate {
         }
     }
 
-    /// Whether the application may send to a group: not in a view that it has not seen. If not, it is told
-    /// when it may.
+    /// Whether the application may send to a group: not in a view that it has not seen. If it may not, it is
+    /// told when it may.
     pub(super) fn may_send(&mut self, group: GroupHandle) -> bool {
         let waits = self.holds_view(group);
         if waits {
@@ -104,8 +104,8 @@ impl Gate {
         events.push_back(Event::Group(handle, event));
     }
 
-    /// Whether this says of more messages to one member what the last receipt for it says, and was added to
-    /// that: a member without a lease goes on telling, and receivers go on taking.
+    /// Whether this event continues the last receipt for the same member, and was added to that receipt. A
+    /// member without a lease goes on telling, and receivers go on taking.
     fn extends_held(&mut self, handle: GroupHandle, event: &GroupEvent) -> bool {
         let GroupEvent::TellReceipts {
             to,
@@ -135,14 +135,14 @@ impl Gate {
         false
     }
 
-    /// This incarnation is over: what was held back is of no group any more.
+    /// This incarnation is over: what was held back belongs to no group any more.
     pub(super) fn end(&mut self, events: &mut VecDeque<Event>) {
         while let Some((handle, _)) = self.held.front() {
             self.drop_held(*handle, events);
         }
     }
 
-    /// How many messages of which groups were dropped since this was asked last.
+    /// How many messages of which groups were dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Vec<(GroupHandle, u64)> {
         std::mem::take(&mut self.dropped)
     }

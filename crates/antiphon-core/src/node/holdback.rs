@@ -31,7 +31,7 @@ impl Holdback {
         view: ViewId,
         body: GroupMessage,
     ) -> Verdict {
-        // A peer's later messages name no earlier view; still, none may pass one that is held.
+        // A peer's later messages name no earlier view; still, none of them may pass one that is held.
         let waiting = self.held.contains_key(&sender);
         if !waiting && installed.is_some_and(|installed| view <= installed) {
             return Verdict::Handle(body);

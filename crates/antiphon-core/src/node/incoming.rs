@@ -1,4 +1,4 @@
-//! From frames to records, and to whom at this node each one goes.
+//! From frames to records, and to which layer of this node each one goes.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ pub(super) struct Origin {
     pub(super) from: SocketAddr,
     pub(super) sender: Incarnation,
     pub(super) kind: Kind,
-    /// Who passed the frame on, if it did not come directly.
+    /// The member that passed the frame on, if it did not come directly.
     pub(super) via: Option<Incarnation>,
 }
 
@@ -49,8 +49,8 @@ impl Node {
         frame: Bytes,
         via: Option<Incarnation>,
     ) -> Result<(), OpenError> {
-        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it
-        // is needed.
+        // The sealed bytes are handed on. A second owner costs a keyed frame a copy, so there is one only
+        // where it is needed.
         let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
         let sealed = chained.then(|| frame.clone());
         let opened = self.codec.open(frame)?;
@@ -70,28 +70,28 @@ impl Node {
                 self.note_life(now, &origin);
                 self.handle_records(now, &origin, opened.records, None);
             }
-            // It may have come by others: that says nothing about the path from its sender to here.
+            // A chain frame may have come by others: it says nothing about the path from its sender to here.
             Kind::Chain => self.handle_records(now, &origin, opened.records, sealed),
             // Nor does what comes by multicast, on its own path.
             Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
-            // It comes another way ([`Node::handle_probe`]).
+            // A probe comes another way ([`Node::handle_probe`]).
             Kind::Probe => self.counters.frames_malformed += 1,
         }
         Ok(())
     }
 
-    /// Whoever sealed this lives, and so does the way that it came.
+    /// The node that sealed this lives, and so does the way that the frame came.
     fn note_life(&mut self, now: Time, origin: &Origin) {
         match origin.via {
             Some(_) if planted!(RelayedIsNoLife) => {}
-            // That says nothing of the path: how much is lost on it is counted by what comes on it.
+            // That says nothing of the direct path: what comes on that path shows how much is lost on it.
             Some(via) => {
                 self.membership.heard(now, origin.sender, Came::Through);
                 self.relay.heard_through(now, origin.sender, via);
             }
             None => {
                 self.membership.heard(now, origin.sender, Came::Directly);
-                // Messages have connections of their own, or are datagrams: that they come does not show that
+                // Messages have connections of their own, or are datagrams. That they come does not show that
                 // votes and heartbeats do.
                 if origin.kind == Kind::Control {
                     self.relay.heard(now, origin.sender);
@@ -114,7 +114,7 @@ impl Node {
                     next = next.or(hop);
                     self.perform_views(now);
                 }
-                // Many in one frame would make many frames of each.
+                // Each of many in one frame would make many frames.
                 Ok(Record::Relay { .. } | Record::Relayed { .. }) if !is_first || !reader.is_empty() => {
                     self.counters.frames_malformed += 1;
                     return;
@@ -159,7 +159,7 @@ impl Node {
         let Origin { from, sender, .. } = *origin;
         match record {
             Record::Discovery(message) => {
-                // Whoever answers must know everywhere that the answer may go.
+                // The answering node must know every address to which the answer may go.
                 if let Discovery::Seek { node, .. } | Discovery::Join { node, .. } = &message {
                     self.routes.note(now, node.addr, &node.further);
                 }
@@ -180,7 +180,7 @@ impl Node {
             Record::Call { .. } | Record::Probe { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
             Record::Heard { round, .. } => self.air.answered(sender, round),
-            // R10: without a key anybody could say so; and a witness speaks to nodes alone, as control.
+            // R10: without a key anybody could say so. And a witness speaks to nodes alone, as control.
             Record::Witnessed(certificate) => {
                 let heard = self.config.key.is_some() && origin.kind == Kind::Control;
                 self.counters.witnesses_refused += u64::from(!heard);
@@ -202,7 +202,7 @@ impl Node {
             Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
             Record::Link(link) => {
-                // Whoever is spoken to must be able to say that it has heard.
+                // This node must be able to tell the sender that it has heard it.
                 self.reach(now, &[sender]);
                 match self.links.handle_record(now, sender, link) {
                     Ok(messages) => {

@@ -1,4 +1,4 @@
-//! What only a person may have a node do.
+//! What only a person may make a node do.
 
 use super::{Node, Phase};
 use crate::{Recovery, RecoveryError, Time};
@@ -19,15 +19,15 @@ impl Node {
 
     /// An operator's word (R11): this node, which has lost the majority, goes on alone as the first member of
     /// a new lineage, and all other members of its last primary view are left behind. It is an unsafe
-    /// override, and its view says so: what others have done that this node does not know is given up, and if
-    /// a majority of them lives on, there are two clusters until they meet. Never call it by a program's own
+    /// override, and its view says so. What others have done that this node does not know is given up. If a
+    /// majority of them lives on, there are two clusters until they meet. Never call it by a program's own
     /// judgement.
     ///
     /// # Errors
     /// [`RecoveryError`]; nothing has changed.
     pub fn recover(&mut self, now: Time, shown: &Recovery) -> Result<(), RecoveryError> {
         self.notice_lateness(now);
-        // Whether it may be is judged by what has been noticed until now.
+        // What has been noticed until now decides whether it may be.
         self.recovery(now)?;
         self.membership.recover(now, shown)?;
         self.touch(now);

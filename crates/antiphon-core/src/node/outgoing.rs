@@ -12,12 +12,12 @@ use super::{Counters, Node, Phase};
 use crate::relay::Way;
 use crate::{Class, Event, Output, Time};
 
-/// What makes a call fill a packet of Ethernet: a network that loses large packets must not pass the calls
-/// that ask whether it passes messages.
+/// This makes a call fill a packet of Ethernet. Calls ask whether a network passes messages, so a network
+/// that loses large packets must not pass the calls.
 const CALL_FILLER_BYTES: usize = 1500;
 
 impl Node {
-    /// Asks all who hears this node's multicast, when it is time to.
+    /// Asks which peers hear this node's multicast, when it is time to.
     pub(super) fn call(&mut self, now: Time) {
         let casts = self.config.multicast && self.groups.casts();
         if let Some(round) = self.air.call(now, self.config.profile.heartbeat, casts) {
@@ -124,7 +124,7 @@ impl Node {
         self.links.park(peer);
         self.routes.disconnect(now, peer);
         self.air.disconnect(peer);
-        // R13: what a member said in a view that this node is about to install waits for that view, also if
+        // R13: what a member said in a view that this node is about to install waits for that view, even if
         // the member is no neighbour there. The link has delivered it and does not bring it again: a leader
         // that reads everyone would wait for the answer until it gives up.
         if !self.membership.is_member(peer) || planted!(ForgetWhoWasAhead) {
@@ -156,8 +156,8 @@ impl Node {
         }
         self.beat_companions(now);
         while let Some((addr, beat)) = self.routes.poll_beat() {
-            // What it says of the peer's links is news to it whatever way it comes; it shows nothing of this
-            // node's.
+            // What the beat says of the peer's links is news to the peer, whatever way it comes. It shows
+            // nothing of this node's links.
             if beat.link == 0 && !matches!(self.relay.way(beat.to, Class::Control), Way::Direct) {
                 let said = Beat {
                     round: 0,
@@ -177,7 +177,7 @@ impl Node {
                 });
             }
         }
-        // Sealed apart: of two frames with one nonce, only the first to come would count.
+        // Sealed apart: of two frames with one nonce, only the one that comes first would count.
         for (to, records) in std::mem::take(&mut self.relayed) {
             let (Way::Through(via) | Way::Both(via)) = self.relay.way(to, Class::Control) else {
                 continue;

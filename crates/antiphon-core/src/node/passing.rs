@@ -13,7 +13,7 @@ use super::incoming::Origin;
 use crate::{Class, Output, Time};
 
 impl Node {
-    /// Watches the paths to the members of this node's groups, of a wide view in which not all watch all.
+    /// Watches the paths to the members of this node's groups, in a wide view in which not all watch all.
     pub(super) fn watch_companions(&mut self, now: Time) {
         let mut companions = BTreeMap::new();
         for (peer, groups) in self.groups.companions() {
@@ -32,8 +32,8 @@ impl Node {
         self.relay.watch_companions(now, companions, bystanders);
     }
 
-    /// In a wide view companions that are no neighbours get no heartbeat of this node: with those that the
-    /// others get, they are told what it hears.
+    /// In a wide view, companions that are no neighbours get no heartbeat of this node. They are told what it
+    /// hears when the neighbours get theirs.
     pub(super) fn beat_companions(&mut self, now: Time) {
         let beaten = std::mem::take(&mut self.beaten);
         if beaten.is_empty() || !self.membership.is_wide() {
@@ -89,7 +89,7 @@ impl Node {
         self.outputs.push_back(Output::Frame { to, class, frame });
     }
 
-    /// A member asks this one to pass a frame on.
+    /// A member asks this node to pass a frame on.
     pub(super) fn pass_on(&mut self, now: Time, origin: &Origin, to: &[Incarnation], frame: &Bytes) {
         let Some(sealer) = self.sealer_to_pass_on(origin, to, frame) else {
             self.counters.frames_not_passed_on += 1;
@@ -98,7 +98,7 @@ impl Node {
         if planted!(PassOnNothing) {
             return;
         }
-        // Each once: a list that names one target often would multiply what its sender sends.
+        // Each target once: a list that names one target often would multiply what its sender sends.
         for target in to.iter().copied().collect::<BTreeSet<Incarnation>>() {
             let apart = target != sealer && target != origin.sender && self.is_fellow(target);
             if apart {
@@ -118,11 +118,11 @@ impl Node {
         }
     }
 
-    /// Who sealed a frame that this node is asked to pass on, if it may be asked: by a member, directly, for
-    /// at most so many, and only what that member sealed itself or members hand on anyway. Otherwise one
-    /// member could have another's old frames sent again.
+    /// The node that sealed a frame which this node is asked to pass on; `None` if that may not be asked. A
+    /// member may ask, directly, for a bounded number of targets, and only for what it sealed itself or
+    /// members hand on anyway. Otherwise one member could have another's old frames sent again.
     fn sealer_to_pass_on(&self, origin: &Origin, to: &[Incarnation], frame: &Bytes) -> Option<Incarnation> {
-        // One hop: what came through another goes nowhere from here.
+        // One hop: what came through another member goes nowhere from here.
         let may_ask = origin.shows_path() && self.is_fellow(origin.sender);
         if !may_ask || to.len() > MAX_RELAYED_TO || frame.len() > MAX_RELAYED_BYTES {
             return None;
@@ -143,8 +143,8 @@ impl Node {
             self.counters.frames_refused += 1;
             return;
         }
-        // Its bytes are of no use to whoever sealed what is around it: who damaged them is not known.
-        // And of what goes both ways the second copy is no fault of anybody.
+        // If its bytes are of no use, the member that sealed what is around it is not to blame: who damaged
+        // them is not known. And the second copy of what goes both ways is nobody's fault.
         match self.handle_sealed(now, origin.from, frame, Some(origin.sender)) {
             Ok(()) | Err(OpenError::Replayed) => {}
             Err(_) => self.counters.frames_refused += 1,

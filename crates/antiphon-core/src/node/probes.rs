@@ -46,9 +46,9 @@ impl Probe {
 }
 
 impl Node {
-    /// A datagram arrived that may be a probe. Anybody may send one, and from any address: so one that is of
-    /// no member of the installed view is not even opened, nothing is ever answered to where it came from,
-    /// and no frame of another kind is taken.
+    /// A datagram arrived that may be a probe. Anybody may send one, from any address. So a datagram that is
+    /// from no member of the installed view is not even opened, nothing is ever answered to where it came
+    /// from, and no frame of another kind is taken.
     ///
     /// # Errors
     /// Why it was refused; nothing changed. A driver says nothing of it: there is no connection to close.
@@ -103,7 +103,8 @@ impl Node {
         };
         let mut records = Vec::new();
         Record::Probe { to, asks }.encode(&mut records);
-        // What comes after a heartbeat that was too large would seem to go with the one before.
+        // After a heartbeat that was too large to fit, the next record would seem to belong to the heartbeat
+        // before.
         let paths = self.relay.last_report().map(Record::Paths);
         for record in std::iter::once(Record::Heartbeat(heartbeat)).chain(paths) {
             let fits = records.len();

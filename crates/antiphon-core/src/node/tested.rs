@@ -1,10 +1,10 @@
 //! Windows for tests: what a node did and has that no application sees. A product opens none of them.
 //!
 //! The simulator looks through them after each input, and its checkers of the inside (`check/inside`) judge
-//! what it saw: the steps of ballots, who holds a message that was delivered as safe, what is kept back, whom
-//! a group removed, how much memory it takes. None of them changes what the node does. [`Node::keep_trail`]
-//! alone costs anything: memory without bound. What people ask a running node is elsewhere:
-//! [`Node::inspect`], [`Node::why`].
+//! what it saw: the steps of ballots, which members hold a message that was delivered as safe, what is kept
+//! back, which members a group removed, how much memory it takes. None of them changes what the node does.
+//! [`Node::keep_trail`] alone costs anything: memory without bound. What people ask a running node is
+//! elsewhere: [`Node::inspect`], [`Node::why`].
 
 use antiphon_wire::{GroupViewId, Incarnation};
 
@@ -45,8 +45,8 @@ impl Node {
         self.groups.withheld(group)
     }
 
-    /// The view of a group that this node has installed, whether or not its application was told, its
-    /// members, and which of them are removed already: who was left out before it knew.
+    /// The view of a group that this node has installed, whether or not its application was told; its
+    /// members; and which of them are removed already: they were left out before this node knew.
     pub fn roll(&self, group: GroupHandle) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
         self.groups.roll(group)
     }

@@ -1,14 +1,14 @@
 //! What became of accepted messages.
 //!
-//! A message is pending while its ticket is in one of the pending ranges (mostly one); afterwards it was
-//! delivered unless it is in one of the others. Of those only so many are remembered: what is forgotten is
-//! unknown, never a delivery.
+//! A message is pending while its ticket is in one of the pending ranges (mostly one). Afterwards it was
+//! delivered unless it is in one of the other ranges. Only so many of these are remembered: what is forgotten
+//! is unknown, never a delivery.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Outcome;
 
-/// Ranges of tickets that were not delivered, or of which nothing is known, that are remembered.
+/// At most this many ranges are remembered of tickets that were not delivered, or of which nothing is known.
 pub(super) const MAX_RANGES: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Range {
 }
 
 impl Fates {
-    /// This ticket, above all before, is pending.
+    /// This ticket is pending; it is above all earlier ones.
     pub(super) fn begin(&mut self, ticket: u64) {
         match self.pending.back_mut() {
             Some((_, end)) if *end == ticket => *end += 1,
@@ -37,7 +37,7 @@ impl Fates {
         }
     }
 
-    /// Those from the first to the end that are pending have this fate.
+    /// The pending tickets from `first` to `end` have this fate.
     pub(super) fn settle(&mut self, first: u64, end: u64, outcome: Outcome) {
         let mut settled = Vec::new();
         match self.pending.front_mut() {

@@ -5,9 +5,9 @@
 //!             │                              ▲             │ Full: it stays, and is offered again
 //!             └─ Full: no room        object ┘             └─► any other error: all is refused
 //! ```
-//! Whoever drives a [`Node`](crate::Node) keeps one outbox for each group that it has joined: the library
-//! behind the lock that its handles share, the simulator for its applications. There is no other way into a
-//! group, so what the simulator tries is what a product does. The outbox is not the core's own queue
+//! The driver of a [`Node`](crate::Node) keeps one outbox for each group that the node has joined: the
+//! library behind the lock that its handles share, the simulator for its applications. There is no other way
+//! into a group, so what the simulator tries is what a product does. The outbox is not the core's own queue
 //! (`group/queue.rs`): that one holds blocks which the core *has* taken and which wait for credit or for the
 //! end of a flush.
 //!
@@ -83,9 +83,9 @@ pub enum Standing {
 /// A payload, and whether it has to be copied.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// It has to be.
+    /// The payload has to be copied.
     Borrowed(&'a [u8]),
-    /// Only into a block with others.
+    /// The payload is copied only into a block with others.
     Shared(&'a Bytes),
 }
 
@@ -109,8 +109,8 @@ pub struct Handed {
     pub refused: Vec<Settled>,
 }
 
-/// Who keeps an outbox: by itself, or behind a lock that is held for one step at a time, never while the core
-/// works.
+/// The keeper of an outbox: it keeps the outbox by itself, or behind a lock that is held for one step at a
+/// time, never while the core works.
 pub trait Keeper {
     /// Does one step.
     fn with<T>(&mut self, step: impl FnOnce(&mut Outbox) -> T) -> T;
@@ -202,7 +202,7 @@ impl Standing {
 }
 
 impl Outbox {
-    /// An empty one, of a group that is being joined with these options.
+    /// An empty outbox, of a group that is being joined with these options.
     pub fn new(options: &GroupOptions) -> Self {
         let limits = Limits {
             message: MAX_PAYLOAD_BYTES.min(options.window_bytes as usize),
@@ -225,8 +225,9 @@ impl Outbox {
         }
     }
 
-    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more; once
-    /// all is over, nothing more will be known of what is pending. Returns whose fate that tells.
+    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more. Once
+    /// this node is out of the group for good, nothing more will be known of what is pending. Returns the
+    /// messages whose fate that tells.
     pub fn set_standing(&mut self, standing: Standing) -> Vec<Settled> {
         self.standing = standing;
         let mut settled = match standing {
@@ -273,8 +274,8 @@ impl Outbox {
         Ok(object)
     }
 
-    /// Takes a payload if there is room. In a scoped group one without a scope has scope 0; in others none
-    /// may have one.
+    /// Takes a payload if there is room. In a scoped group a payload without a scope has scope 0; in other
+    /// groups no payload may have one.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent, nor will be.
@@ -377,7 +378,7 @@ impl Outbox {
     }
 
     /// What is offered next. It stays until the core has taken it: what is accepted meanwhile goes behind it,
-    /// and no object comes to wait in the place of one that is offered.
+    /// and no object takes the place of the object that is offered.
     fn front(&mut self, row: Row) -> Option<(Ticket, Block)> {
         if row == Row::Objects {
             return self.object.clone();

@@ -41,7 +41,7 @@ impl Tagger {
             None if self.forgotten > 0 => back(self.forgotten - 1).map(After::All),
             None => Some(After::Nothing),
         };
-        // Four thousand million messages back: what is waited for instead is all that is known to be.
+        // Four thousand million messages back: the message then waits for all that are known.
         let after = after.unwrap_or(After::All(1));
         Tag { scope, after }
     }

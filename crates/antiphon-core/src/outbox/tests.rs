@@ -170,7 +170,7 @@ fn messages_pass_an_object_that_waits_and_the_next_object_does_not() {
     assert!(outbox.is_empty());
 }
 
-/// Shared with senders, who come while the core works.
+/// Shared with senders, which come while the core works.
 struct Shared<'a>(&'a RefCell<Outbox>);
 
 impl Keeper for Shared<'_> {

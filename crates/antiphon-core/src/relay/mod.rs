@@ -1,64 +1,65 @@
-//! Relay: two members whose direct path is dead go on through a member that both hear (R20, G36).
+//! Relay: if the direct path of two members is dead, they go on through a member that both hear (R20, G36).
 //!
 //! ```text
-//!   a ──x──► p        Paths{p does not hear a}:  p ──► m ──► a      (or directly, if only one direction is dead)
+//!   a ──x──► p        Paths{p does not hear a}:  p ──► m ──► a  (or directly, if only one direction is dead)
 //!   │        ▲
 //!   │        │        a ──► m   Relay{to: [p], frame}       sealed by a, around a frame that a sealed for p
 //!   └──► m ──┘        m ──► p   Relayed{frame}              sealed by m, around the same bytes
 //! ```
 //! A frame travels one hop more, as it was sealed: the relay reads no word of it and keeps nothing of it. So
-//! whatever a frame may be, control, messages of any dissemination, repairs, it means at its end what it
-//! means on a direct path, and counts as a sign of life of whoever sealed it: the detector does not doubt who
-//! is heard through another.
+//! any frame, be it control, messages of any dissemination, or repairs, means at its end what it means on a
+//! direct path. It counts as a sign of life of the member that sealed it: the detector does not doubt a
+//! member that is heard through another.
 //!
-//! # Who knows what
-//! That a path is dead knows only its far end. So every member tells all others, with each heartbeat, which
-//! of them it does not hear directly (`Paths`), and who said so of it; of those that it does not name all is
-//! well. From these reports each member draws its own conclusions for each other one, and for one direction
-//! only, that of what it sends:
+//! # What each member knows
+//! Only the far end of a path knows that it is dead. So with each heartbeat every member tells all others
+//! which of them it does not hear directly (`Paths`), and which of them said so of it. With a member that it
+//! does not name, all is well. From these reports each member draws its own conclusions for each other one,
+//! and for one direction only, that of what it sends:
 //!
 //! ```text
 //!                reported deaf, or nothing reported for 3 heartbeats, or the network reports trouble
-//!     Direct ─────────────────────────────────────────────────────────────────────────────────────► Through { via }
-//!       ◄────────────────────────────────────────────────────────────────────────────────────────────
+//!     Direct ──────────────────────────────────────────────────────────────────────────────► Through { via }
+//!       ◄─────────────────────────────────────────────────────────────────────────────────────
 //!                reported to hear steadily
 //! ```
-//! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (it may just be
-//! dead, or slow): control goes both ways, bulk stays on the direct path. Heartbeats and reports always go
-//! directly too: they are what shows that a path works again.
+//! What goes through a relay depends on how sure the sender is that the path is dead. *Known deaf*:
+//! everything. *Guessed* (the member may just be dead, or slow): control goes both ways, bulk stays on the
+//! direct path. Heartbeats and reports always go directly too: they show when a path works again.
 //!
-//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all
-//! directly. One whose connection broke lately is the last resort: mostly another one is made at once, but it
-//! takes a while until its reports show that. Steady paths are preferred, then a choice by hash spreads the
-//! pairs over the members. Both directions choose for themselves; mostly they choose alike.
+//! A relay for frames from a to p is a member m. As far as a knows, m hears a and p, and a and p hear m, all
+//! directly. A member whose connection broke lately is the last resort: mostly another connection is made at
+//! once, but it takes a while until the member's reports show that. Steady paths are preferred, then a choice
+//! by hash spreads the pairs over the members. Both directions choose for themselves; mostly they choose
+//! alike.
 //!
 //! # What happens when…
-//! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and chooses another
-//!   one, well before p doubts a (`suspect_after` is at least 4 heartbeats, and half of it is waited for at
-//!   most). What was on its way is lost, as on a connection that broke, and repaired as then: by links and
-//!   logs;
+//! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and a chooses
+//!   another one. That is well before p doubts a (`suspect_after` is at least 4 heartbeats, and a waits for
+//!   half of it at most). What was on its way is lost, as on a connection that broke, and repaired as then:
+//!   by links and logs;
 //! - *it loses its path to p, or to a, in one direction or both*: its next report says so;
 //! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through
-//!   nobody, or through somebody else. After 3 heartbeats, 6 if it worked before and p says nothing, a avoids
-//!   this relay for 20 and tries the next;
-//! - *there is none*: p is sent to directly and doubts a in time. A pair that stays so for
+//!   nobody, or through another member. After 3 heartbeats, 6 if the relay worked before and p says nothing,
+//!   a avoids this relay for 20 and tries the next;
+//! - *there is none*: frames go to p directly, and p doubts a in time. A pair that stays so for
 //!   `unreachable_after` loses its junior, with the cause `unreachable from a` (membership does that);
 //! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats
-//!   until it is used again, and twice as long if it fails again soon (80 at most). Meanwhile the relay goes
+//!   before it is used again, and twice as long if it fails again soon (80 at most). Meanwhile the relay goes
 //!   on, and nothing is lost at the turns;
-//! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a
-//!   while. M doubts p as a does;
-//! - *a was stopped itself*, or gets too little processor: what it missed is given to everyone, as in the
-//!   detector and by its measure: it reports nobody deaf for it. All others report for a while that they hear
-//!   a since lately only, and then none is a better way than the direct one;
-//! - *a view removes one of them*: relays pass on nothing for or from those who are in no view of theirs;
-//! - *a host loses most of what it sends*: paths through others lose as much, and what is passed on counts as
+//! - *p dies, or is stopped*: nobody can tell this from a dead path, so control is passed on for a while. m
+//!   doubts p as a does;
+//! - *a was stopped itself*, or gets too little processor: what it missed is given to every member, as in the
+//!   detector and by its measure, so a reports nobody deaf for it. All others report for a while that they
+//!   hear a since lately only, and then none of them is a better way than the direct one;
+//! - *a view removes one of them*: relays pass on nothing for or from a member that is in no view of theirs;
+//! - *a host loses most of what it sends*: paths through others lose as much. What is passed on counts as
 //!   life only, not as a good path. Observers of the cut engine judge paths by what comes on them, and such a
 //!   host goes;
 //! - *p has several addresses*: a path is dead when none of them works. What p says of them (`Beat`) goes
-//!   through the relay too, so that a finds the one that does;
-//! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared
-//!   by certificate.
+//!   through the relay too, so that a finds the address that works;
+//! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or any member, has is
+//!   shared by certificate.
 //!
 //! # Why load does not keep relays up
 //! A frame that waits for a processor looks like one that a path lost, and a frame passed on is two more to
@@ -70,9 +71,9 @@
 //! 2. *If many are silent at once, this node is the late one*, or the whole machine: it waits twice as long
 //!    before it calls their paths dead. That is still less than `suspect_after`.
 //! 3. *Lateness makes no heartbeats.* A node makes at most 8 in the time of 7, however those of the others
-//!    come in (`membership/beats.rs`).
+//!    come in (`membership/seat/heartbeats.rs`).
 //! 4. *Lateness makes no answers.* A member that always asks, because each answer is too old when it is read,
-//!    is answered at once ever more seldom (`membership/lease.rs`).
+//!    is answered at once ever more seldom (`membership/seat/leases.rs`).
 //!
 //! By 3 and 4 the heartbeats are bounded, by 8/7 of those of a cluster at rest and a few answers, so a node
 //! that can handle these works off what has gathered. Relays add to them as follows. A late member a makes no
@@ -87,37 +88,36 @@
 //! than one and a half. Where processors cannot take these either, nodes stay late; relays end all the same.
 //!
 //! # Invariants
-//! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame
-//!   inside of a passed-on frame is not passed on. So no frame can circle, and none is passed on twice by
-//!   anybody.
-//! - Who may ask: a member, for other members, of what it sealed itself, or of what members hand on from each
-//!   other in any case. One frame makes at most 32, each target once, and a frame that asks says nothing
-//!   else.
-//! - A relay keeps nothing, and its queue to the target is its transport's, which is bounded and drops: who
-//!   sends too much is held back by credit, end to end, as on a direct path.
-//! - What came through another is no sign that the direct path works: only that its sender lives. Nor is what
-//!   came as a probe ([`crate::detector::probing`]); only what the sender reports in it counts, since that is
-//!   about what it hears otherwise.
+//! - One hop: a relay sends what it passes on to its target's address, never to another relay. A frame inside
+//!   of a passed-on frame is not passed on. So no frame can circle, and nobody passes one on twice.
+//! - What a member may ask: that a relay passes on to other members what the asking member sealed itself, or
+//!   what members hand on from each other in any case. One frame makes at most 32, each target once, and a
+//!   frame that asks says nothing else.
+//! - A relay keeps nothing. Its queue to the target is its transport's, which is bounded and drops. A member
+//!   that sends too much is held back by credit, end to end, as on a direct path.
+//! - What came through another member is no sign that the direct path works: only that its sender lives. Nor
+//!   is what came as a probe ([`crate::detector::probing`]). Only what the sender reports in it counts, since
+//!   that is about what the sender hears otherwise.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
 //! # Wide views
 //!
 //! Where not all members are neighbours, a dead path is one edge of ten and removes nobody, and what all must
 //! hear goes around by rumours. But the members of a group speak to each other directly, and stand still when
-//! one path between two of them is dead. So there a member watches its *companions*, with whom it is in some
-//! group: they tell each other what they hear with each heartbeat, as all do in a narrow view, and are heard
-//! at least as often.
-//! - A relay for a companion is one of another group member of both: in some group all three are together, so
-//!   that each has the others' reports.
-//! - If there is none, as in a group of two, it is a *bystander*: one of this node's neighbours on the rings,
-//!   chosen by hash. No report says what it hears; if the companion does not report that it hears this node
-//!   through it, it is avoided as a relay that passes on nothing.
+//! one path between two of them is dead. So there a member watches its *companions*, the members that are in
+//! some group with it. Companions tell each other with each heartbeat what they hear, as all members do in a
+//! narrow view, and are heard at least as often.
+//! - A relay for a companion is another group member of both: in some group all three are together, so that
+//!   each has the others' reports.
+//! - If there is none, as in a group of two, the relay is a *bystander*: one of this node's neighbours on the
+//!   rings, chosen by hash. No report says what it hears. If the companion does not report that it hears this
+//!   node through the bystander, the bystander is avoided like a relay that passes on nothing.
 //! - Any member passes on for any other one of its view.
 //!
-//! What it costs grows with the groups, not with the view: a small frame to each companion in each heartbeat,
-//! and a connection that carries it.
+//! The cost grows with the groups, not with the view: a small frame to each companion in each heartbeat, and
+//! a connection that carries it.
 //!
-//! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the
+//! Not done here: nothing is relayed to nodes that are in no view. A joiner needs direct paths to the
 //! coordinator and to a member.
 
 mod path;
@@ -134,20 +134,21 @@ use antiphon_wire::{Incarnation, Member};
 use crate::{Class, GroupHandle, PeerPath, Profile, Time};
 use path::Inbound;
 
-/// A path of which nothing was heard for so many heartbeats is dead.
+/// A path of which nothing was heard for this many heartbeats is dead.
 const SILENT_BEATS: u32 = 3;
-/// A relay that has not shown in so many heartbeats that it works is given up,
+/// A relay that has not shown in this many heartbeats that it works is given up.
 const NEW_BEATS: u32 = 3;
-/// and one that did work, when it has shown nothing since for so many. One report may be late or overtaken.
+/// A relay that did work is given up when it has shown nothing since for this many heartbeats. One report may
+/// be late or overtaken.
 const PATIENCE_BEATS: u32 = 6;
-/// And for so many it is not chosen for the same target.
+/// For this many heartbeats such a relay is not chosen again for the same target.
 const AVOID_BEATS: u32 = 20;
-/// If so many paths are silent at once, of all that there are, and so many at least, it is rather this node
-/// that is late.
+/// If one in `MANY_OF` of all paths is silent at the same time, and at least `MANY_AT_LEAST` are, it is
+/// rather this node that is late.
 const MANY_OF: usize = 8;
 const MANY_AT_LEAST: usize = 3;
-/// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the
-/// same goes without saying.
+/// Which paths are bad is said anew in `SAID_AGAIN` reports after it changed, and then in one report of
+/// `SAID_EVERY`. What is the same goes without saying.
 const SAID_AGAIN: u64 = 3;
 const SAID_EVERY: u64 = 5;
 
@@ -164,7 +165,7 @@ pub(crate) struct Relay {
     /// The last report, with all that is bad, and when it was made.
     told: Paths,
     told_at: Option<Time>,
-    /// Something changed that all should hear of now.
+    /// Something changed that all members should hear of now.
     news: bool,
     /// Members that should hear from this one now, through another.
     whispers: BTreeSet<Incarnation>,
@@ -174,10 +175,10 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Peer {
     addr: SocketAddr,
-    /// In which groups it is with this node, if not all watch all.
+    /// The groups in which it is with this node, if not all watch all.
     together: Option<BTreeSet<GroupHandle>>,
     inbound: Inbound,
-    /// Who passed on its last frame that came so, and when.
+    /// The member that passed on the last frame that came so, and when.
     through: Option<(Incarnation, Time)>,
     /// The network reported trouble with what is sent there, and nothing has shown since that it arrives.
     trouble: Option<Time>,
@@ -210,16 +211,16 @@ impl Report {
     }
 }
 
-/// Where what is sent to a member goes.
+/// Where frames to a member go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Direct,
     Through {
-        /// `None`: there is nobody.
+        /// `None`: there is no relay.
         via: Option<Incarnation>,
         /// When it was chosen, or last shown to work.
         since: Time,
-        /// Whether the member has shown that it does.
+        /// Whether the member has shown that the relay works.
         works: bool,
     },
 }
@@ -252,16 +253,15 @@ impl Relay {
         }
     }
 
-    /// The members of a new primary view, all of whom watch all others. What is known of those that stay is
-    /// kept.
+    /// The members of a new primary view, in which all watch all. What is known of members that stay is kept.
     pub(crate) fn watch(&mut self, now: Time, members: &[Member]) {
         let all = members.iter();
         let all = all.map(|member| (member.incarnation, (member.addr, None)));
         self.watch_these(now, all.collect(), Vec::new());
     }
 
-    /// In a wide view: members of this node's groups, with their addresses and in which of these they are,
-    /// and others that may be asked to pass on.
+    /// In a wide view: the members of this node's groups, with their addresses and the groups in which they
+    /// are; and other members that may be asked to pass on.
     pub(crate) fn watch_companions(
         &mut self,
         now: Time,
@@ -288,7 +288,7 @@ impl Relay {
         self.whispers.retain(|peer| members.contains_key(peer));
         for (member, (addr, together)) in members.into_iter().filter(|(member, _)| *member != self.me) {
             if !self.peers.contains_key(&member) {
-                // It was told nothing yet.
+                // This member was told nothing yet.
                 self.told.since = self.told.round + 1;
             }
             let peer = self.peers.entry(member).or_insert_with(|| Peer {
@@ -311,7 +311,7 @@ impl Relay {
         }
     }
 
-    /// Who is watched.
+    /// The members that are watched.
     pub(crate) fn watched(&self) -> impl Iterator<Item = Incarnation> + '_ {
         self.peers.keys().copied()
     }
@@ -338,13 +338,13 @@ impl Relay {
         }
     }
 
-    /// A frame of this member was passed on by that one.
+    /// The member `via` passed on a frame of the member `peer`.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation, via: Incarnation) {
         let silence = self.silence;
         if let Some(known) = self.peers.get_mut(&peer) {
             let before = known.through_lately(now, silence);
             known.through = Some((via, now));
-            // Its sender waits to hear that a relay works. Where many go through others, which one it is
+            // The sender waits to hear that a relay works. Where many go through others, the relay in use
             // changes often, and would be news to all each time.
             self.news |= before.is_none() && known.inbound.directly() != Directly::Steadily;
         }
@@ -374,7 +374,7 @@ impl Relay {
             of_members.collect::<BTreeMap<Incarnation, Path>>()
         });
         let (said, members) = (known.as_ref().map_or(0, BTreeMap::len), self.peers.len() + 1);
-        // What it says of others was left out.
+        // What the member says of other nodes was left out.
         assert!(
             said <= members,
             "R20: {said} paths are known of {peer:?}, of {members} members"
@@ -383,7 +383,8 @@ impl Relay {
         let Some(reporter) = self.peers.get_mut(&peer) else {
             return;
         };
-        // What it says again may have been lost the first time: then it is not known what it says.
+        // What is only said again may have been lost the first time: then it is not known what the member
+        // says.
         let unknown = known.is_none() && paths.since != reporter.report.since;
         if paths.round < reporter.report.round || unknown {
             return;
@@ -396,7 +397,7 @@ impl Relay {
             at: now,
             paths: known.unwrap_or(before),
         };
-        // What it heard of this one before the trouble says nothing of the path since.
+        // What the member heard of this node before the trouble says nothing of the path since.
         if reporter
             .trouble
             .is_some_and(|trouble| now.since(trouble) >= silence)
@@ -408,9 +409,9 @@ impl Relay {
         }
     }
 
-    /// What a member said concerns the path to it, and those who are sent to through it. Whoever has no relay
-    /// yet is looked at with this node's own next report: in a large view, all members' reports change at
-    /// once when one is lost.
+    /// What a member said concerns the path to it, and the members to which frames go through it. A member
+    /// that has no relay yet is looked at with this node's own next report: in a large view, all members'
+    /// reports change at once when one is lost.
     fn judge_after(&mut self, now: Time, reporter: Incarnation) {
         let concerned = |(id, peer): (&Incarnation, &Peer)| {
             let through =
@@ -423,7 +424,7 @@ impl Relay {
         }
     }
 
-    /// The report that goes with this heartbeat; all that go at one time are one.
+    /// The report that goes with this heartbeat; all reports that go at one time are one.
     pub(crate) fn report(&mut self, now: Time) -> Paths {
         if self.told_at != Some(now) {
             self.told_at = Some(now);
@@ -432,7 +433,7 @@ impl Relay {
                 peer.inbound.judge(now, silence, self.heartbeat);
             }
             self.judge(now);
-            // It is told by what follows.
+            // The report that follows tells it.
             self.news = false;
             self.told.round += 1;
             let paths = Some(self.bad_paths(now));
@@ -456,7 +457,8 @@ impl Relay {
         self.told_at.map(|_| self.told.clone())
     }
 
-    /// After how long a path is dead. What many sent that are silent at the same time may be waiting here.
+    /// After how long a silence a path is dead. If many are silent at the same time, what they sent may be
+    /// waiting here.
     fn silence_of_many(&self, now: Time) -> Duration {
         let silent = |peer: &&Peer| peer.inbound.fell_silent(now, self.silence);
         let many = (self.peers.len() / MANY_OF).max(MANY_AT_LEAST);
@@ -477,8 +479,8 @@ impl Relay {
         paths.filter(|path| !well(path)).collect()
     }
 
-    /// Who should be sent a report now, and not only with the next heartbeat. However much changes, it is
-    /// said a few times per heartbeat at most.
+    /// The members that should be sent a report now, and not only with the next heartbeat. However much
+    /// changes, it is said a few times per heartbeat at most.
     pub(crate) fn take_news(&mut self, now: Time) -> Vec<Incarnation> {
         let told_lately = self.told_at.is_some_and(|at| now.since(at) < self.heartbeat / 8);
         if told_lately || !self.news && self.whispers.is_empty() {
@@ -538,7 +540,7 @@ impl Relay {
         }
     }
 
-    /// What this node missed while it was not running, or served its timers late, nobody could make it hear.
+    /// While this node was not running, or served its timers late, nobody could make it hear anything.
     pub(crate) fn forgive(&mut self, now: Time, missed: Duration) {
         let later = |time: Time| (time + missed).min(now);
         for peer in self.peers.values_mut() {
@@ -551,7 +553,7 @@ impl Relay {
         }
     }
 
-    /// Decides for every member where what is sent to it goes.
+    /// Decides for every member where frames to it go.
     fn judge(&mut self, now: Time) {
         let ids: Vec<Incarnation> = self.peers.keys().copied().collect();
         for id in ids {
@@ -597,9 +599,9 @@ impl Relay {
             return Outbound::Direct;
         }
         peer.avoided.retain(|_, until| *until > now);
-        // Heard directly again, but not yet for long: a relay is better only if it is heard steadily. Where a
-        // node was stopped itself, all others say that they hear it since lately, and through any of them it
-        // is heard no better.
+        // The member hears this node directly again, but not yet for long: a relay is better only if it is
+        // heard steadily. If this node was stopped itself, all others say that they hear it since lately, and
+        // it is heard no better through any of them.
         let lately = fresh && path.hears == Directly::Lately && peer.trouble.is_none();
         let worst = if lately {
             Directly::Steadily
@@ -638,7 +640,7 @@ impl Relay {
         }
         match (self.choose(now, id, worst), current) {
             (None, _) if lately => Outbound::Direct,
-            // There is none better.
+            // There is no better one.
             (Some(via), Some((same, since, works))) if via == same => Outbound::Through {
                 via: Some(via),
                 since,
@@ -680,7 +682,7 @@ impl Relay {
         }
     }
 
-    /// Who may be asked to pass on to that member although nothing is known of what it hears.
+    /// A member that may be asked to pass on to that member although nothing is known of what it hears.
     fn bystander(&self, target: Incarnation) -> Option<Incarnation> {
         let avoided = &self.peers.get(&target)?.avoided;
         let bystanders = self.bystanders.iter().copied();
@@ -689,8 +691,8 @@ impl Relay {
             .min_by_key(|relay| spread(self.me, target, *relay))
     }
 
-    /// How good the paths over this relay to that member are: whether there was trouble on the way to it, of
-    /// which it is not known yet whether it is over, and the worst of them; `None` if one is dead.
+    /// How good the paths over this relay to that member are: whether there was trouble on the way to the
+    /// relay that may not be over, and the worst of the paths; `None` if one is dead.
     fn quality(&self, now: Time, relay: Incarnation, target: Incarnation) -> Option<(bool, Directly)> {
         let peer = self.peers.get(&relay)?;
         let direct = now.since(peer.report.at) <= self.silence;

@@ -6,11 +6,11 @@ use antiphon_wire::record::Directly;
 
 use crate::Time;
 
-/// Heartbeats that a path must be heard on for, without a gap, after it failed.
+/// A path that failed must be heard on for this many heartbeats, without a gap, before it is used again.
 const RETURN_BEATS: u32 = 10;
-/// And if it fails again and again.
+/// At most this many, for a path that fails again and again.
 const MAX_RETURN_BEATS: u32 = 80;
-/// Heartbeats that it must have been steady for before a failure of it is its first again.
+/// A path must have been steady for this many heartbeats before a failure counts as its first again.
 const STEADY_BEATS: u32 = 300;
 
 /// A silence that has ended: when it began, and after which heartbeat of the member.

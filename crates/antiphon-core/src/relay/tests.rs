@@ -21,7 +21,7 @@ struct Story {
     relay: Relay,
     now: u64,
     rounds: u64,
-    /// Whom this node hears directly, and how many heartbeats these have not made.
+    /// The members that this node hears directly, and how many heartbeats these have not made.
     heard: Vec<Incarnation>,
     unmade: u64,
     /// Reports that reach it, by whatever way.
@@ -403,7 +403,7 @@ fn what_stays_bad_is_said_in_one_report_of_five_and_believed_in_all() {
         let report = teller.relay.report(at(teller.now));
         full += u32::from(report.paths.as_ref().is_some_and(|paths| !paths.is_empty()));
         bytes += antiphon_wire::codec::encode_to_vec(&report).len();
-        // One of them is lost, also one that says all.
+        // One report of seven is lost, also one that says all.
         if beat % 7 != 3 {
             listener.handle_paths(at(teller.now), ME, &report);
         }
@@ -415,7 +415,7 @@ fn what_stays_bad_is_said_in_one_report_of_five_and_believed_in_all() {
     }
     assert!((8..=16).contains(&full), "{full}");
     assert!(bytes < 60 * 12, "{bytes}");
-    // Whoever was told nothing yet is told at once.
+    // A member that was told nothing yet is told at once.
     let more = [ME, FAR, NEAR, OTHER, Incarnation(5)].map(member);
     teller.relay.watch(at(teller.now), &more);
     teller.run_ms(200);

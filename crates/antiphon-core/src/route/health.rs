@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use crate::{LinkCause, Time};
 
-/// Rounds in a row that others of the peer's links were acknowledged and this one was not.
+/// A link fails if it was not acknowledged for this many rounds in a row in which others of the peer's links
+/// were.
 const MISSED: u32 = 3;
-/// Rounds that a link must be acknowledged for until it is used, at first and after it failed.
+/// A link must be acknowledged for this many rounds before it is used: at first, and after it failed.
 const UNPROVEN_ROUNDS: u32 = 2;
 const RETURN_ROUNDS: u32 = 10;
-/// And if it fails again and again.
+/// At most this many, for a link that fails again and again.
 const MAX_RETURN_ROUNDS: u32 = 80;
-/// Rounds that a link must be up for before a failure of it is its first again.
+/// A link must be up for this many rounds before a failure counts as its first again.
 const STEADY_ROUNDS: u32 = 300;
 
 /// One link of a peer.
@@ -100,7 +101,7 @@ impl Health {
     /// It does not work. True if that is news.
     pub(super) fn fail(&mut self, now: Time, interval: Duration) -> bool {
         let State::Up { since } = self.state else {
-            // Whatever it had shown so far counts no more.
+            // What it had shown so far counts no more.
             self.state = State::Down { good: 0 };
             return false;
         };

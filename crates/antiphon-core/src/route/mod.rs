@@ -1,38 +1,38 @@
-//! Over which of its links a peer is reached (G32).
+//! The link over which a peer is reached (G32).
 //!
-//! A node may have several addresses, in networks that fail apart. *Link j* to a peer is the peer's j-th
-//! address, from whichever address of this node the system sends there from. So nodes with different numbers
-//! of addresses understand each other, each direction has links of its own (a cable that is cut one way is
-//! left one way), and no pairs need to be configured.
+//! A node may have several addresses, in networks that fail apart. *Link j* to a peer leads to the peer's
+//! j-th address, from whichever address of this node the system chooses. So nodes with different numbers of
+//! addresses understand each other. Each direction has links of its own: a cable that is cut one way is left
+//! one way. And no pairs need to be configured.
 //!
 //! ```text
 //!   this node                                             the peer
 //!   every heartbeat ─── Beat{link 0, round, heard} ─────►  its first address
 //!                   ─── Beat{link 1, round, heard} ─────►  its second address
-//!   link 0: acknowledged round 7     ◄────────────────── Beat{…, heard: [7, 9]}  on any of this node's addresses
+//!   link 0: acknowledged round 7     ◄────────────────── Beat{…, heard: [7, 9]}  on any address of this node
 //!   link 1: acknowledged round 9
 //!
 //!   everything else ─── over the first link that is up
 //! ```
 //! A beat on any link says on which of its addresses the sender has heard the receiver. So a link need not
-//! work both ways for its one direction to be known to work.
+//! work both ways to show that its one direction works.
 //!
 //! ```text
 //!          3 rounds acknowledged elsewhere and not here, or the network reports trouble
 //!     Up ──────────────────────────────────────────────────────────────────────────────► Down
 //!      ◄────────────────────────────────────────────────────────────────────────────────
-//!          acknowledged for 10 rounds; twice as many, up to 80, if it fails again within a minute's worth of them
+//!          acknowledged for 10 rounds; twice as many, up to 80, if it fails again within a minute's worth
 //! ```
 //! # Invariants
-//! - The links of a peer are compared with each other, never with a clock: silence of the peer on all of them
+//! - The links of a peer are compared with each other, never with a clock. Silence of the peer on all of them
 //!   changes nothing here and is the detector's business, and so is a pause of either side.
 //! - The link in use is the first that is up. If none is, it is the one acknowledged last.
 //! - The rest of the core knows a peer by its first address only. A path trouble reaches it only if no link
-//!   of that peer is up, and beats are signs of life like all other frames: so no link's failure makes a
-//!   member doubted while another works.
-//! - A further address is used only after it was acknowledged: what a peer says of its addresses costs it
-//!   alone.
-//! - What is kept is bounded: [`MAX_NODES`] nodes of [`MAX_ADDRESSES`] addresses.
+//!   of that peer is up, and beats are signs of life like all other frames. So no member is doubted because
+//!   one link fails while another works.
+//! - A further address is used only after it was acknowledged: if a peer says wrong things of its addresses,
+//!   only that peer suffers.
+//! - State is bounded: [`MAX_NODES`] nodes of [`MAX_ADDRESSES`] addresses.
 //!
 //! # What happens when…
 //! - *a link fails*: what was on its way is lost, as on a connection that broke; links and logs repair it
@@ -40,9 +40,9 @@
 //!   must not depend on a dead cable (R9);
 //! - *it returns*: the same, except that lifelines stay where they work;
 //! - *all links fail*: nothing changes here; the detector suspects the peer as it would with one link;
-//! - *the peer restarts*: its new incarnation begins with its first link. While the old one is not removed
-//!   yet, this node may speak to one, the other, and the first again: what it knew of that one's links it
-//!   still knows;
+//! - *the peer restarts*: its new incarnation begins with its first link. While the old incarnation is not
+//!   removed yet, this node may speak to one, the other, and the first again. What this node knew of the
+//!   first one's links it still knows;
 //! - *neither has a second address*: no beats, no state, no cost.
 //!
 //! # Why the core chooses, and not the transport
@@ -51,7 +51,7 @@
 //! peer's first address by the address in use, so the contract with drivers is the same with one address and
 //! with many.
 //!
-//! This module does not send, and does not say who lives.
+//! This module does not send, and does not say which peer lives.
 
 mod health;
 #[cfg(test)]
@@ -104,11 +104,11 @@ struct Route {
     /// By number; the first is the first address.
     links: Vec<Health>,
     in_use: usize,
-    /// Who is spoken to there.
+    /// The process that this node speaks to there.
     peer: Option<Incarnation>,
-    /// Who was, last: what is known of the links is of that process.
+    /// The process that it spoke to there last: what is known of the links is of that process.
     known: Option<Incarnation>,
-    /// What is known of the links of the process that was spoken to before that one.
+    /// What is known of the links of the process that it spoke to before that one.
     before: Option<Before>,
     /// Of the last beats sent.
     round: u64,
@@ -181,7 +181,7 @@ impl Route {
     fn choose(&mut self) -> bool {
         let up = self.links.iter().position(|link| link.is_up());
         let last = || {
-            // The first of those that were acknowledged last, if that is later than the one in use.
+            // The first of the links that were acknowledged last, if that is later than the link in use.
             let best = (0..self.links.len())
                 .rev()
                 .max_by_key(|at| self.links[*at].acked)?;
@@ -237,7 +237,7 @@ impl Routes {
                 route.before = None;
                 route.begin(now);
             }
-            // Whoever has one address needs no route.
+            // If both nodes have one address, no route is needed.
             None if further.is_empty() && self.own == 1 => {}
             None => {
                 if self.nodes.len() >= MAX_NODES {
@@ -256,7 +256,7 @@ impl Routes {
         }
     }
 
-    /// This incarnation is spoken to from here on, at this first address.
+    /// This node speaks to this incarnation from here on, at this first address.
     pub(crate) fn connect(&mut self, now: Time, peer: Incarnation, first: SocketAddr) {
         if self.own > 1 {
             let further: Vec<SocketAddr> = self.further(first).collect();
@@ -274,8 +274,8 @@ impl Routes {
         }
     }
 
-    /// This incarnation is not spoken to any more. Another one at its address may still be: two are while one
-    /// is removed and the next joins.
+    /// This node does not speak to this incarnation any more. It may still speak to another one at the same
+    /// address: there are two while one is removed and the next joins.
     pub(crate) fn disconnect(&mut self, now: Time, peer: Incarnation) {
         let Some(first) = self.peers.remove(&peer) else {
             return;
@@ -294,7 +294,7 @@ impl Routes {
         }
     }
 
-    /// This node goes on as another incarnation: nobody is spoken to yet.
+    /// This node goes on as another incarnation: it speaks to nobody yet.
     pub(crate) fn disconnect_all(&mut self) {
         self.peers.clear();
         self.nodes.values_mut().for_each(|route| route.peer = None);
@@ -307,7 +307,7 @@ impl Routes {
             .map_or(first, |route| route.links[route.in_use].addr)
     }
 
-    /// Everywhere that node may be reached: for what finds it.
+    /// All addresses at which that node may be reached: for what finds it.
     pub(crate) fn everywhere(&self, first: SocketAddr) -> Vec<SocketAddr> {
         [first].into_iter().chain(self.further(first)).collect()
     }
@@ -317,7 +317,7 @@ impl Routes {
         links.skip(1)
     }
 
-    /// An outbound lifeline is dialled at an address: which one it is to be.
+    /// An outbound lifeline is dialled: returns the address at which.
     pub(crate) fn dial(&mut self, dial: DialId, first: SocketAddr) -> SocketAddr {
         let addr = self.to(first);
         self.lifelines.insert(dial, addr);
@@ -338,8 +338,8 @@ impl Routes {
         })
     }
 
-    /// The network reports trouble on the way to an address. Gives the first address of a node that cannot be
-    /// reached by what is known.
+    /// The network reports trouble on the way to an address. Returns the first address of a node that cannot
+    /// be reached by what is known.
     pub(crate) fn trouble(&mut self, now: Time, to: SocketAddr, trouble: PathTrouble) -> Option<SocketAddr> {
         let of = |(_, route): &(&SocketAddr, &mut Route)| {
             route.links.len() > 1 && route.peer.is_some() && route.addresses().any(|addr| addr == to)
@@ -373,7 +373,7 @@ impl Routes {
         route.heard.resize(self.own, 0);
         route.heard[number] = route.heard[number].max(beat.round);
         for (link, heard) in route.links.iter_mut().zip(&beat.heard) {
-            // Nobody has heard what was not sent.
+            // A peer has heard nothing that was not sent.
             if *heard <= route.round {
                 link.acked = link.acked.max(*heard);
             }
@@ -411,7 +411,7 @@ impl Routes {
         self.changes.pop_front()
     }
 
-    /// The links of all peers that are spoken to and have several.
+    /// The links of all peers that have several and that this node speaks to.
     pub(crate) fn status(&self) -> Vec<PeerLinks> {
         self.nodes
             .values()
@@ -432,7 +432,7 @@ impl Routes {
         for verdict in verdicts {
             self.choose(first, Some(verdict));
         }
-        // With no link up, the best of the bad may be another by now.
+        // If no link is up, the best of the bad may be another one by now.
         self.choose(first, None);
     }
 
@@ -472,7 +472,7 @@ impl Routes {
             None if moved => (route.in_use, LinkCause::LastHeard),
             None => return,
         };
-        // If nothing is up, a lifeline is nowhere better off.
+        // If no link is up, a lifeline is nowhere better off.
         let better = route.links[route.in_use].is_up();
         let is_over = |dialled: SocketAddr| {
             let mut links = route.links.iter();

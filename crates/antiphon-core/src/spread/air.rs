@@ -7,35 +7,36 @@
 //!
 //!  every heartbeat:   a ──► net   Call{round}      b ──► a   Heard{round}        d says nothing
 //! ```
-//! Whether a network passes multicast between two hosts nobody can say but they: switches filter, wireless
-//! drops, clouds have none. So every node that may send so calls in the same way, and whoever hears the call
-//! says so directly. A call fills a packet: where only small ones pass, nobody hears it. A member that has
-//! not said so lately gets the frames directly, from this sender alone; if it is all of them, nothing is sent
-//! by multicast at all.
+//! Only two hosts themselves can say whether a network passes multicast between them: switches filter,
+//! wireless drops, clouds have none. So every node that may send by multicast also calls by it, and a node
+//! that hears the call says so directly. A call fills a packet: where only small ones pass, nobody hears it.
+//! A member that has not said so lately gets the frames directly, from this sender alone. If no member has,
+//! nothing is sent by multicast at all.
 //!
-//! A frame that is lost on its way to some is missed by these alone: they see the gap, ask the sender, and
-//! get it from that directly. Credit, acknowledgements, marks and order records that do not ride on messages
-//! go directly, as in `direct`.
+//! If a frame is lost on its way to some members, only these miss it. They see the gap, ask the sender, and
+//! get the frame from it directly. Credit, acknowledgements, marks and order records that do not ride on
+//! messages go directly, as in `direct`.
 //!
 //! All that must be configured alike is the address. A network without multicast costs a call per heartbeat.
 //! Cast frames are a kind of their own: their nonces, many of them lost, must not push those of direct frames
 //! out of the replay window.
 //!
 //! # What comes by multicast
-//! comes from anybody. A node drops, before it spends a hash on it, what is not of somebody it speaks to, or
-//! not of its cluster's tag; then the seal is checked as that of any frame. Of an authentic frame only
-//! messages, order records and calls are read. It is no sign of life: it says nothing about the path that
-//! repairs and votes take.
+//! Anybody can send it. A node drops what does not come from a node that it speaks to, or is not of its
+//! cluster's tag, before it spends a hash on it. Then the seal is checked as that of any frame. Of an
+//! authentic frame only messages, order records and calls are read. The frame is no sign of life: it says
+//! nothing about the path that repairs and votes take.
 //!
-//! # Who dies when
+//! # When participants die
 //! - **The sender, after some have heard**: the cut has what any survivor holds (R15), as in `direct`.
-//! - **A member goes deaf**: three calls later it is sent to directly; what it missed meanwhile it asked for.
-//! - **A member is removed, or installs its next view late**: frames name their view; those of others are
-//!   early or void (R13).
+//! - **A member goes deaf**: three calls later frames go to it directly; it asked for what it missed
+//!   meanwhile.
+//! - **A member is removed, or installs its next view late**: frames name their view; those of other views
+//!   are early or void (R13).
 //!
 //! # Invariants
-//! - Multicast decides nothing: a network that loses everything makes a group that is sent to directly.
-//! - What is kept is bounded by the number of peers that are spoken to: three numbers and what was said of
+//! - Multicast decides nothing: on a network that loses everything, all frames of a group go directly.
+//! - State is bounded by the number of peers that this node speaks to: three numbers and what was said of
 //!   each.
 
 use std::collections::BTreeMap;
@@ -47,23 +48,23 @@ use crate::Time;
 
 /// Calls that a peer may leave unanswered.
 const MISSED: u64 = 3;
-/// Calls after which one that never answered is said not to hear.
+/// Calls after which a peer that never answered is said not to hear.
 const PATIENCE: u64 = 8;
 
-/// Who hears this node's multicast, and whose it hears.
+/// The peers that hear this node's multicast, and those that it hears.
 #[derive(Debug, Default)]
 pub(crate) struct Air {
     round: u64,
     next_round: Option<Time>,
     peers: BTreeMap<Incarnation, Peer>,
-    /// Whom to tell that it was heard.
+    /// The peers to tell that their call was heard, and which call.
     answers: BTreeMap<Incarnation, u64>,
     news: Vec<(Incarnation, bool)>,
 }
 
 #[derive(Debug)]
 struct Peer {
-    /// The last call before it was spoken to.
+    /// The last call before this node spoke to it.
     since: u64,
     /// The latest call that it said to have heard.
     answered: u64,
@@ -72,7 +73,7 @@ struct Peer {
 }
 
 impl Air {
-    /// This peer is spoken to from here on.
+    /// This node speaks to the peer from here on.
     pub(crate) fn connect(&mut self, peer: Incarnation) {
         let since = self.round;
         self.peers.entry(peer).or_insert(Peer {
@@ -133,7 +134,7 @@ impl Air {
         self.round += 1;
         for (id, peer) in &mut self.peers {
             let hears = peer.hears(self.round);
-            // One that is new is given time to answer.
+            // A new peer is given time to answer.
             let settled = hears || self.round - peer.since > PATIENCE;
             if settled && peer.told != Some(hears) {
                 peer.told = Some(hears);

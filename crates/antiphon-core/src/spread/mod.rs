@@ -1,70 +1,70 @@
-//! Spread: the way of a group's messages from their sender to the other members.
+//! Dissemination (`Spread`): the way of a group's messages from their sender to the other members.
 //!
 //! ```text
 //!  direct                          chain, in the order of the view's ranks
 //!      ┌──► b                          a ──► b ──► c ──► d        (a sends)
 //!  a ──┼──► c                          b ──► c ──► d ──► a        (b sends)
-//!      └──► d                          acknowledgements, credit, marks and order records of their own: direct
+//!      └──► d                          acknowledgements, credit, marks, order records of their own: direct
 //! ```
 //! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain**
 //! every link carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1).
-//! It costs a hop more per member, so it is for links that are slower than the hosts on them. By
-//! **multicast** ([`air`]) the sender's link carries it once, and the network copies it. All members of a
-//! group use the same.
+//! A chain costs a hop more per member, so it is for links that are slower than the hosts on them. By
+//! **multicast** ([`air`]) the sender's link carries a message once, and the network copies it. All members
+//! of a group use the same dissemination.
 //!
 //! # The chain
 //! A sender seals a frame of kind [`Chain`](antiphon_wire::frame::Kind::Chain) and sends it to the member
-//! after it in the view. Each member that opens it takes the messages as if they had come directly, and
+//! after it in the view. Each member that opens the frame takes the messages as if they had come directly. It
 //! passes **the same sealed bytes** on to the member after itself, unless that is the sender. There is no hop
-//! list and no hop counter: whose frame it is, the seal says; which view, the record says; and in a view all
-//! members agree who is after whom. In keyed mode it is the ciphertext that travels on: nobody seals for
-//! another, and what a member receives was made by the sender it names.
+//! list and no hop counter: the seal says whose frame it is, the record says which view it is of, and in a
+//! view all members agree on their order. In keyed mode the ciphertext travels on: nobody seals for another,
+//! and what a member receives was made by the sender it names.
 //!
 //! A member passes a frame on only
-//! - in the view that the frame names, and only while it takes messages of that view itself (R13): what is in
-//!   flight at a view change is lost in the chain and repaired by the flush. A frame of a sender that is in
-//!   no view any more has nobody who would pass it on, so none can go round in circles;
+//! - in the view that the frame names, and only while it takes messages of that view itself (R13). What is in
+//!   flight at a view change is lost in the chain and repaired by the flush. If the sender is in no view any
+//!   more, no member passes its frame on, so no frame can go round in circles;
 //! - once: a copy has the same nonce, and the replay window refuses it.
 //!
-//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life.
-//! Chain frames are a kind of their own for that reason, and because their nonces must not push those of
-//! direct frames out of the replay window, nor be pushed. Acknowledgements, marks and order records of their
-//! own stay direct because they are small, and each hop would add its delay to every total order.
+//! What came through others says nothing about the path from its sender to here: such a frame is no sign of
+//! life. Chain frames are a kind of their own for that reason, and because their nonces must not push those
+//! of direct frames out of the replay window, nor be pushed. Acknowledgements, marks and order records of
+//! their own stay direct because they are small, and each hop would add its delay to every total order.
 //!
 //! # Repairs
-//! The member before this one in the chain is asked for a gap first: it holds what it passed on, and its link
-//! is not the one that all share. If that has the same gap, it remembers that it [owes](Spread::owe) the
-//! messages and supplies them when it has them, unless they come by the chain and are passed on anyway. What
-//! a sender sends again to the member after it goes down the chain like the first time: what that one missed,
-//! nobody behind it has. Whoever got no answer asks the sender, at the retransmit interval: that needs nobody
-//! in between.
+//! A member first asks the member before it in the chain for a gap. That member holds what it passed on, and
+//! its link is not the one that all share. If it has the same gap, it remembers that it [owes](Spread::owe)
+//! the messages. It supplies them when it has them, unless they come by the chain and are passed on anyway.
+//! What a sender sends again to the member after it goes down the chain like the first time: what that member
+//! missed, nobody behind it has. A member that got no answer asks the sender, at the retransmit interval:
+//! that needs nobody in between.
 //!
-//! Supplied messages are taken from any member, in the open view only: after its report to a flush a member
-//! takes repairs of that flush and nothing else (R13), or it might deliver what the cut does not know of.
-//! They are what their sender sent, in the numbers that it gave them: a log has one content, whoever passes
-//! it on.
+//! Supplied messages are taken from any member, in the open view only. After its report to a flush a member
+//! takes repairs of that flush and nothing else (R13): otherwise it might deliver what the cut does not know
+//! of. Supplied messages are what their sender sent, in the numbers that it gave them: a log has one content,
+//! whichever member passes it on.
 //!
-//! # Who dies when
+//! # When participants die
 //! - **The sender, after its first hop has the frame**: the frame runs to the end of the chain, or as far as
 //!   members have not reported to the flush. What any survivor holds is in the cut (R15), and the others get
-//!   it from that one.
+//!   it from that survivor.
 //! - **The member after the sender, or one in the middle**: what it had and did not pass on is lost for all
-//!   behind it. They notice by the sender's marks, which are direct, ask the dead in vain, and then the
-//!   sender, who answers a part at a time. The view that removes the dead closes the chain, and its flush
-//!   brings what is still missing.
-//! - **One that hangs without dying**: the same, until the detector has removed it. Credit holds the sender
-//!   back meanwhile as it would for the hanging one itself.
+//!   behind it. They notice by the sender's marks, which are direct. They ask the dead member in vain, and
+//!   then the sender, which answers a part at a time. The view that removes the dead member closes the chain,
+//!   and its flush brings what is still missing.
+//! - **A member that hangs without dying**: the same, until the detector has removed it. Credit holds the
+//!   sender back meanwhile, as it would for the hanging member itself.
 //! - **The last member**: nobody is behind it.
-//! - **A member that has installed the next view before the one after it**: the frames wait there as early
-//!   ones. They are not passed on from there, since their seal is gone by then: those behind see the gap and
-//!   ask.
+//! - **A member installs the next view before the member after it does**: the frames wait at the later member
+//!   as early ones. That member does not pass them on, since their seal is gone by then: the members behind
+//!   it see the gap and ask.
 //!
 //! # Invariants
-//! - A frame is never sent to the member that sealed it, never twice by the same member, and goes from a
+//! - A frame is never sent to the member that sealed it, and never twice by the same member. It goes from a
 //!   member to the next of its view only: N−1 transmissions at most. The simulator checks each one.
 //! - The chain decides nothing. Guarantees rest on logs, acknowledgements and the flush, which are those of
 //!   `direct`; a chain that loses everything is a slow group, not a wrong one.
-//! - What is owed are at most [`MAX_OWED`] runs of numbers per sender; what is more, the next member asks the
+//! - A member owes at most [`MAX_OWED`] runs of numbers per sender. What is more, the next member asks the
 //!   sender for.
 
 pub(crate) mod air;
@@ -116,7 +116,7 @@ impl Spread {
         matches!(self, Spread::Chain(_))
     }
 
-    /// To whom this member's own messages go first; `None` is to all.
+    /// The member to which this member's own messages go first; `None`: they go to all.
     pub(crate) fn first_hop(&self) -> Option<usize> {
         match self {
             Spread::Direct | Spread::Multicast => None,
@@ -124,7 +124,7 @@ impl Spread {
         }
     }
 
-    /// To whom a frame with messages `first..end` of `origin` goes from here.
+    /// The member to which a frame with messages `first..end` of `origin` goes from here.
     pub(crate) fn hand_on(&mut self, origin: usize, first: u64, end: u64) -> Option<usize> {
         let Spread::Chain(chain) = self else { return None };
         let next = if planted!(ChainSkipsMember) {
@@ -144,7 +144,7 @@ impl Spread {
         Some(next)
     }
 
-    /// Whom to ask for missing messages of this sender.
+    /// The member to ask for missing messages of this sender.
     pub(crate) fn whom_to_ask(&self, sender: usize, again: bool) -> usize {
         match self {
             Spread::Chain(chain) if !again => chain.before(),
@@ -175,7 +175,8 @@ impl Spread {
         }
     }
 
-    /// What is owed and is here now, and to whom. `missing` gives the first run of a range that is not here.
+    /// What is owed and is here now, and to which member. `missing` gives the first run of a range that is
+    /// not here.
     pub(crate) fn due(
         &mut self,
         sender: usize,

@@ -1,4 +1,4 @@
-//! The view that a wish makes of the one before.
+//! The view that a proposed change makes of the present one.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 use crate::membership::agree::interface::ProposedChange;
 use crate::membership::view::check;
 
-/// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
+/// If votes name only what changes, a view loses at most this many members: these, and nothing else, always
+/// fit.
 const MAX_DEPARTED: usize = 700;
 
-/// The view after `view` without those removed and with the joiners of the wish.
+/// The view after `view`: without the members in `remove`, and with the joiners of the wish.
 ///
 /// `named`: votes carry what changes, and not the whole view.
 pub(crate) fn compose(
@@ -30,7 +31,7 @@ pub(crate) fn compose(
     if fits(&next) {
         return next;
     }
-    // A vote must fit one lifeline record; who accused whom is the first to go.
+    // A vote must fit one lifeline record. The accusers are the first to go.
     for departure in &mut remove {
         departure.accusers.clear();
     }
@@ -73,7 +74,7 @@ fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> N
         id: NodeViewId::Primary {
             id: check::next_id(view.primary_id()),
         },
-        // R5: strictly increasing at every node, also at one that comes from another lineage.
+        // R5: the number rises strictly at every node, also at a node that comes from another lineage.
         number: view.number.max(wish.number).saturating_add(1),
         members,
         joined,

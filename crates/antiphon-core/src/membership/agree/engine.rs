@@ -1,8 +1,8 @@
-//! The engine interface: who decides the next primary view, and how.
+//! The engine interface: how the next primary view is decided.
 //!
-//! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed
-//! view. An engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the
-//! coordinator, or the cut.
+//! Membership knows what it would like to change and which members it hears; an engine turns that into one
+//! agreed view. An engine lives for one view: each installed view starts a fresh engine. A cluster has one of
+//! two engines: the coordinator, or the cut.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{EngineKind, Profile, Time};
 /// A membership engine, for the slot after one installed view.
 #[derive(Debug)]
 pub(crate) enum Engine {
-    /// The elder proposes, each view is one Paxos slot.
+    /// The elder proposes. Each view is one Paxos slot.
     Coordinator(Box<Proposer>),
     /// Observers on rings, and a fast ballot without a leader.
     Cut(Box<FastProposer>),
@@ -44,7 +44,7 @@ impl Engine {
         }
     }
 
-    /// Takes over from the engine of the view before what is known of members and not of a slot.
+    /// Takes over what the engine of the view before knows of members, and nothing of its slot.
     pub(crate) fn follow(&mut self, before: Self) {
         if let (Engine::Cut(cut), Engine::Cut(before)) = (self, before) {
             cut.follow(*before);
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Whether this node has voted for a view with that one, or is about to.
+    /// Whether this node has voted, or is about to vote, for a view that contains this member.
     pub(crate) fn names(&self, member: Incarnation) -> bool {
         match self {
             Engine::Coordinator(coordinator) => coordinator.names(member),
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// This node is the one to propose, and this is what it wishes; `None`: it is not, or all is well.
+    /// This node is the proposer, and this is its wish. `None`: it is not the proposer, or all is well.
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
         match self {
             Engine::Coordinator(coordinator) => coordinator.pursue(around, wish),
@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Looks again at who is being lost.
+    /// Looks again at which members are being lost.
     pub(crate) fn look(&mut self, around: &Surroundings<'_>) {
         match self {
             Engine::Coordinator(_) => {}
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Of those lost, the ones that are beyond doubt.
+    /// The lost members whose loss is beyond doubt.
     pub(crate) fn certain(&self) -> Vec<Incarnation> {
         match self {
             Engine::Coordinator(_) => Vec::new(),
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Voters said the same about the slot. What they accepted is a view that may follow this one.
+    /// Voters said the same about the slot. If they accepted a view, that view may follow this one.
     pub(crate) fn count(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -184,8 +184,8 @@ impl Engine {
         }
     }
 
-    /// Members that some of their observers have lost and others not: those whom this node observes it should
-    /// look at again.
+    /// Members that some of their observers have lost and others have not. If this node observes such a
+    /// member, it should look at it again.
     pub(crate) fn unstable(&self) -> Vec<Incarnation> {
         match self {
             Engine::Coordinator(_) => Vec::new(),
@@ -193,14 +193,14 @@ impl Engine {
         }
     }
 
-    /// A member asks all to vote for a view that may follow this one, as whoever hands it on has seen.
+    /// A member asks all to vote for a view. The caller has seen that this view may follow the present one.
     pub(crate) fn asked(&mut self, around: &mut Surroundings<'_>, by: Incarnation, value: Arc<NodeView>) {
         if let Engine::Cut(cut) = self {
             cut.asked(around, by, value);
         }
     }
 
-    /// The same in a higher ballot.
+    /// A proposer asks the same in a higher ballot.
     pub(crate) fn proposed(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -239,7 +239,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Those proven dead that accepted nothing in the slot.
+    /// The members that are proven dead and accepted nothing in the slot.
     pub(crate) fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
         let certificates = self.slot().certificates().iter();
         certificates

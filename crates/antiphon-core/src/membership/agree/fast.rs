@@ -1,4 +1,4 @@
-//! The cut engine: whoever observes enough agrees without a leader, and a leader stands behind.
+//! The cut engine: members that see enough agree without a leader, and a leader stands behind.
 //!
 //! After *Stable and Consistent Membership at Scale with Rapid* (Suresh et al., USENIX ATC 2018), with its
 //! known faults mended.
@@ -9,103 +9,114 @@
 //!                                              ▼
 //!      fast ballot      cast ──Cast(digest)──► all: three quarters of the weight cast the same? decided
 //!                                              │ no: others see another cut, or too few are left
-//!                                              ▼ the most senior member that is neither doubted nor lost, after a while
+//!                                              ▼ after a while: the most senior, neither doubted nor lost
 //!      higher ballots   Prepare ──► Promise ──► Accept ──► Accepted ──► Decide       ([`proposer`])
 //! ```
-//! Joins, leaves and all that is no loss are one node's wish to begin with: it asks for votes in the fast
-//! ballot with `Fast(view)`, and all that have cast none and object to nothing cast theirs for it, to the
-//! asker. A round trip, as in the coordinator engine.
+//! Joins, leaves and all that is no loss begin as one node's wish. That node asks for votes in the fast
+//! ballot with `Fast(view)`. All members that have cast no vote and object to nothing cast theirs for this
+//! view, and tell the asker. This takes a round trip, as in the coordinator engine.
 //!
 //! # When the fast ballot does not decide
 //!
-//! Each member has one vote in it. It does not decide where too few see the same: those lost weigh a quarter,
-//! or a little less but the most senior member is one of them (it casts none for its own removal); votes are
-//! split between two cuts; or somebody is unstable all the time, and nobody casts. A leader goes on then.
-//! What it knows must be what the observers know: a member whose paths lose most of everything, or that hears
-//! nobody, is still heard by all, so nobody doubts it, and a leader that looked at doubts alone would wish
-//! nothing, or be that very member. So for whoever leads
+//! Each member has one vote in the fast ballot. The ballot does not decide where too few members see the
+//! same:
+//!
+//! - the lost members weigh a quarter, or a little less but the most senior member is one of them (it casts
+//!   no vote for its own removal);
+//! - votes are split between two cuts;
+//! - a member is unstable all the time, and nobody casts.
+//!
+//! A leader goes on then. It must know what the observers know. A member whose paths lose most of everything,
+//! or that hears nobody, is still heard by all, so nobody doubts it. A leader that looked at doubts alone
+//! would wish nothing, or would be that very member. So for every leader:
 //!
 //! ```text
-//!   lost = those in the cut whom more than half of their observers report that are not in it themselves, who say it of themselves,
-//!          or who are proven dead; but nobody, unless this node is primary and the others that it hears could decide without them
-//!   leader = the most senior that is heard, that no majority doubts, and that is not lost
-//!   its wish removes who is lost, as it does with whom a majority doubts: nobody objects
+//!   lost   = a member in the cut that is proven dead, or is in the cut by its own word, or that is reported
+//!            by more than half of those of its observers that are not in the cut themselves;
+//!            but nobody is lost, unless this node is primary and the others that it hears could decide
+//!            without the lost
+//!   leader = the most senior member that is heard, that no majority doubts, and that is not lost
+//!   wish   = removes the lost members just as members that a majority doubts: nobody objects
 //! ```
-//! Fewer votes are behind a leader's round than behind a fast ballot, and it may take them at once. So it
-//! must not take for lost who is in the cut only because its observers are: of three that hear nobody and so
-//! report everybody, the reports come first, and what is said of them a moment later. And half of a cluster
-//! does not throw out the other half because paths between them are bad. After a partition, edges are down
-//! that were down in it. The leader leaves the cut to the observers first: until it was quiet, while they
-//! could decide it, and until their votes had time.
+//! Fewer votes are behind a leader's round than behind a fast ballot, and a leader may take them at once. So
+//! it must not take a member for lost that is in the cut only because its observers are. If three members
+//! hear nobody and so report everybody, their reports come first; what others report of the three comes a
+//! moment later. And half of a cluster does not throw out the other half because paths between them are bad.
+//! After a partition, edges are down that were down in it. The leader leaves the cut to the observers first:
+//! until the cut was quiet, while the observers could decide it, and until their votes had time.
 //!
-//! **R20, objections.** Unprompted casts ask nobody, and a leader does not ask about whom it removes as lost:
-//! so nobody objects, also not one who hears it well. Ten observers stand for all. In a view of fifty, a
-//! member that nine of them have lost goes although the other forty hear it: paths that fail so are taken for
-//! the member's, which costs a healthy one if they are not. Whoever leads and doubts a member by itself alone
-//! has to ask as in the other engine, and there all who hear it object.
+//! **R20, objections.** A member that casts unprompted asks nobody, and a leader does not ask about members
+//! that it removes as lost. So nobody objects, not even a member that hears the lost one well. Ten observers
+//! stand for all. In a view of fifty, a member that nine of them have lost goes although the other forty hear
+//! it. Paths that fail so are taken for the member's own; if they are not, this costs a healthy member. A
+//! leader that alone doubts a member has to ask as in the other engine, and then all members that hear it
+//! object.
 //!
 //! # How the fast ballot relates to the rules
 //!
 //! **R1, one view, one Paxos slot.** The fast ballot is round 0 of the same slot, with the same acceptors in
 //! the same state: to cast is to accept in ballot (0, nobody), once. An acceptor that promised a higher
-//! ballot casts no more (`Slot::cast` is the only way to a vote, and it refuses); what it cast is in every
-//! promise it makes. "One value per ballot" is the one thing that does not hold of round 0, and so phase 1
-//! concludes from it by Fast Paxos' rule instead of "the value of the highest ballot": a value may have been
-//! decided only if those who answered that they cast it, together with all who did not answer, are a fast
-//! quorum. That can be so of one value only, and that one is proposed unchanged; if of none, the leader is
-//! free. Ballots from round 1 on have one proposer and one value each. Nobody casts in a slot before
-//! installing its predecessor.
+//! ballot casts no more: `Slot::cast` is the only way to a vote, and it refuses. What an acceptor cast is in
+//! every promise it makes. "One value per ballot" is the one thing that does not hold of round 0. So phase 1
+//! concludes from round 0 by Fast Paxos' rule instead of "the value of the highest ballot". A value may have
+//! been decided only if the voters that answered that they cast it, together with all voters that did not
+//! answer, are a fast quorum. That can be so of one value only, and the leader proposes that value unchanged.
+//! If it is so of none, the leader is free. Ballots from round 1 on have one proposer and one value each.
+//! Nobody casts in a slot before installing its predecessor.
 //!
-//! **Why three quarters.** Let F and G be sets that might decide two values in the fast ballot, and A all who
-//! answered a leader or left a usable proof of death. F ∩ G has cast both values, so it is outside of A. It
-//! weighs at least half of all (¾ + ¾ − 1), exactly half only if both are exactly ¾ and so contain the most
-//! senior member. A weighs more than half of all: with D the dead in it, it has more than half of what is
-//! left without D, and D itself; exactly half only if D weighs nothing and the most senior member is in A.
-//! Both cannot be.
+//! **Why three quarters.** Let F and G be sets that might decide two values in the fast ballot. Let A be all
+//! members that answered a leader or left a usable proof of death. F ∩ G has cast both values, so it is
+//! outside of A. It weighs at least half of all (¾ + ¾ − 1). It weighs exactly half only if both are exactly
+//! ¾ and so contain the most senior member. A weighs more than half of all: let D be the dead in A; A has
+//! more than half of what is left without D, and D itself. A weighs exactly half only if D weighs nothing and
+//! the most senior member is in A. Both cannot be.
 //!
-//! **R2, proof of death.** A fast quorum is counted among *all* of the view: no proof reduces it. If it did,
-//! two learners with different proofs would have different fast quorums, and a leader could not know which of
-//! them to fear. For phase 1 proofs count as they do for any ballot, with the vote they show: a cast is on
-//! all lifelines before it is told to anyone, like a promise. A member that died without its cast in the
-//! proof told it nobody. So killing a cluster down to one works by the leader's rounds, as before.
+//! **R2, proof of death.** A fast quorum is counted among *all* members of the view: no proof reduces it.
+//! Otherwise two learners with different proofs would have different fast quorums, and a leader could not
+//! know which of them to fear. For phase 1 proofs count as they do for any ballot, with the vote they show. A
+//! cast is on all lifelines before anyone is told of it, like a promise. If a member died without its cast in
+//! the proof, it told nobody of that cast. So a cluster can be killed down to one member: that works by the
+//! leader's rounds, as before.
 //!
-//! **R3, joint quorum.** A fast decision needs the acknowledgement of a quorum of the next view as well,
-//! joiners' included, who get `Fast` like everyone. It is about what the next view can do, not about what
-//! this one decided: a value with a fast quorum and without its joint quorum is not decided, and a leader
-//! completes it all the same.
+//! **R3, joint quorum.** A fast decision also needs the acknowledgement of a quorum of the next view. Joiners
+//! count in it; they get `Fast` like everyone. The joint quorum is about what the next view can do, not about
+//! what this one decided. A value with a fast quorum and without its joint quorum is not decided, and a
+//! leader completes it all the same.
 //!
 //! # Invariants
 //!
 //! - A vote in the fast ballot exists only in the acceptor's slot; nothing else makes a `Cast` message.
-//! - What is cast without being asked removes members and does nothing else; it is a function of the view and
-//!   the ranks lost, so that all who see the same cut cast the same bytes. Its accusers are the observers by
-//!   the rings, with [`Evidence::Observed`].
-//! - Nothing is cast without being asked while anyone is unstable; nor before nothing has changed for a
-//!   quiet, or three of them have passed since the first of the cut came to be in it: losses come in bursts.
-//! - As long as somebody is unstable a leader removes nobody, but three quiets at most, counted over all
-//!   views. Who comes or leaves does not wait for that; it waits as long as somebody is in the cut.
+//! - A vote cast without being asked removes members and does nothing else. It is a function of the view and
+//!   the ranks lost, so that all members that see the same cut cast the same bytes. Its accusers are the
+//!   observers by the rings, with [`Evidence::Observed`].
+//! - Nobody casts without being asked while any member is unstable. Nor does anybody cast before nothing has
+//!   changed for a quiet, or three quiets have passed since the first of the cut came into it: losses come in
+//!   bursts.
+//! - As long as a member is unstable, a leader removes nobody, but for three quiets at most, counted over all
+//!   views. Joins and leaves do not wait for that; they wait as long as a member is in the cut.
 //! - Nobody casts for its own removal, asked or not, unless it leaves.
 //! - A proof, a fast vote and a promise count once for each voter, by its incarnation.
-//! - A decision is a whole view with all records. Whoever misses it pulls it by its id: heartbeats tell which
-//!   one is installed.
+//! - A decision is a whole view with all records. A member that misses it pulls it by its id: heartbeats tell
+//!   which view is installed.
 //!
 //! # When participants die
 //!
-//! - *An observer*: its edges count as down once it is being lost itself; the rest reports without it.
-//! - *A member that cast*: its vote stays counted where it arrived; a leader finds it in a proof, or cannot
-//!   know and counts the silent as having cast whatever they might have.
+//! - *An observer*: its edges count as down once it is being lost itself; the other observers report without
+//!   it.
+//! - *A member that cast*: its vote stays counted where it arrived. A leader finds the vote in a proof. Or it
+//!   cannot know, and counts the silent member as having cast whatever that member might have cast.
 //! - *The asker, with some votes cast for it*: the next leader's phase 1 finds what may be decided.
-//! - *The leader of a higher round, at any point*: the next one, in a round above; tried again for as long as
-//!   something is wished for.
+//! - *The leader of a higher round, at any point*: the next leader goes on in a round above. This repeats for
+//!   as long as something is wished for.
 //! - *More than a quarter at once, silent or proven dead*: the fast ballot cannot decide; the leader does not
 //!   wait for it.
-//! - *A quarter, or the most senior, lost but still heard*: none of them votes for it, but they might for
-//!   something else: the leader waits until the fast ballot had its time.
-//! - *Everyone who knows of a decision*: it is in their proofs, or more than half of the view is silent and
-//!   the slot waits.
+//! - *A quarter, or the most senior member, lost but still heard*: none of them votes for the cut, but they
+//!   might vote for something else. The leader waits until the fast ballot had its time.
+//! - *All that know of a decision*: the decision is in their proofs, or more than half of the view is silent
+//!   and the slot waits.
 //!
-//! What this module does not do: hear, doubt, or say who leads. Membership does ([`seat`]), for both
-//! engines.
+//! What this module does not do: hear members, doubt them, or say which one leads. Membership does
+//! ([`seat`]), for both engines.
 //!
 //! [`detection`]: crate::membership::monitor::detection
 //! [`proposer`]: crate::membership::agree::proposer
@@ -134,9 +145,9 @@ use crate::{Profile, Time};
 #[cfg(test)]
 mod tests;
 
-/// More different values of one fast ballot than this are not counted.
+/// At most this many different values of one fast ballot are counted.
 const MAX_VALUES: usize = 64;
-/// So many quiets the cut is waited for at most.
+/// The cut is waited for at most this many quiets.
 const MOST_QUIETS: u32 = 3;
 /// A departure names this many of its observers.
 const MAX_ACCUSERS: usize = 8;
@@ -152,13 +163,13 @@ pub(crate) struct FastProposer {
     /// The leader's part, and the slot.
     classic: Proposer,
     found: Found,
-    /// The view without those lost, and who they were when it was made; `None` for one that may not follow
-    /// this view.
+    /// The view without the lost members, and which members these were when it was made; `None` for a view
+    /// that may not follow this one.
     composed: Option<(BTreeSet<usize>, Option<Arc<NodeView>>)>,
     /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
-    /// Who is in the cut or about to be, or was a moment ago: since when, and when last. Goes from view to
-    /// view.
+    /// Members that are in the cut or about to be, or were a moment ago: since when, and when last. This goes
+    /// from view to view.
     restless: BTreeMap<Incarnation, (Time, Time)>,
     /// Values that votes may be for.
     values: BTreeMap<ViewDigest, Arc<NodeView>>,
@@ -176,12 +187,12 @@ pub(crate) struct FastProposer {
 struct Trouble {
     since: Time,
     changed: Time,
-    /// Since when each member of the cut is in it. One that wavers keeps its time, or whoever does so could
+    /// Since when each member of the cut is in it. A member that wavers keeps its time: otherwise it could
     /// hold up everything.
     lost: BTreeMap<usize, Time>,
 }
 
-/// Who observes the member of this rank.
+/// The observers of the member of this rank.
 #[cfg(test)]
 pub(crate) fn observers(view: &NodeView, rank: usize) -> Vec<Incarnation> {
     let rings = Rings::new(view, RINGS);
@@ -231,9 +242,9 @@ impl FastProposer {
         }
     }
 
-    /// Goes on from the engine of the view before. Edges that are down are told again in each view; but a
-    /// member that is between noise and the cut for long, by bad paths, would hold up every view anew if it
-    /// were not known from the one before.
+    /// Goes on from the engine of the view before. Edges that are down are told again in each view. But bad
+    /// paths may keep a member between noise and the cut for long: it would hold up every view anew if it
+    /// were not known from the view before.
     pub(crate) fn follow(&mut self, before: Self) {
         self.restless = before.restless;
         self.restless.retain(|member, _| self.rings.contains(*member));
@@ -287,7 +298,7 @@ impl FastProposer {
         self.found.certain.iter().filter_map(member)
     }
 
-    /// Who says so of a member in the cut that is not proven dead.
+    /// The observers that accuse a member in the cut which is not proven dead.
     pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
         let rank = self.rings.rank(member);
         let lost = rank.filter(|rank| self.found.stable.contains(rank) && !self.is_certified(member));
@@ -299,7 +310,7 @@ impl FastProposer {
         self.values.get(&digest)
     }
 
-    /// Members about to be lost whom some of their observers have not given up: these should look again.
+    /// Members about to be lost that some of their observers have not given up: these should look again.
     pub(crate) fn unstable(&self) -> impl Iterator<Item = Incarnation> {
         let member = |rank: &usize| self.view.members.get(*rank).map(|member| member.incarnation);
         self.found.unstable.iter().filter_map(member)
@@ -315,9 +326,9 @@ impl FastProposer {
         self.count_own(around);
     }
 
-    /// Whether a wish need not wait for those that may be about to be lost: it only lets in who comes, and
-    /// lets go who leaves. If somebody is lost, it waits: each view begins the cut anew, and who comes all
-    /// the time would keep the lost in.
+    /// Whether a wish need not wait for members that may be about to be lost: it only lets joiners in and
+    /// lets leaving members go. If a member is lost, the wish waits: each view begins the cut anew, and joins
+    /// that come all the time would keep the lost members in.
     fn goes_before(&self, wish: &ProposedChange) -> bool {
         let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
         self.found.stable.is_empty()
@@ -326,7 +337,7 @@ impl FastProposer {
             && wish.remove.iter().all(|departure| of_itself(&departure.cause))
     }
 
-    /// What the leader's part asked votes for has this node's.
+    /// Counts this node's own vote for what the leader's part has asked votes for.
     fn count_own(&mut self, around: &mut Surroundings<'_>) {
         if let Some(value) = self.classic.newly_asked() {
             let digest = value.digest();
@@ -335,8 +346,8 @@ impl FastProposer {
         }
     }
 
-    /// Casts for the cut once it is clear, as it was seen last. Gives how long a leader should leave it to
-    /// the observers.
+    /// Casts for the cut once it is clear, as it was seen last. Returns until when a leader should leave the
+    /// cut to the observers.
     fn observe(&mut self, around: &mut Surroundings<'_>) -> Option<Time> {
         let now = around.now;
         let trouble = self.trouble.as_ref()?;
@@ -364,7 +375,7 @@ impl FastProposer {
             return None;
         }
         let due = at_most.min(changed + quiet);
-        // R7: all that see this cut stop answering now, so all may vote at the same time.
+        // R7: all that see this cut stop answering the lost now, so all may vote at the same time.
         let released = self.classic.withhold(around, &value.departed);
         let due = released.map_or(due, |released| due.max(released));
         if now < due && !planted!(CutWithoutQuiet) {
@@ -374,7 +385,7 @@ impl FastProposer {
         None
     }
 
-    /// Looks at the edges, and how long what they show has been so.
+    /// Looks at the edges, and at how long they have shown what they show.
     pub(crate) fn look(&mut self, around: &Surroundings<'_>) {
         let (found, now) = (self.find(around), around.now);
         if found.is_calm() {
@@ -404,7 +415,7 @@ impl FastProposer {
         self.found = found;
     }
 
-    /// Since when those who are about to be lost, perhaps, have been so, and in the views before.
+    /// Since when there have been members that are about to be lost, perhaps; earlier views count as well.
     fn restless_since(&self, trouble: &Trouble) -> Time {
         let known = self.unstable().filter_map(|member| self.restless.get(&member));
         let known = known.map(|(since, _)| *since).min();
@@ -441,8 +452,8 @@ impl FastProposer {
         )
     }
 
-    /// The view without those lost, if it may follow this one. It is asked for at each input, and to make and
-    /// check it takes long in a large view.
+    /// The view without the lost members, if it may follow this one. It is asked for at each input, and to
+    /// make and check it takes long in a large view; so the last one is kept.
     fn without_the_lost(&mut self) -> Option<Arc<NodeView>> {
         if let Some((lost, value)) = &self.composed
             && *lost == self.found.stable
@@ -455,7 +466,7 @@ impl FastProposer {
         value
     }
 
-    /// The view without those lost: the same bytes wherever the same are lost.
+    /// The view without the lost members: the same bytes wherever the same members are lost.
     fn compose(&self) -> NodeView {
         let remove = self.found.stable.iter().map(|rank| Departure {
             member: self.view.members[*rank].clone(),
@@ -494,7 +505,7 @@ impl FastProposer {
         observers.iter().take(MAX_ACCUSERS).map(accusation).collect()
     }
 
-    /// Casts this node's vote; tells the asker, or all.
+    /// Casts this node's vote, and tells the asker of it, or all members.
     fn cast(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>, asker: Option<Incarnation>) {
         let digest = value.digest();
         let own = value
@@ -541,13 +552,13 @@ impl FastProposer {
         self.count_own(around);
     }
 
-    /// A member asks all for their votes for this, which may follow this view.
+    /// A member asks all for their votes for this view, which may follow the present one.
     pub(crate) fn asked(&mut self, around: &mut Surroundings<'_>, by: Incarnation, value: Arc<NodeView>) {
         self.on_fast(around, by, value);
         self.count_own(around);
     }
 
-    /// The same in a higher ballot.
+    /// A proposer asks the same in a higher ballot.
     pub(crate) fn proposed(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -559,12 +570,13 @@ impl FastProposer {
         self.count_own(around);
     }
 
-    /// A member asks for a vote. Who sees another cut, or hears one who would go, casts none for it.
+    /// A member asks for a vote. This node casts none if it sees another cut, or hears a member that would
+    /// go.
     fn on_fast(&mut self, around: &mut Surroundings<'_>, asker: Incarnation, value: Arc<NodeView>) {
         self.look(around);
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
-            // No vote overrides anybody.
+            // No vote here overrides a member or splits it off.
             Cause::Overridden { .. } | Cause::Separated { .. } => false,
             Cause::Crashed | Cause::Unreachable { .. } => {
                 let who = departure.member.incarnation;
@@ -599,8 +611,8 @@ impl FastProposer {
     }
 
     fn on_cast(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
-        // Joiners of some value are no members; of those there is no end, so only a value that is known may
-        // name them.
+        // Joiners of some value are no members, and there is no end of them. So only a value that is known
+        // may name them.
         let joins = |value: &Arc<NodeView>| value.joined.contains(&from);
         if !self.rings.contains(from) && !self.values.get(&digest).is_some_and(joins) {
             return;
@@ -609,7 +621,7 @@ impl FastProposer {
         self.count(around, &[from], first);
     }
 
-    /// Members said the same; `accepted` is what they promised to have accepted, if they did: a view that may
+    /// Members said the same. `accepted` is what they promised to have accepted, if they did: a view that may
     /// follow this one. What all of them say is weighed once.
     pub(crate) fn count_all(
         &mut self,
@@ -628,8 +640,8 @@ impl FastProposer {
                 }
                 self.count(around, &first, value);
             }
-            // Only the proposer counts the answers to a higher ballot.
-            // One that does not show what was accepted is none.
+            // Only the proposer counts the answers to a higher ballot. An answer that does not show what was
+            // accepted is none.
             Ayes::Promise {
                 ballot, accepted_in, ..
             } if ballot.proposer == self.me && accepted_in.is_some() == accepted.is_some() => {
@@ -654,8 +666,8 @@ impl FastProposer {
         };
         match self.classic.slot_mut().on_casts(from, value) {
             Step::Decided { value } => {
-                // Of those who count the same votes one tells the others: whoever asked, or else the first
-                // that stays.
+                // Of the members that count the same votes, one tells the others: the asker, or else the
+                // first that stays.
                 let first = value.members.iter().map(|member| member.incarnation);
                 let first = first.clone().find(|member| around.reachable.contains(member));
                 let announce = self.classic.has_asked() || first == Some(self.me);

@@ -9,26 +9,27 @@ use antiphon_wire::{Departure, Incarnation, Member, NodeView};
 use crate::Time;
 use crate::random::Random;
 
-/// What this node would change in the view if it were up to it.
+/// What this node would change in the view if it alone decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProposedChange {
     /// Members to remove.
     pub(crate) remove: Vec<Departure>,
-    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a
-    /// majority or by their observers.
+    /// The members of `remove` to whose removal others may object. Such a member is not proven dead, does not
+    /// leave, and neither a majority nor its observers accuse it.
     pub(crate) objectionable: BTreeSet<Incarnation>,
     /// Nodes to admit, all ready right now.
     pub(crate) join: Vec<Member>,
-    /// Whether a view with the same members is wanted: someone has lost the primary and must be brought back.
+    /// Whether a view with the same members is wanted: a member has lost the primary and must be brought
+    /// back.
     pub(crate) renew: bool,
-    /// Whether somebody has a vote in the slot of which nothing came: it has to come to its end, also if
-    /// nothing else is wished for.
+    /// Whether a member has voted in the slot and nothing came of its vote. The slot must then come to its
+    /// end, even if nothing else is wished for.
     pub(crate) unfinished: bool,
     /// The wire level that all speak.
     pub(crate) wire_level: u8,
     /// The highest view number that a joiner has seen in another lineage.
     pub(crate) number: u32,
-    /// Where those of `join` come from that were members of a cluster before.
+    /// The origin of each node in `join` that was a member of a cluster before.
     pub(crate) origins: BTreeMap<Incarnation, Origin>,
 }
 
@@ -37,23 +38,23 @@ pub(crate) struct ProposedChange {
 pub(crate) enum EngineEffect {
     /// This node promised or accepted something: its lifelines must show it before anything that follows.
     Voted,
-    /// These are to be removed, and not to be answered until then.
+    /// These members are to be removed. This node does not answer them until then.
     Withhold { from: Vec<Incarnation> },
-    /// To a voter, or a joiner of the view proposed.
+    /// To a voter, or to a joiner of the proposed view.
     Send { to: Incarnation, message: SlotMessage },
-    /// To all voters that are not proven dead, and to these joiners of the view proposed.
+    /// To all voters that are not proven dead, and to these joiners of the proposed view.
     Broadcast {
         joiners: Vec<Incarnation>,
         message: SlotMessage,
     },
     /// This node accepted a value.
     Accepted { ballot: Ballot, view: Arc<NodeView> },
-    /// The next view is decided by this ballot, with these proven dead.
+    /// This ballot decided the next view; these members are proven dead.
     Decided {
         ballot: Ballot,
         dead: Vec<Incarnation>,
         view: Arc<NodeView>,
-        /// Whether this node tells all others, because they cannot know or by its turn.
+        /// Whether this node tells all others, because they cannot know, or because it is this node's turn.
         announce: bool,
     },
 }
@@ -66,27 +67,30 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) objects: &'a dyn Fn(Incarnation) -> bool,
     /// Members this node does not doubt, itself included.
     pub(crate) reachable: &'a BTreeSet<Incarnation>,
-    /// Members that anyone has lost.
+    /// Members that any member has lost.
     pub(crate) suspects: &'a BTreeSet<Incarnation>,
-    /// Since when an observer has lost its subject, if it has as far as this node knows.
+    /// Since when the observer (first) has lost the subject (second); `None` if, as far as this node knows,
+    /// it has not.
     pub(crate) edge_down_since: &'a dyn Fn(Incarnation, Incarnation) -> Option<Time>,
-    /// Who observes a member, where not all hear all; nobody elsewhere.
+    /// The observers of a member, where not all hear all; empty elsewhere.
     pub(crate) observers: &'a dyn Fn(Incarnation) -> Vec<Incarnation>,
-    /// Until when this node may not vote against a member that is not proven dead, if it may not (R7).
+    /// R7: until when this node may not vote to remove a member that is not proven dead; `None` if it may
+    /// now.
     pub(crate) held: &'a dyn Fn(Incarnation) -> Option<Time>,
-    /// Until when a decision to remove such a member may not be counted without the dead, if it may not (R7).
+    /// R7: until when a decision to remove such a member may not be counted without the dead; `None` if it
+    /// may now.
     pub(crate) counts_dead_from: Option<Time>,
     /// Whether this node is in the primary view.
     pub(crate) primary: bool,
 }
 
-/// How the votes given in a view show it, and the views voted for.
+/// How a vote shows the view that it is given in, and the view that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Votes {
     /// With all members.
     Whole,
-    /// As what changes: in views that are too large. This is how the present one differs from the one before,
-    /// if this node had that.
+    /// Only as what changes, in views that are too large. The change given is the one from the view before to
+    /// the present view, if this node had the view before.
     Named(Option<Change>),
 }
 

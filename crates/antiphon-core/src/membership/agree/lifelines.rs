@@ -10,13 +10,13 @@
 //!   anything else ──► reset ─────────────────────────► a suspicion
 //! ```
 //!
-//! Only process exit gives a FIN: every close by code is a reset. TCP delivers the records before the FIN, so
-//! the watching side knows every vote that can have gone anywhere. A lifeline that cannot take a record is
-//! reset before the vote travels.
+//! Only the exit of a process gives a FIN: every close by code is a reset. TCP delivers the records before
+//! the FIN, so the watching member knows every vote that can have gone anywhere. A lifeline that cannot take
+//! a record is reset before the vote travels.
 //!
-//! Each attempt to be watched has a number of its own, by which the driver answers. A lifeline may fail while
-//! its success is still on the way to the core, or the other way round; what is said of an earlier attempt
-//! concerns nobody.
+//! Each dial has a number of its own, and the driver names that number in its answers. A lifeline may fail
+//! while the news of its success is still on the way to the core, or the other way round. So news of an
+//! earlier dial is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,23 +33,22 @@ use crate::{DialId, LifelineCommand, LifelineEnd, Time};
 
 /// Up to this many members, everyone watches everyone.
 const FULL_MESH: usize = 16;
-/// In larger views this many successors by rank watch a member, and the elder.
+/// In larger views without rings, this many successors by rank watch a member, and so does the elder.
 const WATCHERS: usize = 8;
-/// The pause between two dials grows to so many times the first one, and no more: while a lifeline is
-/// missing, a death is not
-/// proven.
+/// The pause between two dials grows to this many times the first pause, and no further: while a lifeline is
+/// missing, a death is not proven.
 const MOST_PATIENCE: u32 = 8;
-/// More inbound lifelines than this are not looked at; they then prove nothing.
+/// At most this many inbound lifelines are looked at. The others prove nothing.
 const MAX_INBOUND: usize = 1024;
 
-/// What this node knows of being watched by one member.
+/// What this node knows of one member that watches it.
 #[derive(Debug)]
 struct Outbound {
     addr: SocketAddr,
     /// The latest attempt.
     dial: DialId,
     state: State,
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
 }
 
@@ -57,7 +56,7 @@ struct Outbound {
 enum State {
     Opening,
     Open,
-    /// It failed; dial again then.
+    /// It failed; this node dials again then.
     Closed {
         retry: Time,
     },
@@ -110,7 +109,7 @@ pub(crate) struct Lifelines {
     inbound: BTreeMap<u64, Inbound>,
 }
 
-/// Who watches `me` in this view.
+/// The members that watch `me` in this view.
 pub(crate) fn watchers(view: &NodeView, me: Incarnation, rings: &Rings) -> BTreeMap<Incarnation, SocketAddr> {
     let count = view.members.len();
     let rank = view.rank(me).unwrap_or(0);
@@ -123,7 +122,7 @@ pub(crate) fn watchers(view: &NodeView, me: Incarnation, rings: &Rings) -> BTree
         .collect()
 }
 
-/// Whether the member at this position watches the one of this rank, among so many.
+/// Whether the member at this position watches the member of this rank, in a view of `count` members.
 pub(crate) fn watches(count: usize, rank: usize, observers: &[u16], position: usize) -> bool {
     match (count <= FULL_MESH, observers.is_empty()) {
         (true, _) => true,
@@ -165,7 +164,7 @@ impl Lifelines {
         }
     }
 
-    /// Whom a dial was meant for, if it is the latest one.
+    /// The member that a dial was meant for, if this is the latest dial to it.
     fn present(&mut self, dial: DialId) -> Option<(Incarnation, &mut Outbound)> {
         self.outbound
             .iter_mut()
@@ -182,7 +181,7 @@ impl Lifelines {
         vote: VoteState,
     ) -> Option<LifelineCommand> {
         let (_, outbound) = self.present(dial)?;
-        // It has failed since; only the order in which a driver tells is not ours.
+        // The dial has failed since. The driver may tell of both in either order.
         if !matches!(outbound.state, State::Opening) {
             return None;
         }
@@ -191,7 +190,8 @@ impl Lifelines {
         Some(write(dial, &LifelineRecord::Hello { local, remote, vote }))
     }
 
-    /// An outbound lifeline is gone: it is dialled again with back-off. Returns who watched by it.
+    /// An outbound lifeline is gone: it is dialled again with back-off. Returns the member that watched by
+    /// it.
     pub(crate) fn failed(&mut self, now: Time, dial: DialId, retry: Duration) -> Option<Incarnation> {
         let (to, outbound) = self.present(dial)?;
         outbound.state = State::Closed {
@@ -201,8 +201,8 @@ impl Lifelines {
         Some(to)
     }
 
-    /// The link of an outbound lifeline has failed, and another one works: it is dialled there at once. Until
-    /// then a death is not proven.
+    /// The link of an outbound lifeline has failed, and another link works: the lifeline is dialled there at
+    /// once. Until then a death is not proven.
     pub(crate) fn moved(&mut self, now: Time, dial: DialId) {
         if let Some((_, outbound)) = self.present(dial) {
             outbound.state = State::Closed { retry: now };
@@ -210,9 +210,8 @@ impl Lifelines {
         }
     }
 
-    /// Whether the end of this process would be proven here: by a lifeline whose way `works`, as far as is
-    /// known. One over a cable that is cut ends
-    /// unnoticed.
+    /// Whether the end of this writer's process would be proven here: by a lifeline whose way `works`, as far
+    /// as is known. A lifeline over a cut cable ends unnoticed.
     pub(crate) fn holds(&self, writer: Incarnation, works: impl Fn(SocketAddr) -> bool) -> bool {
         self.inbound.values().any(|inbound| {
             inbound.writer == writer
@@ -232,7 +231,7 @@ impl Lifelines {
             .collect()
     }
 
-    /// Resets everything that watches this incarnation: it ends, but its process does not.
+    /// Resets every lifeline that watches this incarnation: the incarnation ends, but its process does not.
     pub(crate) fn reset_all(&mut self) -> Vec<LifelineCommand> {
         std::mem::take(&mut self.outbound)
             .into_values()
@@ -245,8 +244,8 @@ impl Lifelines {
         for (to, outbound) in &mut self.outbound {
             if matches!(outbound.state, State::Closed { retry } if retry <= now) {
                 outbound.state = State::Opening;
-                // A late report of the last one's end must not leave two side by side: only one shows all
-                // votes.
+                // A late report of the last dial's end must not leave two lifelines side by side: only one
+                // shows all votes.
                 commands.push(LifelineCommand::Reset { dial: outbound.dial });
                 outbound.dial = next_dial(&mut self.dials);
                 commands.push(LifelineCommand::Open {

@@ -3,11 +3,11 @@
 //! ```text
 //!   proposed change ──► engine ──► proposer ──► slot ──► decided
 //!                         │          ▲
-//!                         └── fast ──┘    the cut engine: a ballot without a leader first, and the proposer behind it
+//!                         └── fast ──┘    the cut engine: first a ballot without a leader, then the proposer
 //!   lifelines: each vote is there before it is anywhere else (R2)
 //! ```
 //! **Who proposes.** The most senior member that is reachable and that no majority doubts: `seat` says which
-//! one that is, after each input. Only that member hands a [`interface::ProposedChange`] to its engine.
+//! member that is, after each input. Only that member hands a [`interface::ProposedChange`] to its engine.
 //!
 //! **When the proposer dies after some accepted.** The next senior proposes in a higher ballot. Phase 1 asks
 //! a quorum of the old view, and each promise shows what its voter has accepted. If a value may have been

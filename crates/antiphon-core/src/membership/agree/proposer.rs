@@ -1,18 +1,18 @@
-//! The coordinator engine: the most senior member that is not doubted proposes, the members of the last view
-//! vote.
+//! The coordinator engine: the most senior member that is not doubted proposes, and the members of the last
+//! view vote.
 //!
 //! ```text
 //!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet, and I am the elder?
 //!                     yes: Accept in round 0, one round trip
-//!                     no:  Prepare (naming whom it would remove) ──► objections? wait, retry without them
+//!                     no:  Prepare (naming the members to remove) ──► objections? wait, retry without them
 //!                          promises of a quorum ──► forced value unchanged, or the wish
 //! ```
 //!
-//! When participants die: a dead voter is a missing answer until it is doubted, then the retry leaves it out.
-//! A dead proposer is succeeded by the next senior, whose phase 1 finds what it left. A joiner that dies
-//! counts only in the quorum of the view that would contain it. Without an answer the proposer retries in a
-//! higher round after a random while, so that two who both think it is their turn do not outbid each other
-//! for ever.
+//! When participants die: a dead voter is a missing answer until it is doubted; then the retry leaves it out.
+//! When the proposer dies, the next senior member proposes, and its phase 1 finds what the dead proposer
+//! left. A joiner that dies counts only in the quorum of the view that would contain it. A proposer that gets
+//! no answer retries in a higher round after a random time. So two members that both think it is their turn
+//! do not outbid each other for ever.
 
 use antiphon_wire::membership::{AcceptedValue, Ballot, Proof, SlotMessage, VoteState, Voted, VotedIn};
 use antiphon_wire::{Incarnation, NodeView, ViewDigest};
@@ -29,18 +29,18 @@ use crate::membership::agree::slot::{Acceptance, FAST, LastVote, Proposal, Slot,
 use crate::membership::view::check;
 use crate::{Profile, Time};
 
-/// Changes of a wide view are gathered for this long for each member, up to a quarter of a second.
+/// In a large view, changes are gathered for this long for each member, up to a quarter of a second.
 const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
-/// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as
-/// anyone can know.
+/// A view is at rest once it has stood for this many gathering times. A node that joins then is not one of
+/// many, as far as anyone can know.
 const CALM: u32 = 4;
 
-/// Objections, and that there are none, count for so many times the patience with a ballot.
+/// An objection counts for this many times the patience with a ballot, and so does the lack of one.
 const ANSWERS_COUNT: u32 = 2;
-/// So many different values that others accepted are kept.
+/// At most this many different values that others accepted are kept.
 const MAX_READ: usize = 64;
 
-/// A proposal that removes a member who may believe in its view for a while yet.
+/// A proposal that removes a member which may believe in its view for a while yet (R7).
 #[derive(Debug)]
 pub(crate) struct Deferred {
     pub(crate) until: Time,
@@ -64,36 +64,36 @@ pub(crate) struct Proposer {
     wish: Option<(Time, ProposedChange)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
-    /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has
-    /// counted its own.
+    /// The value for which this node asked votes in the fast ballot of a leaderless slot, and whether its
+    /// engine has counted its own vote.
     asked: Option<Arc<NodeView>>,
     counted: bool,
-    /// Values that others accepted, as they were told: the same one comes from many.
+    /// Values that others accepted, as they were told. Many members tell the same value.
     read: BTreeMap<ViewDigest, Arc<NodeView>>,
     votes: Votes,
-    /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they
-    /// are in.
+    /// Whether joiners are asked for votes in the fast ballot. In a wide view they are not: nobody speaks to
+    /// them before they are in.
     joiners_cast: bool,
-    /// Whom the current ballot said it would remove against possible objections, and until when the answers
-    /// to that count.
+    /// The members that the current ballot announced it would remove, against possible objections, and until
+    /// when the answers to that count.
     announced: BTreeSet<Incarnation>,
     announced_until: Time,
-    /// Who has promised in that ballot, also after there were enough.
+    /// The voters that promised in that ballot, also after there were enough promises.
     promised_by: BTreeSet<Incarnation>,
-    /// Members that someone hears well: left out of the wish until then.
+    /// Members that another member hears well: they are left out of the wish until then.
     objections: BTreeMap<Incarnation, Time>,
-    /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when
-    /// the answers count.
+    /// Members to whose removal nobody objected when asked, and which may believe in their view for a while
+    /// yet (R7); until when the answers count.
     unopposed: BTreeMap<Incarnation, Time>,
     /// When the ballot under way is given up for a higher one.
     retry: Option<Time>,
     /// When to look at the wish again.
     wake: Option<Time>,
-    /// A proposal to accept as soon as that may be (R7).
+    /// A proposal that this node accepts as soon as it may (R7).
     deferred: Option<Deferred>,
-    /// What is decided as soon as the dead may be left out of the count (R7).
+    /// A value that is decided as soon as the dead may be left out of the count (R7).
     late: Option<(Time, Ballot, Arc<NodeView>)>,
-    /// Who accepted what this node proposed last.
+    /// The members that accepted what this node proposed last.
     accepted_by: BTreeSet<Incarnation>,
     effects: VecDeque<EngineEffect>,
 }
@@ -131,8 +131,8 @@ impl Proposer {
         }
     }
 
-    /// The leader's part in the slot of an engine whose members also vote by themselves. It gives them so
-    /// much time.
+    /// The leader's part in a leaderless slot, whose members also vote by themselves. The leader gives them
+    /// so much `patience`.
     pub(crate) fn leaderless(
         me: Incarnation,
         view: Arc<NodeView>,
@@ -190,8 +190,8 @@ impl Proposer {
         self.slot.could_decide(reachable)
     }
 
-    /// Whether this node has accepted a value: who leads here must propose that, or another one accepted
-    /// elsewhere.
+    /// Whether this node has accepted a value. A leader here must then propose this value, or one that was
+    /// accepted elsewhere.
     pub(crate) fn is_bound(&self) -> bool {
         self.slot.vote().accepted.is_some()
     }
@@ -201,9 +201,9 @@ impl Proposer {
     }
 
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
-        // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes
-        // in a slot before installing its predecessor (R1). One given under a later view says nothing about
-        // this slot. An acceptance that cannot be read is not none: such a proof is not used.
+        // A last vote under an earlier view shows that the dead member never voted in this slot: nobody votes
+        // in a slot before installing its predecessor (R1). A last vote under a later view says nothing about
+        // this slot. An acceptance that cannot be read is not the same as none: such a proof is not used.
         let accepted = match &vote.accepted {
             Some(accepted) if vote.view.id() == self.view.primary_id() => {
                 let Some(accepted) = self.accepted_by_another(accepted) else {
@@ -245,7 +245,7 @@ impl Proposer {
             .retain(|member, until| *until > now && wished.contains(member));
         self.wish = Some((since, wish));
         self.objections.retain(|_, until| *until > now);
-        // When a quorum comes together again after a partition, those who are silent now are about to be
+        // When a quorum comes together again after a partition, members that are silent now are about to be
         // heard.
         let reunion = self
             .wish
@@ -254,7 +254,8 @@ impl Proposer {
         let gather = if reunion {
             self.patience * 2
         } else if self.votes.are_named() {
-            // A large view is worth waiting for: who comes and goes meanwhile goes into the same.
+            // A large view is worth waiting for: the joins and departures of the meantime go into the same
+            // view.
             let members = u32::try_from(self.view.members.len()).unwrap_or(u32::MAX);
             let gather = self.patience.min(GATHER_PER_MEMBER * members.min(250));
             if self.only_joins() && since >= began + gather * CALM {
@@ -284,7 +285,7 @@ impl Proposer {
         }
     }
 
-    /// Whether what is wished for is that somebody joins, and nothing else.
+    /// Whether the wish lets nodes join and does nothing else.
     fn only_joins(&self) -> bool {
         let wish = self.wish.as_ref().map(|(_, wish)| wish);
         wish.is_some_and(|wish| {
@@ -310,7 +311,7 @@ impl Proposer {
     fn start(&mut self, around: &mut Surroundings<'_>) {
         let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
         let Some((value, announced)) = self.desired(around, None) else {
-            // Everything wished for was objected to; but a value may be under way, and it must come to its
+            // Others objected to everything wished for. But a value may be under way, and it must come to its
             // end.
             if stalled {
                 self.announced = BTreeSet::new();
@@ -331,7 +332,7 @@ impl Proposer {
         }
     }
 
-    /// Whether the fast ballot may still decide this.
+    /// Whether the fast ballot can still decide this value.
     fn may_ask(&self, around: &Surroundings<'_>, value: &Arc<NodeView>) -> bool {
         self.slot.may_cast()
             && self
@@ -339,7 +340,7 @@ impl Proposer {
                 .may_decide_fast(value, &self.may_vote_for(around, value))
     }
 
-    /// Who may cast for this, as far as this node knows.
+    /// The members that may cast for this value, as far as this node knows.
     fn may_vote_for(&self, around: &Surroundings<'_>, value: &NodeView) -> BTreeSet<Incarnation> {
         let mut voters = around.reachable.clone();
         if self.joiners_cast {
@@ -348,7 +349,7 @@ impl Proposer {
         voters
     }
 
-    /// Asks all for their votes in the fast ballot.
+    /// Asks all members for their votes in the fast ballot.
     fn ask(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>) {
         if self.cast(value.clone()) {
             self.retry = Some(around.now + self.patience + random_part(around, self.patience));
@@ -360,8 +361,8 @@ impl Proposer {
         }
     }
 
-    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may
-    /// not.
+    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. Returns false if
+    /// this node may not cast.
     pub(crate) fn cast(&mut self, value: Arc<NodeView>) -> bool {
         let may = self.slot.cast(value.clone());
         if may {
@@ -382,7 +383,7 @@ impl Proposer {
         self.asked.is_some()
     }
 
-    /// What this node has asked votes for since the last call.
+    /// The value for which this node has asked votes since the last call.
     pub(crate) fn newly_asked(&mut self) -> Option<Arc<NodeView>> {
         if self.counted {
             return None;
@@ -391,7 +392,7 @@ impl Proposer {
         self.asked.clone()
     }
 
-    /// No higher ballot before then.
+    /// This node starts no higher ballot before then.
     pub(crate) fn give_fast_ballot_until(&mut self, until: Time) {
         self.retry = Some(until);
     }
@@ -400,12 +401,13 @@ impl Proposer {
         matches!(self.slot.proposal(), Proposal::Idle) && self.has_cast()
     }
 
-    /// Whether this node leads nothing.
+    /// Whether this node leads no ballot.
     pub(crate) fn is_at_rest(&self) -> bool {
         matches!(self.slot.proposal(), Proposal::Idle) && !self.has_cast()
     }
 
-    /// A vote was counted: if what this node cast for cannot be decided any more, a higher ballot is due.
+    /// A vote was counted. If the fast ballot cannot decide this node's value any more, a higher ballot is
+    /// due.
     pub(crate) fn on_fast_news(&mut self, around: &mut Surroundings<'_>) {
         let Some(accepted) = self.slot.vote().accepted.as_ref().filter(|_| self.has_cast()) else {
             return;
@@ -422,7 +424,7 @@ impl Proposer {
         self.wake = self.retry;
     }
 
-    /// Says that this node casts no vote for what it was asked.
+    /// Tells the asker that this node casts no vote for its value.
     pub(crate) fn refuse_fast(&mut self, asker: Incarnation) {
         let message = SlotMessage::Nack {
             ballot: FAST,
@@ -455,12 +457,13 @@ impl Proposer {
 
     /// Phase 1 left the choice free.
     fn choose(&mut self, around: &mut Surroundings<'_>) {
-        // A ballot may be free for long, if those objected to were all that was wished for. Whoever was not
-        // heard by anybody then may be heard well by now: that is asked anew.
+        // A ballot may stay free for long, if others objected to all that was wished for. A member that
+        // nobody heard then may be heard well by now, so the proposer asks again.
         if around.now >= self.announced_until {
             self.announced.clear();
         }
-        // An objection may be on its way. If no word of theirs comes, they stay, and are asked about anew.
+        // An objection may be on its way. If no word comes from their observers, these members stay and are
+        // asked about anew.
         let unheard = self.not_vouched_for(around);
         if !unheard.is_empty() && around.now + self.patience < self.announced_until {
             return;
@@ -471,7 +474,7 @@ impl Proposer {
             let step = self.slot.choose(value);
             self.perform(around, step);
         } else if unheard.is_empty() && self.desired(around, None).is_some() {
-            // What is wished for now was not announced to the acceptors in phase 1.
+            // Phase 1 did not announce to the acceptors what is wished for now.
             self.start(around);
         }
     }
@@ -501,7 +504,7 @@ impl Proposer {
                 let told = accepted
                     .as_ref()
                     .map(|accepted| self.accepted_by_another(accepted));
-                // What cannot be a value of this slot is no answer.
+                // A promise with a value that this slot cannot have is no answer.
                 if told.as_ref().is_none_or(Option::is_some) {
                     self.on_promises(around, &[from], ballot, told.flatten());
                 }
@@ -512,7 +515,7 @@ impl Proposer {
                 promised,
                 hears,
             } => self.on_nack(around, ballot, promised, &hears),
-            // Of a proposer that is not the sender, or of the fast ballot, which this leader's engine
+            // From a sender that is not the proposer, or about the fast ballot, which this leader's engine
             // handles.
             SlotMessage::Prepare { .. }
             | SlotMessage::Accept { .. }
@@ -521,7 +524,7 @@ impl Proposer {
         }
     }
 
-    /// Voters promised, and had accepted this.
+    /// Voters promised. All of them had accepted this.
     pub(crate) fn on_promises(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -545,8 +548,8 @@ impl Proposer {
         self.perform(around, step);
     }
 
-    /// What another one accepted in this slot; `None` if it cannot have. To look through a view takes a
-    /// while, and thousands accept the same one.
+    /// What another member accepted in this slot; `None` if it cannot have accepted that. To check a view
+    /// takes a while, and thousands of members accept the same one.
     fn accepted_by_another(&mut self, told: &AcceptedValue) -> Option<Acceptance<Arc<NodeView>>> {
         let digest = match &told.value {
             Voted::Whole(view) => view.digest(),
@@ -688,8 +691,8 @@ impl Proposer {
                 self.retry = Some(around.now + self.patience + random_part(around, self.patience));
                 let joiners = value.joined.clone();
                 if self.defers(around, ballot, &value, &used) {
-                    // The others may be free to vote by now; a value that was found is not this node's
-                    // choice.
+                    // The others may be free to vote by now. And a value that phase 1 found is not this
+                    // node's choice.
                     self.propose(ballot);
                     let message = SlotMessage::Accept {
                         ballot,

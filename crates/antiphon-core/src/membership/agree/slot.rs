@@ -17,25 +17,25 @@
 //!                     Decided
 //! ```
 //!
-//! In a *leaderless* slot round 0 belongs to nobody, and is the fast ballot: every voter may accept a value
-//! of its own finding there, once, and tell all others ([`Slot::cast`], [`Slot::on_cast`]). Whoever counts a
-//! fast quorum for one value knows that it is decided. All higher rounds are as above, but for what their
-//! phase 1 must conclude from several values of one ballot; see [`Voters::is_fast_quorum`] and
-//! `Slot::forced`.
+//! In a *leaderless* slot, round 0 is the fast ballot, and no proposer owns it. Every voter may accept one
+//! value there that it found by itself, once, and tell all others ([`Slot::cast`], [`Slot::on_cast`]). A
+//! member that counts a fast quorum for one value knows that this value is decided. All higher rounds are as
+//! above, with one difference: phase 1 may find several values of one ballot. [`Voters::is_fast_quorum`] and
+//! `Slot::forced` say what follows from them.
 //!
 //! Invariants:
 //! - one value per ballot, also when the proposer has changed its mind (R1);
 //! - the accepted value of the highest ballot among the answers is proposed unchanged (R1);
-//! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight,
-//!   of all voters or of those left without the proposer's certified dead (R2);
+//! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight.
+//!   The weight is that of all voters, or of all but the proposer's certified dead (R2);
 //! - a certificate counts as an answer to phase 1, and only if its last promise is not above the ballot (R2);
 //! - a decision needs a quorum of the view it makes as well (R3);
-//! - an acceptor casts one vote in the fast ballot, and none after it promised a higher one.
+//! - an acceptor casts one vote in the fast ballot, and none after it promised a higher ballot.
 //!
 //! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer
-//! leaves at most one value per ballot behind; whoever prepares next finds it if it may have been decided. If
-//! all who would be in that view are dead, those who would not can decide nothing any more, and
-//! [`Slot::could_decide`] says so: they are as good as cut off.
+//! leaves at most one value per ballot behind; the next proposer's phase 1 finds that value if it may have
+//! been decided. If all voters of the view that this value makes are dead, the other voters can decide
+//! nothing any more: they are as good as cut off, and [`Slot::could_decide`] says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -46,7 +46,7 @@ use antiphon_wire::{Incarnation, NodeView};
 
 mod certificates;
 
-/// Who votes in a slot, in seniority order, with their weights.
+/// The voters of a slot, in seniority order, with their weights.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voters<A> {
     /// Each voter and its weight; the most senior first.
@@ -56,13 +56,13 @@ pub struct Voters<A> {
 }
 
 impl<A: Ord + Clone> Voters<A> {
-    /// Whether all that have a vote are among these.
+    /// Whether all voters with weight are among the dead.
     fn are_in<T>(&self, dead: &BTreeMap<A, T>) -> bool {
         let mut voters = self.members.iter().filter(|(_, weight)| *weight > 0);
         voters.all(|(voter, _)| dead.contains_key(voter))
     }
 
-    /// Whether `voted` is enough to bind all voters, `dead` being out of the count.
+    /// Whether `voted` is enough to bind all voters. The count leaves `dead` out.
     pub fn is_quorum(&self, voted: &BTreeSet<A>, dead: &BTreeSet<A>) -> bool {
         let alive = || {
             self.members
@@ -73,7 +73,7 @@ impl<A: Ord + Clone> Voters<A> {
         let mut have = 0;
         for (_, weight) in alive().filter(|(voter, _)| voted.contains(voter)) {
             have += u64::from(*weight);
-            // Asked all the time, and of thousands half are enough to say so.
+            // This is asked all the time. Of thousands of voters, half are enough to say so.
             if have * 2 > total {
                 break;
             }
@@ -84,13 +84,13 @@ impl<A: Ord + Clone> Voters<A> {
             || (self.senior_breaks_tie && total > 0 && have * 2 == total && senior_voted())
     }
 
-    /// Whether `voted` is enough in the fast ballot. Nobody is out of the count there, whoever is dead: what
-    /// decides without a leader must hold for every leader that comes after, whatever proofs it has.
+    /// Whether `voted` is enough in the fast ballot. The count leaves nobody out here, not even the dead: a
+    /// decision without a leader must hold for every leader that comes after, whatever proofs it has.
     ///
-    /// Any two such sets and any quorum have a member in common, so that of two values at most one can have
-    /// been decided as far as a quorum can tell: three quarters of the weight twice and half of it once are
-    /// more than all of it twice. Where it is exactly three quarters and exactly half, the most senior member
-    /// must be in all three.
+    /// Any two such sets and any quorum have a member in common, because three quarters of the weight twice
+    /// and half of it once are more than all of it twice. So, of two values, a quorum's answers leave at most
+    /// one that can have been decided. Where it is exactly three quarters and exactly half, the most senior
+    /// member must be in all three sets.
     pub fn is_fast_quorum(&self, voted: &BTreeSet<A>) -> bool {
         if planted!(FastQuorumIsMajority) {
             return self.is_quorum(voted, &BTreeSet::new());
@@ -107,7 +107,7 @@ impl<A: Ord + Clone> Voters<A> {
             || (total > 0 && have * 4 == total * 3 && senior_voted())
     }
 
-    /// Those of these that are voters, in one pass: they may be thousands.
+    /// The voters among these, in one pass: they may be thousands.
     fn among(&self, some: &[A]) -> BTreeSet<A> {
         let some: BTreeSet<&A> = some.iter().collect();
         let voters = self.members.iter().map(|(voter, _)| voter);
@@ -128,7 +128,7 @@ pub const FAST: Ballot = Ballot {
 
 /// What a slot can decide on.
 pub trait Value<A>: Clone + PartialEq + Debug {
-    /// Who votes in the next slot once this is decided.
+    /// The voters of the next slot, once this value is decided.
     fn voters(&self) -> Voters<A>;
 }
 
@@ -189,7 +189,7 @@ impl<V> LastVote<V> {
 /// A certificate as a ballot uses it: who is dead, and its last promise in this slot.
 pub type Used<A> = (A, Option<Ballot>);
 
-/// The same answer to phase 1, and all who gave it: there are few different ones, however many answer.
+/// One answer to phase 1, and all voters that gave it. However many voters answer, few of the answers differ.
 pub type Answer<A, V> = (Option<Acceptance<V>>, BTreeSet<A>);
 
 /// Where the node's own proposal stands.
@@ -201,7 +201,7 @@ pub enum Proposal<A, V> {
     Preparing {
         /// The ballot.
         ballot: Ballot,
-        /// The answers: what was accepted, and who said so.
+        /// The answers: what was accepted, and which voters said so.
         promises: Vec<Answer<A, V>>,
     },
     /// Phase 1 is over and found no value: the proposer may choose.
@@ -215,7 +215,7 @@ pub enum Proposal<A, V> {
         ballot: Ballot,
         /// The ballot's only value.
         value: V,
-        /// Who accepted it, joiners included.
+        /// The members that accepted it, joiners included.
         accepted: BTreeSet<A>,
     },
     /// This node knows the value decided.
@@ -255,8 +255,8 @@ pub enum Step<A, V> {
     },
 }
 
-/// Rounds rise by one, so no node of this program gets this far. Above the last number there is no other, and
-/// a proposer would use that for two values.
+/// Rounds rise by one, so no node of this program gets this far. Above the last number there is no other: a
+/// proposer that got there would use it for two values.
 const MAX_ROUND: u32 = u32::MAX / 2;
 
 /// R1: whether a member answers in a slot whose predecessor it has not installed. It never does: it has
@@ -277,7 +277,8 @@ pub struct Slot<A, V> {
     highest_round: u32,
     opened: bool,
     leaderless: bool,
-    /// What was cast in the fast ballot, as far as this node was told: each value and who cast it.
+    /// What was cast in the fast ballot, as far as this node was told: each value, and the members that cast
+    /// it.
     tallies: Vec<(V, BTreeSet<A>)>,
 }
 
@@ -321,14 +322,15 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.leaderless
     }
 
-    /// Who votes.
+    /// The voters of this slot.
     pub fn voters(&self) -> &Voters<A> {
         &self.voters
     }
 
-    /// Founding by number: who votes is known only once enough nodes are present, and may change from ballot
-    /// to ballot. To be called right before [`Slot::prepare`]; ignored once the value is decided. The caller
-    /// sees to it that quorums of any two of the sets it gives, at whatever node, have a voter in common.
+    /// For founding by number: the voters are known only once enough nodes are present, and may change from
+    /// ballot to ballot. Call this right before [`Slot::prepare`]; it does nothing once the value is decided.
+    /// The caller sees to it that quorums of any two of the sets it gives, at whatever node, have a voter in
+    /// common.
     pub fn set_voters(&mut self, voters: Voters<A>) {
         if !matches!(self.proposal, Proposal::Decided { .. }) {
             self.voters = voters;
@@ -352,16 +354,16 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.accept_with(Ballot { round: 0, proposer }, value)
     }
 
-    /// Whether this node may still cast a vote in the fast ballot: not after it promised a higher one, or a
-    /// leader that has read all it needs would be overtaken by a decision.
+    /// Whether this node may still cast a vote in the fast ballot. It may not after it promised a higher
+    /// ballot: the fast ballot could then decide after a leader has read all the answers it needs.
     pub fn may_cast(&self) -> bool {
         self.leaderless
             && (self.vote.promised.is_none() || (planted!(CastAfterPromise) && self.vote.accepted.is_none()))
             && !matches!(self.proposal, Proposal::Decided { .. })
     }
 
-    /// As acceptor: accepts this in the fast ballot. False if it may not. The vote must be shown before it is
-    /// told.
+    /// As acceptor: accepts this value in the fast ballot. Returns false if it may not. The lifelines must
+    /// show the vote before anyone is told of it.
     pub fn cast(&mut self, value: V) -> bool {
         if !self.may_cast() {
             return false;
@@ -375,18 +377,18 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         true
     }
 
-    /// A voter, or a joiner of the value, cast this in the fast ballot; this node's own vote counts by this
+    /// A voter, or a joiner of the value, cast this in the fast ballot. This call counts this node's own vote
     /// as well.
     pub fn on_cast(&mut self, from: &A, value: &V) -> Step<A, V> {
         self.on_casts(std::slice::from_ref(from), value)
     }
 
-    /// The same of several at once.
+    /// The same, for several at once.
     pub fn on_casts(&mut self, from: &[A], value: &V) -> Step<A, V> {
         if matches!(self.proposal, Proposal::Decided { .. }) || !self.leaderless {
             return Step::Wait;
         }
-        // One vote each, however often it is told.
+        // Each member has one vote, however often it is told.
         let tallies = &self.tallies;
         let is_new = |from: &&A| !tallies.iter().any(|(_, voted)| voted.contains(from));
         let new: Vec<A> = from.iter().filter(is_new).cloned().collect();
@@ -414,8 +416,8 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), voted, FAST))
     }
 
-    /// Whether the fast ballot may still decide this, if all of these cast for it that have not cast for
-    /// something else.
+    /// Whether the fast ballot can still decide this value, if each reachable member that has not cast for
+    /// another value casts for it.
     pub fn may_decide_fast(&self, value: &V, reachable: &BTreeSet<A>) -> bool {
         let mut voted = reachable.clone();
         for (tallied, voters) in &self.tallies {
@@ -457,7 +459,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
-    /// Proposes a value of one's own after phase 1 found none.
+    /// Proposes a value of the proposer's own choice, after phase 1 found none.
     pub fn choose(&mut self, value: V) -> Step<A, V> {
         match &self.proposal {
             Proposal::Choosing { ballot } => {
@@ -480,7 +482,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.on_promises(std::slice::from_ref(from), ballot, accepted)
     }
 
-    /// The same of several at once, who had accepted the same. What that comes to is weighed once.
+    /// The same, for several at once that had accepted the same. What follows from it is worked out once.
     pub fn on_promises(&mut self, from: &[A], ballot: Ballot, accepted: Option<Acceptance<V>>) -> Step<A, V> {
         let Proposal::Preparing {
             ballot: mine,
@@ -492,7 +494,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         if *mine != ballot {
             return Step::Wait;
         }
-        // One answer each, however often it is told.
+        // Each voter gives one answer, however often it is told.
         let mut new = self.voters.among(from);
         new.retain(|voter| !promises.iter().any(|(_, voters)| voters.contains(voter)));
         if new.is_empty() {
@@ -510,7 +512,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.on_accepteds(std::slice::from_ref(from), ballot)
     }
 
-    /// The same of several at once.
+    /// The same, for several at once.
     pub fn on_accepteds(&mut self, from: &[A], ballot: Ballot) -> Step<A, V> {
         match &mut self.proposal {
             Proposal::Accepting {
@@ -532,21 +534,22 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
-    /// Whether these voters could decide, given the certificates held, in a ballot above all seen.
+    /// Whether these voters could decide in a ballot above all that this node has seen, given the
+    /// certificates held.
     pub fn could_decide(&self, reachable: &BTreeSet<A>) -> bool {
         self.voters.is_quorum(reachable, &self.certified()) && !self.is_dead_end()
     }
 
-    /// Whether these voters could decide what was accepted here, if anything was: it is proposed unchanged,
-    /// by R1, and needs a quorum of what it makes, by R3.
+    /// Whether these voters could decide the value that this node accepted, if it accepted one: by R1 it is
+    /// proposed unchanged, and by R3 it needs a quorum of the view it makes.
     pub fn could_conclude(&self, reachable: &BTreeSet<A>) -> bool {
         let accepted = self.vote.accepted.as_ref();
         accepted.is_none_or(|accepted| accepted.value.voters().is_quorum(reachable, &self.certified()))
     }
 
-    /// Whether all who would be in the value accepted here are proven dead. It must be proposed again, by R1,
-    /// and can be decided by nobody, by R3. (Two of three vote the third out, and both die before either has
-    /// decided that.)
+    /// Whether all voters of the view accepted here are proven dead. By R1 it must be proposed again, and by
+    /// R3 nobody can decide it. (Two of three vote the third out, and both die before either has decided
+    /// that.)
     fn is_dead_end(&self) -> bool {
         let accepted = self.vote.accepted.as_ref();
         accepted.is_some_and(|accepted| accepted.value.voters().are_in(&self.certificates))
@@ -575,9 +578,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             return Err(self.vote.promised);
         }
         self.highest_round = self.highest_round.max(ballot.round);
-        // What is cast in the fast ballot is cast by each voter itself.
+        // In the fast ballot each voter casts its vote itself: no `Accept` makes it.
         let foreign_zero = ballot.round == 0 && self.owner != Some(ballot.proposer);
-        // R1: a second value of one ballot would make the two indistinguishable to whoever prepares next.
+        // R1: the next proposer could not tell two values of one ballot apart.
         let second_value = !planted!(TwoValuesPerBallot)
             && self
                 .vote
@@ -591,7 +594,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         Ok(())
     }
 
-    /// Every promise of this node is made here, after its caller has refused what is below an earlier one.
+    /// Every promise of this node is made here. The caller has refused what is below an earlier promise.
     fn promise(&mut self, ballot: Ballot) {
         assert!(
             self.vote.promised <= Some(ballot) || planted!(),
@@ -602,7 +605,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.vote.promised = self.vote.promised.max(Some(ballot));
     }
 
-    /// Every vote of this node is given here, after its caller has refused a second value of the ballot.
+    /// Every vote of this node is given here. The caller has refused a second value of the ballot.
     fn accept(&mut self, ballot: Ballot, value: V) {
         let is_only =
             |last: &Acceptance<V>| last.ballot < ballot || (last.ballot == ballot && last.value == value);
@@ -644,13 +647,14 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     fn is_quorum_of(&self, voters: &Voters<A>, voted: &BTreeSet<A>, ballot: Ballot) -> bool {
         let dead: BTreeSet<A> = self.usable(ballot).map(|(dead, _)| dead.clone()).collect();
-        // A proposer may use any of its certificates, also none: a dead voter's vote that arrived counts as
+        // A proposer may use any of its certificates, or none: a vote of a dead voter that arrived counts as
         // well.
         voters.is_quorum(voted, &dead) || voters.is_quorum(voted, &BTreeSet::new())
     }
 
     fn accept_with(&mut self, ballot: Ballot, value: V) -> Step<A, V> {
-        // All ballots that others name are below MAX_ROUND, so the next one is always above all that were.
+        // All ballots that others name are below MAX_ROUND, so the next ballot is always above all earlier
+        // ones.
         let is_new = match &self.proposal {
             Proposal::Idle => true,
             Proposal::Preparing { ballot: mine, .. } | Proposal::Choosing { ballot: mine } => *mine == ballot,
@@ -674,17 +678,18 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
-    /// The value that a quorum's answers leave no choice but to propose.
+    /// The value that a quorum's answers force the proposer to propose.
     ///
-    /// R1, R2: the acceptance of the highest ballot, told by the living or left by the dead, is proposed
-    /// unchanged. If that is the fast ballot, there may be several values in it. One of them may have been
-    /// decided only if those who answered that they cast it, and all who did not answer, are a fast quorum;
-    /// that can be true of one value at most, since any two fast quorums and the answers have a voter in
-    /// common, and it answered with one value. If it is true of none, none was decided, and none will be: who
-    /// has answered casts no vote any more.
+    /// R1, R2: the proposer proposes the value accepted in the highest ballot, unchanged. A living voter
+    /// tells it, or a dead voter's last vote shows it. If that ballot is the fast ballot, there may be
+    /// several values in it. Such a value may have been decided only if the voters that answered that they
+    /// cast it, together with all voters that did not answer, are a fast quorum. This can be true of one
+    /// value at most: any two fast quorums and the answers have a voter in common, and that voter answered
+    /// with one value. If it is true of no value, none was decided, and none will be: a voter that has
+    /// answered casts no vote any more.
     fn forced(&self, ballot: Ballot, promises: &[Answer<A, V>]) -> Option<V> {
-        // What was accepted at all, each once, and which of it each accepted: values may be large, and are
-        // compared once for each answer that is another one, not once for each voter.
+        // `found` has each accepted value once; `answers` says which of them each voter accepted. Values may
+        // be large: they are compared once for each different answer, not once for each voter.
         let mut found: Vec<&Acceptance<V>> = Vec::new();
         let mut answers: BTreeMap<&A, Option<usize>> = BTreeMap::new();
         for (accepted, voters) in promises {
@@ -718,7 +723,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         let mut cast = places.into_iter();
         let mut may_be_decided = || cast.find(|place| self.voters.is_fast_quorum(&cast_or_silent(*place)));
         let bound = may_be_decided()?;
-        // Whatever each voter says, it has said one thing: two such sets weigh too much together.
+        // Each voter has said one thing only: two such sets together weigh too much.
         assert!(
             may_be_decided().is_none() || planted!(),
             "R1: {:?} finds two values that the fast ballot may have decided, by {answers:?}",
@@ -749,7 +754,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
                 value,
                 accepted,
             } => {
-                // G6 one primary: whatever a quorum accepts, any later quorum finds, and goes on from that.
+                // G6 one primary: any later quorum finds what a quorum has accepted, and goes on from that.
                 let decided = self.is_quorum_of(&self.voters, accepted, *ballot)
                     && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), accepted, *ballot));
                 if !decided {
@@ -764,7 +769,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
     }
 }
 
-/// The place of this among what was found, at the end if it is new.
+/// The place of this in `found`; it goes to the end if it is new.
 fn place_of<'a, V: PartialEq>(accepted: &'a Acceptance<V>, found: &mut Vec<&'a Acceptance<V>>) -> usize {
     let known = found.iter().position(|known| *known == accepted);
     known.unwrap_or_else(|| {

@@ -1,83 +1,88 @@
-//! The lease of the primary in views whose members are not all neighbours: a pulse in place of answers from
-//! each to each (R7, G42).
+//! The lease of the primary in views whose members are not all neighbours: rounds of ticks in place of
+//! answers from each to each (R7, G42).
 //!
-//! In a view of a thousand nobody can count for itself who answered it. So one member counts for all. Its
-//! ticks go down a tree, and the answers come back up it as sets:
+//! In a view of a thousand, no member can count for itself which members answered it. So one member, the
+//! maker, counts for all. Its ticks go down a tree, and the answers come back up the tree as sets:
 //!
 //! ```text
 //!   maker             tick k: fresh, renewed        others
-//!     │ ──────────────────────────────────────────►   a answers k: notes `fresh`, of whom it votes none out for L'; remembers when
-//!     │ ◄──────────────────────────────────────────   echo k: those who answered
-//!     │ tick k+1: fresh = who answered k, as far as known by now
-//!     │ ──────────────────────────────────────────►   m ∈ fresh(k+1): its answer to k, at s, came before tick k+1 was made
+//!     │ ──────────────────────────────────────────►   a answers k: notes `fresh`, votes none of it out
+//!     │                                               for L'; remembers when
+//!     │ ◄──────────────────────────────────────────   echo k: the members that answered
+//!     │ tick k+1: fresh = the members that answered k, as far as known by now
+//!     │ ──────────────────────────────────────────►   m ∈ fresh(k+1): its answer to k, at s,
+//!     │                                               came before tick k+1 was made
 //!     │ ◄──────────────────────────────────────────   echo k+1: if a quorum, all of it noted m, after s
 //!     │ tick k+2: renewed = fresh(k+1), if a quorum answered k+1
 //!     │ ──────────────────────────────────────────►   m ∈ renewed: believes until s + L
 //! ```
-//! That is [`lease`] with another way for the answers: whoever let m believe noted it later than s,
-//! the moment from which m counts. All that is said there of votes holds here: who has a vote in the slot
-//! answers no tick; who answered votes for no removal without a proof until L' later; whom somebody is about
-//! to remove the maker leaves out of `fresh`, and a tick that has it is not answered by whoever withholds it.
-//! (Nobody tells whom it withholds: that the leader and the maker are one member, nearly always, is enough.
-//! Otherwise it takes until the proposal comes.)
+//! This is [`lease`] with another way for the answers: each member that let m believe noted it later than s,
+//! the moment from which m counts. All that is said there of votes holds here. A member that has a vote in
+//! the slot answers no tick. After its answer, a member votes for no removal without a proof of death until
+//! L' later. A member that is about to be removed is withheld: the maker leaves it out of `fresh`, and a
+//! member answers no tick whose `fresh` has a member that it withholds. (No member tells which ones it
+//! withholds. The leader and the maker are one member, nearly always, and that is enough. Otherwise it takes
+//! until the proposal comes.)
 //!
 //! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is
-//! longer than three intervals and the way of a tick, and may miss one if it is longer than four. The way
-//! down the tree and back up must take less than an interval, or what those at its end answer comes too late
-//! to count; a maker that far from the others renews nobody. One that falls silent is let believe by the tick
-//! after its last answer, so what others hold back for it is over when its observers agree on its loss, or
-//! hardly later. The first ticks of a view, or of another maker, follow each other as fast as answers come.
+//! longer than three intervals and the way of a tick. It may miss one tick if L is longer than four. The way
+//! down the tree and back up must take less than an interval. Otherwise the answers of the members at its end
+//! come too late to count; a maker that far from the others renews nobody. If a member falls silent, the tick
+//! after its last answer still lets it believe. So what others hold back for it is over when its observers
+//! agree on its loss, or hardly later. The first ticks of a view, or of another maker, follow each other as
+//! fast as answers come.
 //!
-//! **Who makes them.** The most senior member. Another one if no tick of a more senior one renewed its own
-//! lease for an interval and a half, and up to half of one more for each doubling of its rank; unless
-//! somebody senior to it has made its first few a moment ago, or three of them try. Ticks of different makers
-//! do not mix: each counts its own. A maker tries four ticks at a time, of which three are enough where it
-//! may hear a quorum. After those that were in vain it pauses, for longer each time, and whoever comes next
-//! has its turn: however many senior members are too far away, somebody is found who is not. Whoever renews
-//! leases goes on until somebody more senior renews its own, whoever else tries; and in the next view it
-//! begins at once, and those who were in vain do not.
+//! **Who makes them.** The most senior member. Another member makes ticks if no tick of a more senior one
+//! renewed its own lease for an interval and a half, and up to half of one more for each doubling of its
+//! rank. But it waits if a member senior to it has made its first few ticks a moment ago, or if three of them
+//! try. Ticks of different makers do not mix: each maker counts its own. A maker tries four ticks at a time,
+//! of which three are enough where it may hear a quorum. After four ticks in vain it pauses, for longer each
+//! time, and the next member has its turn. So however many senior members are too far away, a member is found
+//! that is not too far. A maker that renews leases goes on until a more senior one renews the maker's own,
+//! even if others try. In the next view it begins at once, and makers that were in vain do not.
 //!
-//! **Which way.** Ticks go along the tree of rumours ([`Rings::branches`]) at first, and from
-//! then on along the edges on which they came first, as in *Epidemic Broadcast Trees* (Leitão, Pereira,
-//! Rodrigues, SRDS 2007; Plumtree): whoever is not renewed, or hears no tick, grafts the edges from some of
-//! its neighbours on the rings, then from more; who is told one twice prunes the later edge, unless it is one
-//! of the tree. That is for the ticks of this maker: each has edges of its own, or one that renews nobody
-//! would have those edges pruned that others need. Answers go back the way their tick came. Each member waits
-//! for those whom it passed the tick on to, an eighth of an interval at most, not again for who was too late,
-//! and stops telling whoever goes on giving no answer: what does not come back that way may come back another
-//! one, and who hears nothing asks.
+//! **Which way.** Ticks go along the tree of rumours ([`Rings::branches`]) at first. From then on they go
+//! along the edges on which they came first, as in *Epidemic Broadcast Trees* (Leitão, Pereira, Rodrigues,
+//! SRDS 2007; Plumtree). A member that is not renewed, or hears no tick, grafts the edges from some of its
+//! neighbours on the rings, then from more. A member that is told a tick twice prunes the later edge, unless
+//! that is an edge of the tree. This is for the ticks of one maker: each maker has edges of its own.
+//! Otherwise a maker that renews nobody would have edges pruned that others need. Answers go back the way
+//! their tick came. Each member waits for the members that it passed the tick on to, an eighth of an interval
+//! at most. It does not wait again for a member that was too late, and stops telling a member that goes on
+//! giving no answer. What does not come back that way may come back another one, and a member that hears
+//! nothing asks.
 //!
-//! Two small frames a member for each tick, whatever the size of the view. Nothing here is reliable, and of a
+//! Each tick costs a member two small frames, whatever the size of the view. Nothing here is reliable. Of a
 //! view nothing goes into the next one but these edges; the next tick says more.
 //!
 //! # Invariants
 //!
-//! - A member believes by its answer to tick k of a maker only if k's maker had that answer when it made k+1,
+//! - A member believes by its answer to tick k of a maker only if that maker had the answer when it made k+1,
 //!   and a quorum answered k+1 after that.
-//! - A tick is answered once, when it first comes; a later tick of the same maker voids it. What was the
-//!   latest of each maker is known as long as the view lasts.
-//! - Whoever answers has noted `fresh` before its answer leaves.
-//! - A member without a lease of its own makes no ticks. It answers those of others and holds votes back like
-//!   everybody: what others believe counts on it.
+//! - A tick is answered once, when it first comes; a later tick of the same maker voids it. The latest tick
+//!   of each maker is known as long as the view lasts.
+//! - A member that answers has noted `fresh` before its answer leaves.
+//! - A member without a lease of its own makes no ticks. It answers the ticks of others and holds votes back
+//!   like every other member: what others believe counts on it.
 //! - Ranks, numbers and makers mean something in one view only, and each message says in which: an
 //!   incarnation is in one view of an id at most.
 //!
 //! # When participants die
 //!
-//! - *m*: it answers no tick; those who noted it hold votes back for L' from the tick after its last answer,
-//!   or not at all with a proof.
-//! - *One on the way down or up*: those behind it miss one tick and graft. What they answer goes another way
-//!   from then on.
-//! - *The maker*: all miss its ticks. The next one begins after an interval and a half, and has renewed the
-//!   leases two round trips later. With a proof of death it is not waited for: the view without the maker has
-//!   another most senior member.
-//! - *The maker, but not for all (its paths lose most)*: its ticks renew too few. Others are not renewed, and
-//!   make their own.
-//! - *An edge, in one direction*: whose answers get lost is told no more by that one, hears nothing, and
-//!   grafts another edge.
-//! - *A quorum*: nobody is renewed any more, by anybody.
-//! - *A member was stopped*: what it hears when it goes on are ticks that it answers now, too late for those
-//!   who made them to count; and it forgets its own answers ([`Rounds::missed`]).
+//! - *m*: it answers no tick. Members that noted it hold votes back for L' from the tick after its last
+//!   answer, or not at all with a proof of death.
+//! - *A member on the way down or up*: the members behind it miss one tick and graft. Their answers go
+//!   another way from then on.
+//! - *The maker*: all members miss its ticks. The next maker begins after an interval and a half, and has
+//!   renewed the leases two round trips later. With a proof of death nobody waits for the dead maker: the
+//!   view without it has another most senior member.
+//! - *The maker, but not for all (its paths lose most)*: its ticks renew too few. Members that are not
+//!   renewed make ticks of their own.
+//! - *An edge, in one direction*: if a member's answers get lost on the edge, the neighbour tells it no more.
+//!   The member hears nothing, and grafts another edge.
+//! - *A quorum*: nobody is renewed any more, by any maker.
+//! - *A member was stopped*: when it goes on, it hears old ticks and answers them now, too late for their
+//!   makers to count. And it forgets its own answers ([`Rounds::missed`]).
 //!
 //! [`Rings::branches`]: crate::membership::monitor::rings::Rings::branches
 //! [`lease`]: crate::membership::lease
@@ -93,25 +98,26 @@ use crate::membership::monitor::ranks::Ranks;
 use crate::membership::monitor::rings::Rings;
 use crate::{Config, Policy, Time};
 
-/// So many makers are listened to: of more, the most senior.
+/// At most this many makers are listened to: of more, the most senior.
 const MAX_MAKERS: usize = 8;
-/// A maker that was not heard for so many intervals makes room for another one.
+/// A maker that was not heard for this many intervals makes room for another one.
 const SILENT_MAKER: u32 = 4;
-/// So many members more senior than this one that make ticks are enough, whatever becomes of these.
+/// This many makers that are more senior than this member are enough, whatever becomes of them.
 const ENOUGH_MAKERS: usize = 3;
-/// A maker whose ticks renew nobody by then is not waited for; so many it makes before it pauses, and those
-/// of its first try follow each other at once.
+/// A maker makes this many ticks before it pauses; those of its first try follow each other at once. If none
+/// of them renewed anybody, the others do not wait for this maker.
 const PROMISING_TICKS: u32 = 4;
-/// The pause after tries in vain is doubled so often at most; who did not get beyond so many was no bad
-/// maker, or not for long.
+/// The pause after tries in vain is doubled at most this often. A maker with no more than `FEW_IN_VAIN` such
+/// tries was no bad maker, or not for long.
 const MOST_PAUSES: u32 = 6;
 const FEW_IN_VAIN: u32 = 1;
-/// So many of its own answers to one maker a member remembers: a tick is about the last but two.
+/// A member remembers this many of its own answers to one maker: a tick is about the last but two.
 const REMEMBERED: usize = 4;
-/// So many neighbours are asked for ticks first, then twice as many, then four times.
+/// This many neighbours are asked for ticks first, then twice as many, then four times.
 const FIRST_GRAFTS: usize = 4;
-/// After so many the next graft follows half an interval later, then twice as long after the last one each
-/// time: four intervals at most, or far more where there never was a tick, since nobody may have a lease.
+/// After this many grafts the next one follows half an interval later, and each further pause is twice the
+/// one before: four intervals at most, or far more where there never was a tick, since nobody may have a
+/// lease.
 const PROMPT_GRAFTS: u32 = 2;
 const MOST_DOUBLINGS: u32 = 3;
 const MOST_IN_VAIN: u32 = 10;
@@ -131,21 +137,21 @@ pub(crate) struct Tick {
 struct Maker {
     tick: Tick,
     came: Time,
-    /// When one that renewed this member should have come, by the answer that it was about.
+    /// When the tick that renewed this member last should have come, by the answer that it was about.
     renewed: Option<Time>,
     /// What this member answered, and when.
     answers: VecDeque<(u32, Time)>,
-    /// From whom the last one came; `None` if it is this member's own.
+    /// The member from which the last tick came; `None` if it is this member's own.
     from: Option<usize>,
-    /// Whom it was passed on to and who has not answered yet.
+    /// The members that the tick was passed on to and that have not answered yet.
     waiting: BTreeSet<usize>,
-    /// Who answered the last one, as far as not passed on.
+    /// The members that answered the last tick, as far as their answers were not passed on.
     who: Ranks,
     due: Option<Time>,
     passed_on: bool,
-    /// Whether somebody did not answer in time.
+    /// Whether a member did not answer in time.
     short: bool,
-    /// Whom its ticks are passed on to.
+    /// The members that this maker's ticks are passed on to.
     eager: BTreeSet<usize>,
 }
 
@@ -161,7 +167,7 @@ struct Making {
     first: u32,
 }
 
-/// The pulse of one view.
+/// The rounds of one view.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     pub(crate) view: ViewId,
@@ -169,14 +175,15 @@ pub(crate) struct Rounds {
     pub(crate) members: usize,
     pub(crate) neighbours: BTreeSet<usize>,
     tree: BTreeSet<usize>,
-    /// Whom ticks of a maker are passed on to at first; and who did not answer the last one in time, and
-    /// since when.
+    /// The members that ticks of a maker are passed on to at first; and the members that did not answer the
+    /// last tick in time, and since when.
     eager: BTreeSet<usize>,
     mute: BTreeMap<usize, Time>,
     interval: Duration,
-    /// When the first tick may be made: who joins must have the view by then.
+    /// When the first tick may be made: joiners must have the view by then.
     begins: Time,
-    /// When this member grafts unless a new tick comes before, and how often it did since the last one came.
+    /// When this member grafts unless a new tick comes before, and how often it grafted since the last one
+    /// came.
     grafts_at: Time,
     grafts: u32,
     /// When a tick renewed this member last.
@@ -192,8 +199,8 @@ pub(crate) struct Rounds {
     pub(crate) outbox: Vec<(usize, Pulse)>,
 }
 
-/// Along which edges of this member ticks go, who of those behind them does not answer, and what came of its
-/// own.
+/// The edges of this member along which ticks go, the members behind them that do not answer, and what came
+/// of this member's own ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     eager: Vec<Incarnation>,
@@ -202,18 +209,19 @@ pub(crate) struct Inherited {
     renews: bool,
 }
 
-/// What a tick means to whoever hears it.
+/// What a tick means to the member that hears it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// Nothing new.
     Known,
-    /// It is; and when this member gave the answer by which it believes from now on, if it does.
+    /// The tick is new. If it renews this member: when this member gave the answer by which it believes from
+    /// now on.
     New(Option<Time>),
 }
 
 impl Rounds {
-    /// `None` where all are neighbours, or nobody has a lease. Goes on along the edges that ticks came by in
-    /// the view before.
+    /// `None` where all members are neighbours, or nobody has a lease. Goes on along the edges that ticks
+    /// came by in the view before.
     pub(crate) fn of(
         config: &Config,
         me: Incarnation,
@@ -263,7 +271,7 @@ impl Rounds {
         })
     }
 
-    /// What the next view begins with, if this is the pulse of that one.
+    /// What the next view begins with; `view` is the view of these rounds.
     pub(crate) fn leaves_behind(&self, view: &NodeView) -> Inherited {
         let member = |rank: &usize| view.members.get(*rank).map(|member| member.incarnation);
         let best = self
@@ -286,20 +294,20 @@ impl Rounds {
         }
     }
 
-    /// Whether the ticks of this member renew leases, or did in the view before, and it has not tried in this
-    /// one.
+    /// Whether the ticks of this member renew leases. If it has not tried in this view: whether they did in
+    /// the view before.
     fn renews(&self) -> bool {
         self.making
             .as_ref()
             .map_or(self.renewed_before, |making| making.renews)
     }
 
-    /// What this member answered before counts no more.
+    /// The answers that this member gave before count no more.
     pub(crate) fn missed(&mut self) {
         self.makers.values_mut().for_each(|maker| maker.answers.clear());
     }
 
-    /// A tick came from a neighbour, or is this member's own; it answers or does not.
+    /// A tick came from a neighbour, or is this member's own. This member answers it or does not.
     pub(crate) fn take(&mut self, now: Time, from: Option<usize>, tick: Tick, answers: bool) -> Heard {
         let (at, number) = (tick.maker, tick.number);
         let is_own = from.is_some() && at == self.me;
@@ -349,7 +357,7 @@ impl Rounds {
         let (mute, given_up) = (&self.mute, self.interval * 2);
         let is_given_up = |to: &usize| mute.get(to).is_some_and(|since| now.since(*since) >= given_up);
         self.eager.retain(|to| !is_given_up(to));
-        // Whoever begins to try knows nothing of who hears it best.
+        // A maker that begins to try does not know yet which neighbours hear it best.
         let begins = from.is_none() && self.making.as_ref().is_some_and(|making| making.first == number);
         let mut eager = match eager {
             _ if begins => self.neighbours.clone(),
@@ -385,7 +393,7 @@ impl Rounds {
             "R7: {} members make ticks",
             self.makers.len()
         );
-        // Ticks that do not renew it are none to this member: it looks for others.
+        // To this member, ticks that do not renew it are none: it looks for others.
         if now.since(self.renewed) < self.interval * 3 {
             self.grafts_at = now + self.interval * 5 / 4;
             self.grafts = 0;
@@ -395,8 +403,8 @@ impl Rounds {
         Heard::New(since.or(Some(now).filter(|_| hears)))
     }
 
-    /// Whether there is room for a maker. Of too many one is forgotten that is not heard any more, or the
-    /// most junior one of those that do not renew this member, be it the newcomer.
+    /// Whether there is room for a maker. If there are too many, one is forgotten: one that is not heard any
+    /// more, or the most junior of those that do not renew this member, be it the newcomer.
     fn make_room(&mut self, now: Time, maker: usize) -> bool {
         if self.makers.len() < MAX_MAKERS || self.makers.contains_key(&maker) || maker == self.me {
             return true;
@@ -501,7 +509,8 @@ impl Rounds {
         }
     }
 
-    /// Asks neighbours for ticks, if none come or none of them renews this member: others each time.
+    /// Asks neighbours for ticks, if none come or none of them renews this member: other neighbours each
+    /// time.
     pub(crate) fn graft(&mut self, now: Time) {
         if now < self.grafts_at {
             return;
@@ -518,7 +527,7 @@ impl Rounds {
         self.grafts_at = now + self.interval / 2 * (1 << doublings);
         let latest = self.makers.iter().max_by_key(|(_, known)| known.came);
         let (maker, number) = latest.map_or((self.me, 0), |(at, known)| (*at, known.tick.number));
-        // The maker is a neighbour, and silent: the ticks of the next one do not wait for its answers.
+        // The maker is a neighbour, and silent: the ticks of the next maker do not wait for its answers.
         if latest.is_some_and(|(at, known)| known.from == Some(*at)) {
             self.mute.entry(maker).or_insert(now);
         }
@@ -534,15 +543,14 @@ impl Rounds {
         self.grafts_at = self.grafts_at.min(now);
     }
 
-    /// From when a member makes ticks before whom there are so many more senior ones that live, as far as
-    /// this one knows.
+    /// From when this member makes ticks. `before` more senior members live, as far as this member knows.
     fn makes_from(&self, before: usize) -> Time {
         let Some(doublings) = before.checked_ilog2() else {
             return self.begins;
         };
         let seniors = || self.makers.iter().filter(|(at, _)| **at < self.me);
         let renewed = seniors().filter_map(|(_, known)| known.renewed).max();
-        // Not all of one doubling begin at once.
+        // The members of one doubling do not all begin at once.
         let part = before - (1 << doublings);
         let part = self.interval * u32::try_from(part).unwrap_or(0) / (1 << doublings);
         let patience = (self.interval * (3 + doublings) + part) / 2;
@@ -579,7 +587,7 @@ impl Rounds {
         let Some(making) = &self.making else { return from };
         let own = self.makers.get(&self.me);
         let pause = match own.filter(|_| self.tries() && self.vain == 0) {
-            // Others wait as well for who does not answer, and pass on then what they have.
+            // Other members also wait for a member that does not answer, and then pass on what they have.
             Some(own) if !own.waiting.is_empty() => self.interval,
             Some(own) if own.short => self.interval / 2,
             Some(_) => Duration::ZERO,
@@ -590,8 +598,8 @@ impl Rounds {
         from.max(making.made + pause)
     }
 
-    /// The next tick of this member. `is_quorum` of those who answered the last one; `withheld` are let
-    /// believe no more.
+    /// The next tick of this member. `is_quorum` is asked of the members that answered the last tick. The
+    /// tick lets the `withheld` members believe no more.
     pub(crate) fn make(
         &mut self,
         now: Time,
@@ -621,7 +629,7 @@ impl Rounds {
         };
         let fresh_before = before.map(|making| making.fresh);
         let renewed = fresh_before.filter(|fresh| enough && !fresh.is_empty());
-        // Some may be near it that are no quorum.
+        // The members it renews may be a few near it that are no quorum.
         let renews = renewed.as_ref().is_some_and(&is_quorum);
         if renews {
             self.vain = 0;
@@ -650,7 +658,7 @@ impl Rounds {
     }
 }
 
-/// How long a maker waits after so many tries in vain.
+/// How long a maker pauses after this many tries in vain.
 fn pause_after(interval: Duration, vain: u32) -> Duration {
     match vain {
         0 => Duration::ZERO,
@@ -670,7 +678,7 @@ impl Tick {
         }
     }
 
-    /// `None` if it is none of a view of so many members.
+    /// `None` if it is no tick of a view of so many members.
     pub(crate) fn from_wire(pulse: Pulse, members: usize) -> Option<Self> {
         let Pulse::Tick {
             maker,

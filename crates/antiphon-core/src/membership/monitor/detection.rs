@@ -1,41 +1,44 @@
-//! The cut: which members have been lost, as all that is reported together shows it.
+//! The cut: the members that have been lost, as all reports together show it.
 //!
-//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, most of its
+//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, or most of its
 //! heartbeats are lost on the way, or, in a narrow view, the subject says that it does not hear the observer.
-//! Edges come up again: what counts is what is reported now, from each observer once.
+//! Edges come up again: only what is reported now counts, once from each observer.
 //!
 //! ```text
 //!   edges down    0 … L − 1    noise: a lossy path, or an observer that is at fault itself
 //!                 L … H − 1    unstable: more is to come, and no cut is proposed meanwhile
 //!                 H … K        stable: in the cut
 //! ```
-//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer all must agree, and one alone is
-//! noise. Three rules more:
-//! - Whoever is lost has no say: an observer that hears nobody must not take others with it. Whom only such
-//!   observers report is not lost: where hardly anybody hears anybody, as in a star of links, it is paths
-//!   that are broken, not members.
-//! - Whom more than half of its observers report is *about to be lost*, and cannot report: its edge to a
-//!   subject that others report counts as down, or members that are lost together and observe each other were
-//!   never in the cut. Half, and not L: three that report everybody, rightly or not, would otherwise make it
-//!   so of whoever has all three for observers, that of others, and so on to the last.
-//! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing
-//!   is answered that they could miss. But it tells everybody whom it has lost. Who has lost more than half
-//!   of its subjects, of whom others do not say the same, is in the cut *by its own word*, if it hears none
-//!   of the rest or these were lost for long. Of ten, one that it hears is noise; and it does not count that
-//!   it hears one who is in the cut by its own word as well: some that hear only each other hear nobody. For
-//!   long: until the most patient observer would have lost them too. A newcomer that has not learned yet that
-//!   a rack stands still now and then loses it before the others, and must not be taken for one that hears
-//!   nothing because half of those it observes are there. In a narrow view all hear from it that they are not
-//!   heard, and report it themselves.
+//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer observers all must agree, and one
+//! alone is noise. Three rules more:
+//! - A lost member has no say: an observer that hears nobody must not take others with it. A member that only
+//!   such observers report is not lost. Where hardly anybody hears anybody, as in a star of links, paths are
+//!   broken, not members.
+//! - A member that more than half of its observers report is *about to be lost*, and cannot report. Its edge
+//!   to a subject that others report counts as down. Otherwise members that are lost together and observe
+//!   each other would never be in the cut. The threshold is half, and not L. With L, three members that
+//!   report everybody, rightly or not, would make each member that all three observe about to be lost. That
+//!   member would do the same to others, and so on to the last.
+//! - In a wide view the observers of a member that hears nothing still hear it, and nothing that it sends
+//!   them is answered, so they miss no answer. But it tells everybody which members it has lost. A member may
+//!   have lost more than half of its subjects while others do not say the same of these. It is then in the
+//!   cut *by its own word*, if it hears none of its other subjects, or if these were lost for long. If it
+//!   hears one of ten, that is noise. Nor does it count that it hears a member that is in the cut by its own
+//!   word as well: members that hear only each other hear nobody. "For long" is until the most patient
+//!   observer would have lost the subjects too: a rack may stand still now and then, and a newcomer that has
+//!   not learned this yet loses the rack before the others do. If half of its subjects are there, it must
+//!   still not be taken for a member that hears nothing. In a narrow view all members hear from such a member
+//!   that it does not hear them, and report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
 //!
-//! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's
-//! observers. What is reported of a healthy member is reported by F alone, so at most by a quarter of its
-//! observers: that is below H, and never about to be lost. What a healthy member reports is of F, and
-//! explained as soon as more than half of the observers report the same: before its own word counts against
-//! it, but for one that loses more than half of its subjects before their other observers do, and hears of
-//! the rest, but for that one of ten, only F and such as are as it is.
+//! **No healthy member goes** (G35). Let F be the members at fault: at most a quarter of each other member's
+//! observers. Only F reports a healthy member, so at most a quarter of its observers do. That is below H, and
+//! never makes it about to be lost. A healthy member reports only members of F. Its report is explained as
+//! soon as more than half of the subject's observers report the same, and that is before its own word counts
+//! against it. The exception is a member that loses more than half of its subjects before their other
+//! observers do, and that hears of the rest, but for that one of ten, only F and members that are in the same
+//! position as itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,10 +49,11 @@ use crate::membership::monitor::rings::Rings;
 pub(crate) struct Found {
     /// In the cut, by rank.
     pub(crate) stable: BTreeSet<usize>,
-    /// About to be, perhaps.
+    /// About to be in it, perhaps.
     pub(crate) unstable: BTreeSet<usize>,
-    /// Of those in the cut, the ones whom more than half of their observers report that are not in it
-    /// themselves, those who are in it by their own word, and the proven dead.
+    /// The members in the cut that are beyond doubt: the proven dead, the members in it by their own word,
+    /// and each member that more than half of those of its observers report that are not in the cut
+    /// themselves.
     pub(crate) certain: BTreeSet<usize>,
 }
 
@@ -59,7 +63,7 @@ impl Found {
     }
 }
 
-/// With so many observers, so many edges down put a member into the cut.
+/// With so many observers, this many edges down put a member into the cut.
 pub(crate) fn high(observers: usize) -> usize {
     if planted!(CutOnOneReport) {
         return 1.min(observers);
@@ -77,11 +81,11 @@ pub(crate) fn low(observers: usize) -> usize {
 pub(crate) enum Edge {
     Up,
     Down,
-    /// For so long that any other observer has found the same, if it is the subject's fault.
+    /// Down for so long that every other observer has found the same, if it is the subject's fault.
     DownForLong,
 }
 
-/// Who reports each subject.
+/// The observers that report each subject.
 type Reports = BTreeMap<usize, BTreeSet<usize>>;
 
 /// Looks at all edges. `suspects` are the ranks that any edge may be down to; in a `wide` view members are
@@ -102,7 +106,7 @@ pub(crate) fn find(
             (*subject, down.collect())
         })
         .collect();
-    // Whoever is lost by the word of the others alone has no say.
+    // A member that is lost by the word of the others alone has no say.
     let mut mute: BTreeSet<usize> = reports
         .iter()
         .filter(|(subject, down)| down.len() >= high(of(**subject).count()))
@@ -153,7 +157,7 @@ fn observers(rings: &Rings, subject: usize) -> impl Iterator<Item = usize> + '_ 
     rings.observers(subject).iter().map(|by| usize::from(*by))
 }
 
-/// Takes back what these report.
+/// Takes back what these members report.
 fn silence(reports: &mut Reports, mute: &BTreeSet<usize>) {
     for down in reports.values_mut() {
         down.retain(|by| !mute.contains(by));
@@ -166,7 +170,7 @@ fn edges_down(rings: &Rings, subject: usize, down: &BTreeSet<usize>, lost: &BTre
     edges.count()
 }
 
-/// These, and whom more than half of their observers report or cannot report any more.
+/// These members, and each member that more than half of its observers report or cannot report any more.
 fn about_to_be_lost(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) -> BTreeSet<usize> {
     let mut lost = mute.clone();
     loop {
@@ -186,20 +190,21 @@ fn about_to_be_lost(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) ->
 
 /// What a member says of its subjects.
 struct OwnWord {
-    /// Whether it has lost more than half of them for long, of whom others do not say the same.
+    /// Whether it has lost more than half of them for long, and others do not say the same of these.
     long: bool,
-    /// How many it has lost of whom others do not say the same.
+    /// How many it has lost of which others do not say the same.
     lost: usize,
-    /// Whom it hears.
+    /// The subjects that it hears.
     hears: Vec<usize>,
 }
 
-/// Members who have lost more than half of those they observe, of whom others do not say the same: for long,
-/// or if of those and whom they hear they have lost nine tenths. That they hear each other does not count: it
-/// shows nothing of the ways from those who are well.
+/// The members in the cut by their own word. Such a member has lost more than half of its subjects, and
+/// others do not say the same of these. Either these were lost for long, or they are nine tenths of these and
+/// the subjects that it hears together. It does not count that such members hear each other: that shows
+/// nothing of the ways from healthy members.
 ///
-/// The more are taken to be deaf, the fewer hear enough not to be: so what is left is the same in whatever
-/// order they are looked at.
+/// The more members are taken for deaf, the fewer hear enough to be taken for well. So the result is the same
+/// in whatever order the members are looked at.
 fn by_their_own_word(
     rings: &Rings,
     reports: &Reports,
@@ -209,7 +214,7 @@ fn by_their_own_word(
     let mut said = reports.clone();
     silence(&mut said, mute);
     let explained = about_to_be_lost(rings, &said, mute);
-    // How many each has lost alone, and how many of these for long.
+    // How many subjects each member alone has lost, and how many of these for long.
     let mut alone: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for (subject, down) in said.iter().filter(|(subject, _)| !explained.contains(subject)) {
         for by in down {
@@ -220,7 +225,7 @@ fn by_their_own_word(
     }
     let word = |(by, (lost, long)): (usize, (usize, usize))| {
         let subjects = rings.subjects(by).count();
-        // Of three or fewer, all: with so few, half is no more than a path or two.
+        // Of three subjects or fewer, all must be lost: with so few, half is no more than a path or two.
         let most = |count: usize| count > 1 && count >= subjects.min(3) && count * 2 > subjects;
         let is_lost = |subject: &usize| said.get(subject).is_some_and(|down| down.contains(&by));
         let heard = |subject: &usize| !explained.contains(subject) && !is_lost(subject);
@@ -257,7 +262,7 @@ mod tests {
         look_when(Edge::DownForLong, count, proven, down)
     }
 
-    /// The same where what is down is so in this way.
+    /// The same, where the edges that are down are so in this way.
     fn look_when(how: Edge, count: usize, proven: &[usize], down: &[(usize, usize)]) -> Found {
         let rings = Rings::new(&view_of(count), RINGS);
         let suspects = down
@@ -286,7 +291,7 @@ mod tests {
         )
     }
 
-    /// All edges to a subject, but for those of the last few observers.
+    /// All edges to a subject, except those of its last few observers.
     fn edges(count: usize, subject: usize, but: usize) -> Vec<(usize, usize)> {
         let rings = Rings::new(&view_of(count), RINGS);
         let observers = rings.observers(subject);
@@ -350,7 +355,8 @@ mod tests {
 
     #[test]
     fn nobody_is_lost_for_certain_by_the_word_of_those_who_hear_nobody() {
-        // Three hear nobody else and say so of all; the others do not know yet that they are not heard.
+        // Three members hear nobody else and say so of all. The others do not know yet that they are not
+        // heard.
         for count in 7..40 {
             let deaf = 0..3;
             let rest = 3..count;
@@ -404,7 +410,7 @@ mod tests {
         }
     }
 
-    /// At most a quarter of each other member's observers, these first.
+    /// The members at fault: at most a quarter of each other member's observers, taken in this order.
     fn at_fault(rings: &Rings, count: usize, from: impl Iterator<Item = usize>) -> BTreeSet<usize> {
         let mut faulty = BTreeSet::new();
         for one in from {
@@ -420,14 +426,14 @@ mod tests {
         faulty
     }
 
-    /// The same of a few at random.
+    /// The same, of a few members at random.
     fn some_at_fault(random: &mut Random, rings: &Rings, count: usize) -> BTreeSet<usize> {
         let most = random.below(count as u64 / 4) + 1;
         let from: Vec<usize> = (0..most).map(|_| random.below(count as u64) as usize).collect();
         at_fault(rings, count, from.into_iter())
     }
 
-    /// All edges from or to these.
+    /// All edges from or to these members.
     fn edges_of(rings: &Rings, count: usize, these: &BTreeSet<usize>) -> Vec<(usize, usize)> {
         let edges = (0..count).flat_map(|by| rings.subjects(by).map(move |of| (by, of)));
         edges
@@ -472,8 +478,8 @@ mod tests {
                 let subjects: Vec<usize> = rings.subjects(by).filter(|of| !but.contains(of)).collect();
                 subjects.into_iter().map(|of| (by, of)).collect::<Vec<_>>()
             };
-            // One hears two that are well, and another hears that one and one that is well: of ten, one would
-            // be noise.
+            // One member hears two healthy ones. Another member hears the first one and one healthy member:
+            // of ten, one would be noise.
             let well: Vec<usize> = rings.subjects(0).take(2).collect();
             let behind = observers(&rings, 0).find(|by| !well.contains(by)).unwrap();
             let also = rings.subjects(behind).find(|of| *of != 0).unwrap();
@@ -499,7 +505,8 @@ mod tests {
             let faulty = at_fault(&rings, count, rings.subjects(one));
             let subjects = rings.subjects(one).count();
             had_lost_most += usize::from(faulty.len() * 2 > subjects);
-            // Nobody hears them, and they say of everybody that they hear nobody, or nothing.
+            // Nobody hears the members at fault. They say of everybody that they do not hear it, or they say
+            // nothing.
             for they_say_so in [false, true] {
                 let mut down = edges_of(&rings, count, &faulty);
                 down.retain(|(by, _)| they_say_so || !faulty.contains(by));
@@ -521,7 +528,7 @@ mod tests {
             let rings = Rings::new(&view_of(count), RINGS);
             let deaf = some_at_fault(&mut random, &rings, count);
             let hears = |by: usize| rings.subjects(by).filter(|of| deaf.contains(of)).count();
-            // Who observes half of them cannot be told from one that is well.
+            // A member that observes half of them cannot be told from a healthy one.
             if deaf
                 .iter()
                 .any(|by| hears(*by) * 2 >= rings.subjects(*by).count())
@@ -541,7 +548,7 @@ mod tests {
 
     #[test]
     fn who_has_lost_some_that_are_lost_stays() {
-        // A quarter lose power; some observe many of them.
+        // A quarter lose power; some members observe many of these.
         for count in [20, 40, 100] {
             let dead = 0..count / 4;
             let rings = Rings::new(&view_of(count), RINGS);
@@ -556,7 +563,8 @@ mod tests {
 
     #[test]
     fn three_that_report_whomever_they_can_take_nobody_along() {
-        // As they do while they lose most of what they are sent and have not found out of more than half.
+        // Members report so while they lose most of what they are sent and have not lost more than half of
+        // their subjects yet.
         for count in 12..60 {
             let rings = Rings::new(&view_of(count), RINGS);
             let mut down = Vec::new();

@@ -1,46 +1,46 @@
 //! Rumours: how all members of a large view come to know the same, over a few links each.
 //!
 //! ```text
-//!   something new here ──► a moment to gather ──► to each neighbour on the tree: what it is not known to have
+//!   something new here ──► a moment to gather ──► to each neighbour on the tree: what it may lack
 //!   from a neighbour   ──► new? handled here, and handed on to the other neighbours on the tree
-//!                     └──► much later ──────────► to each neighbour on the rings: what it is not known to have
+//!                     └──► much later ──────────► to each neighbour on the rings: what it may lack
 //! ```
-//! The **tree** is that of the shortest ways to the eldest over the rings ([`Rings::branches`]): all
-//! compute the same, and it is two or three edges deep in a view of a hundred, four in one of a thousand.
-//! Over it a rumour reaches each member once. A member on it that is slow keeps it from those behind; they
-//! have it from their other neighbours, [`LATE_INTERVALS`] later, each longer by what this member's timers
-//! are late ([`Rumours::lags`]), unless it is of no use any more, or the next view from whoever they hear of
-//! it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at once, as
-//! long as the view lasts. So a change among members that are well costs a few messages for each member, and
-//! any other one some for each neighbour.
+//! The **tree** is that of the shortest ways to the eldest over the rings ([`Rings::branches`]). All members
+//! compute the same tree. It is two or three edges deep in a view of a hundred, four in one of a thousand.
+//! Over it a rumour reaches each member once. A slow member on the tree keeps a rumour from the members
+//! behind it. They get it from their other neighbours, [`LATE_INTERVALS`] later, unless it is of no use any
+//! more; each interval is longer by what this member's timers are late ([`Rumours::lags`]). The next view
+//! they get from the member from which they hear of it. As soon as there is word of a loss, a proof of death
+//! or a doubt, all neighbours are told at once, as long as the view lasts. So a change among healthy members
+//! costs a few messages for each member, and any other change some for each neighbour.
 //!
-//! A proposal, and what was decided, is told at once, with what else there is, votes apart. Anything else is
-//! told an interval after the last time at the latest. Where all answer one question, their votes cross each
-//! edge of the tree once in each direction, and wait for nothing else:
+//! A proposal, and what was decided, is told at once, and with it all else that there is, except votes.
+//! Anything else is told an interval after the last time at the latest. Where all members answer one
+//! question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
 //! ```text
-//!   to a neighbour on the tree:  when this member has voted, and votes have come from all others of these ──► what is here
+//!   to a neighbour on the tree: when this member voted and votes came from all others there ──► what is here
 //! ```
-//! So the leaves tell theirs at once, a member behind which there are leaves when it has heard them, the
-//! eldest when all have come, and then the same downwards. Where that does not come to be, since somebody is
-//! silent or votes otherwise, votes are told when no more of them have come for half an interval, or for two
-//! intervals since the first.
+//! So the leaves tell their votes at once. A member above leaves tells its votes when it has heard the
+//! leaves, the eldest when all votes have come, and then the same goes on downwards. This fails if a member
+//! is silent or votes otherwise. Then votes are told when no more of them have come for half an interval, or
+//! for two intervals since the first.
 //!
 //! The neighbours of a member are its observers and its subjects, about twenty, however large the view is.
-//! What is told is a state that only grows: opinions with versions, proposals, proofs, and votes. Those who
-//! vote alike are one set of ranks, and sets are merged on the way: a thousand votes cross a link in some
-//! hundred bytes and a few messages. So a burst costs each node at most neighbours × rounds messages, and
-//! rounds are the diameter of the rings, about log N / log 20.
+//! What is told is a state that only grows: opinions with versions, proposals, proofs, and votes. Members
+//! that vote alike are one set of ranks, and sets are merged on the way: a thousand votes cross a link in
+//! some hundred bytes and a few messages. So a burst costs each node at most neighbours × rounds messages.
+//! The rounds are the diameter of the rings, about log N / log 20.
 //!
 //! Links between neighbours are reliable, but a neighbour may have been in another view when something came.
-//! Heartbeats carry a sum over all that is known, and go to observers. An observer that is at rest, and whose
-//! subject in the same view has another sum, tells it everything once more; what the observer lacks itself
-//! comes to it from its own observers, and so on around the ring. A subject whose sum differs for good, which
-//! is one that is broken, costs each of its observers all of it every few heartbeats.
+//! So heartbeats carry a sum over all that is known, and go to observers. If an observer is at rest, and its
+//! subject in the same view has another sum, the observer tells it everything once more. What the observer
+//! itself lacks comes to it from its own observers, and so on around the ring. A subject whose sum differs
+//! for good is broken. It costs each of its observers all of the state every few heartbeats.
 //!
-//! Bounded: one opinion, question and proof of each member, and of proposals and their votes those about the
-//! highest [`MAX_BALLOTS`] ballots known. Which these are is the same at whoever knows the same, whichever
-//! came first; whoever proposed below them has been outbid. What does not fit the other bounds is dropped; it
-//! can only be of a member that is broken.
+//! Bounded: one opinion, question and proof of each member. Of proposals and their votes, those about the
+//! highest [`MAX_BALLOTS`] ballots known. All members that know the same keep the same ballots, whichever
+//! came first; a proposer below them has been outbid. What does not fit the other bounds is dropped: it can
+//! only be of a broken member.
 //!
 //! What a rumour means is not decided here. Nothing here survives the view.
 //!
@@ -56,20 +56,20 @@ use antiphon_wire::{Incarnation, ViewDigest, Wire};
 use crate::Time;
 use crate::membership::monitor::ranks::Ranks;
 
-/// Of proposals and votes, those about the highest so many ballots are kept.
+/// Proposals and votes are kept for at most this many ballots: the highest.
 const MAX_BALLOTS: usize = 16;
 /// The most different votes of one ballot, and the most views that are named apart from proposals.
 const MAX_DIFFERENT: usize = 256;
 /// The most rumours in one message.
 const MAX_PARCEL: usize = 32;
-/// Nor is one begun behind so many bytes: a message stays far below what a link carries.
+/// No rumour is begun behind this many bytes: a message stays far below what a link carries.
 const MAX_PARCEL_BYTES: usize = 256 << 10;
-/// What came over the tree, or should have, is told to the other neighbours so many intervals later.
+/// What came over the tree, or should have, is told to the other neighbours this many intervals later.
 const LATE_INTERVALS: u32 = 20;
-/// So many intervals pass before what a neighbour could not take is offered to it again.
+/// This many intervals pass before a neighbour is offered again what it could not take.
 const CROWDED_INTERVALS: u32 = 10;
-/// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait
-/// behind all that is known.
+/// About how much one neighbour is told at a time. The rest follows an interval later, so that votes do not
+/// wait behind all that is known.
 const MAX_TOLD_BYTES: usize = 512 << 10;
 
 /// What tells rumours apart.
@@ -86,7 +86,7 @@ enum Key {
 }
 
 impl Key {
-    /// The ballot that it is about, above the fast one.
+    /// The ballot that it is about, if that is above the fast one.
     fn ballot(&self) -> Option<Ballot> {
         match self {
             Key::Prepare(ballot)
@@ -110,7 +110,7 @@ impl Key {
     }
 }
 
-/// One rumour, and which neighbours have it, by their place in the list.
+/// One rumour, and the neighbours that have it, by their place in the list.
 #[derive(Debug, Clone)]
 struct Single {
     rumour: Rumour,
@@ -123,12 +123,12 @@ struct Single {
 struct Tally {
     by: Ranks,
     had_by: Vec<Ranks>,
-    /// Whether this member's own is among them.
+    /// Whether this member's own vote is among them.
     own: bool,
-    /// The places of those from whom some came.
+    /// The places of the neighbours from which some of the votes came.
     heard: BTreeSet<usize>,
-    /// The places of those who were told as soon as the others were heard: once, or each vote that comes late
-    /// would be told at once.
+    /// The places of the neighbours that were told as soon as the others were heard. That happens once:
+    /// otherwise each vote that comes late would be told at once.
     hastened: BTreeSet<usize>,
 }
 
@@ -136,16 +136,16 @@ struct Tally {
 #[derive(Debug, Clone)]
 pub(crate) struct Rumours {
     members: usize,
-    /// Those on the rings, and then others that are spoken to.
+    /// The neighbours on the rings, and then other members that are spoken to.
     neighbours: Vec<Incarnation>,
     on_rings: usize,
-    /// The places of those on the tree.
+    /// The places of the neighbours on the tree.
     branches: BTreeSet<usize>,
-    /// The places of those who are told at once.
+    /// The places of the neighbours that are told at once.
     near: BTreeSet<usize>,
-    /// The places of those who are to be told everything at once.
+    /// The places of the neighbours that are to be told everything at once.
     lacking: BTreeSet<usize>,
-    /// The places of those who are spoken to no more.
+    /// The places of the neighbours that are spoken to no more.
     vacant: BTreeSet<usize>,
     /// Since when each neighbour says that it knows something else.
     differs: Vec<Option<Time>>,
@@ -153,7 +153,7 @@ pub(crate) struct Rumours {
     tallies: BTreeMap<Ayes, Tally>,
     /// The highest ballots that anything was heard of.
     ballots: BTreeSet<Ballot>,
-    /// What some neighbour that is told at once may lack, and what another may.
+    /// What a neighbour that is told at once may lack, and what another neighbour may lack.
     fresh: BTreeSet<Key>,
     late: BTreeSet<Key>,
     /// Votes that some neighbour that is told at once may lack.
@@ -162,12 +162,11 @@ pub(crate) struct Rumours {
     hastened: BTreeSet<(usize, Key)>,
     hastened_since: Option<Time>,
     interval: Duration,
-    /// When what is new is to be told, votes apart.
+    /// When news is to be told, except votes.
     due: Option<Time>,
-    /// When votes are, and since when there are some that were not told.
+    /// When votes are to be told, and since when there are votes that were not told.
     votes_due: Option<(Time, Time)>,
-    /// Since when there is something late, and when what of it somebody could not take is to be offered
-    /// again.
+    /// Since when there is something late, and when to offer again what of it a neighbour could not take.
     late_since: Option<Time>,
     late_again: Option<Time>,
     told: Time,
@@ -178,7 +177,7 @@ pub(crate) struct Rumours {
 }
 
 impl Rumours {
-    /// `branches` are those of the neighbours that are next to this member on the tree.
+    /// `branches` are the neighbours that are next to this member on the tree.
     pub(crate) fn new(
         members: usize,
         neighbours: Vec<Incarnation>,
@@ -217,16 +216,16 @@ impl Rumours {
         }
     }
 
-    /// How late this member is with what is due. On a host that has more to do than it can all are late, and
-    /// nobody is stuck: what others may lack for that is told them after a longer while, or there would be
-    /// the more to do the more there is.
+    /// How late this member is with what is due. On a host that has more to do than it can, all members are
+    /// late, and nobody is stuck. What others may lack for that reason is told them after a longer while.
+    /// Otherwise a host with more to do would get still more to do.
     pub(crate) fn lags(&mut self, lag: Duration) {
         self.lag = lag;
     }
 
     /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody
-    /// knows what it has. Who is none of them any more is told nothing, and gives its place to one that is,
-    /// so there are never more than the longest list.
+    /// knows what it has. A member that is no longer among them is told nothing, and a new one takes its
+    /// place. So there are never more places than in the longest list.
     pub(crate) fn link(&mut self, now: Time, members: &[Incarnation]) {
         for at in self.on_rings..self.neighbours.len() {
             if !members.contains(&self.neighbours[at]) {
@@ -256,18 +255,18 @@ impl Rumours {
         }
     }
 
-    /// A sum over all that is known, the same at whoever knows the same.
+    /// A sum over all that is known: the same at all members that know the same.
     pub(crate) fn sum(&self) -> u32 {
         self.sum
     }
 
-    /// How many different votes it has.
+    /// How many different votes are known.
     #[cfg(test)]
     pub(crate) fn tallies(&self) -> usize {
         self.tallies.len()
     }
 
-    /// Takes a rumour: this node's own, or from a neighbour. Gives what is new in it.
+    /// Takes a rumour: this node's own, or from a neighbour. Returns what is new in it.
     pub(crate) fn take(&mut self, now: Time, from: Option<Incarnation>, rumour: Rumour) -> Option<Rumour> {
         let from = from.and_then(|from| self.neighbours.iter().position(|neighbour| *neighbour == from));
         let news = match rumour {
@@ -286,7 +285,7 @@ impl Rumours {
         }
         let key = key_of(&news).0;
         match key {
-            // What came to a leaf of the tree.
+            // The votes came to a leaf of the tree.
             Key::Tally(_) if !self.near.iter().any(|at| self.is_new_to(*at, &key)) => {}
             Key::Tally(_) => {
                 self.votes.insert(key);
@@ -341,8 +340,8 @@ impl Rumours {
         Some(Rumour::Tally { what, by })
     }
 
-    /// Who on the tree waits for nobody any more is told what there is, as long as it is told by the tree
-    /// alone.
+    /// A neighbour on the tree is told what there is once this member waits for no other one on the tree, as
+    /// long as rumours go by the tree alone.
     fn hasten(&mut self, now: Time, what: Ayes) {
         let Some(tally) = self.tallies.get_mut(&what).filter(|tally| tally.own) else {
             return;
@@ -384,8 +383,8 @@ impl Rumours {
         Some(rumour)
     }
 
-    /// Whether this is known or there is room for it. Makes room for what is about a ballot above the lowest
-    /// of those kept.
+    /// Whether this is known or there is room for it. A rumour about a ballot above the lowest one kept makes
+    /// room for itself.
     fn has_room(&mut self, key: &Key) -> bool {
         let Some(ballot) = key.ballot() else {
             let alike = |other: &&Key| std::mem::discriminant(*other) == std::mem::discriminant(key);
@@ -425,7 +424,7 @@ impl Rumours {
         self.tallies.contains_key(what) || self.tallies.keys().filter(alike).count() < MAX_DIFFERENT
     }
 
-    /// Everything about a ballot that has been outbid.
+    /// Forgets everything about a ballot that has been outbid.
     fn forget(&mut self, ballot: Ballot) {
         for key in [Key::Prepare(ballot), Key::Accept(ballot)] {
             if self.singles.remove(&key).is_some() {
@@ -449,8 +448,8 @@ impl Rumours {
         self.hastened.retain(|(_, key)| key.ballot() != Some(ballot));
     }
 
-    /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks
-    /// something; and where something changes all the time, if it has been so for long.
+    /// A neighbour in the same view has this sum. If the sums differ and both have been at rest for a while,
+    /// one of them lacks something. If something changes all the time, the sums must have differed for long.
     pub(crate) fn compare(&mut self, now: Time, neighbour: Incarnation, sum: u32, rest: Duration) {
         let rest = rest + self.lag * LATE_INTERVALS;
         let Some(at) = self.neighbours.iter().position(|known| *known == neighbour) else {
@@ -469,7 +468,7 @@ impl Rumours {
         self.changed = now;
     }
 
-    /// This one is told everything, at once.
+    /// This neighbour is told everything, at once.
     fn tell_all(&mut self, now: Time, at: usize) {
         self.singles.values_mut().for_each(|single| {
             single.had_by.remove(&at);
@@ -481,13 +480,13 @@ impl Rumours {
         self.tell_by(now);
     }
 
-    /// Those that are told at once wait no longer than until then, also where it is waited for one that is
-    /// crowded.
+    /// Neighbours that are told at once wait no longer than until then, even where something waits for a
+    /// crowded one.
     fn tell_by(&mut self, at: Time) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// When what is late is told. A host that is busy now was not, perhaps, when it came.
+    /// When what is late is told. A host that is busy now was perhaps not busy when it came.
     fn late_due(&self) -> Option<Time> {
         let patience = (self.interval + self.lag) * LATE_INTERVALS;
         let since = self.late_since.map(|since| since + patience);
@@ -500,8 +499,8 @@ impl Rumours {
         self.due.into_iter().chain(votes).chain(self.late_due()).min()
     }
 
-    /// What is to be told to each neighbour. `hurry`: those that are near are told now, whether it is due or
-    /// not. Those that are `crowded` have not taken yet what they were told before: they are told what is
+    /// What is to be told to each neighbour. `hurry`: the near neighbours are told now, whether it is due or
+    /// not. `crowded` neighbours have not taken yet what they were told before: they are told what is
     /// decided, and the rest when they have.
     pub(crate) fn poll(
         &mut self,
@@ -562,7 +561,7 @@ impl Rumours {
         parcels
     }
 
-    /// Votes that all who are told at once have by now need no time of their own.
+    /// Votes that all neighbours told at once have by now need no time of their own.
     fn forget_told_votes(&mut self) {
         let mut votes = std::mem::take(&mut self.votes);
         votes.retain(|key| self.near.iter().any(|at| self.is_new_to(*at, key)));
@@ -627,7 +626,7 @@ impl Rumours {
         }
     }
 
-    /// What a neighbour lacks of this, about so large; it has it from now on.
+    /// What a neighbour lacks of this, and about how large that is; the neighbour has it from now on.
     fn hand_to(&mut self, at: usize, key: &Key) -> Option<(Rumour, usize)> {
         match key {
             Key::Tally(what) => {
@@ -647,7 +646,7 @@ impl Rumours {
     }
 }
 
-/// Whether somebody is lost, at least to one other: the tree may be broken.
+/// Whether a member is lost, at least to one other: then the tree may be broken.
 fn is_of_a_loss(rumour: &Rumour) -> bool {
     match rumour {
         Rumour::Opinion { suspicions, .. } => !suspicions.is_empty(),

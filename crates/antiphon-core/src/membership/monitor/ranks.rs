@@ -1,11 +1,11 @@
-//! Sets of ranks: who voted alike.
+//! Sets of ranks: the members that voted alike.
 
 use antiphon_wire::codec::put_varint;
 use antiphon_wire::{Reader, Wire};
 use bytes::Bytes;
 
-/// How a packed set is written: as bits, by those in it, or by those of the view that are not. Of the two
-/// lists each rank is told by its distance to the one before it.
+/// How a packed set is written: as bits, as a list of the ranks in it, or as a list of the ranks of the view
+/// that are not in it. In a list each rank is told by its distance to the one before it.
 const BITS: u8 = 0;
 const LISTED: u8 = 1;
 const ALL_BUT: u8 = 2;

@@ -2,19 +2,19 @@
 
 use crate::membership::monitor::rings::Rings;
 
-/// What a member of a wide view in which somebody doubts somebody knows of the others.
+/// What a member of a wide view knows of the others while some member doubts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// For each rank whether there is word of the member, or would be if it were not for members lost.
+    /// For each rank: whether there is word of the member, or would be but for lost members.
     pub(crate) of: Vec<bool>,
-    /// Whether some member is not heard by any of which there is word. One path that does not work is not
-    /// enough for that: if one observer of ten does not hear a member, the others do.
+    /// Whether some member is heard by none of the members of which there is word. One path that does not
+    /// work is not enough for that: if one observer of ten does not hear a member, the others do.
     pub(crate) misses: bool,
-    /// From what that follows, if from nothing else.
+    /// From what that follows, if it follows from nothing else.
     pub(crate) basis: Option<Basis>,
 }
 
-/// From this and the view it follows of which members there is word, in most cases.
+/// From this and the view it follows, in most cases, of which members there is word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Basis {
     /// Pairs of ranks: the first does not hear the second.
@@ -26,7 +26,7 @@ pub(crate) struct Basis {
 }
 
 impl Word {
-    /// Of which members the one of rank `me` has word.
+    /// Of which members the member of rank `me` has word.
     pub(crate) fn by(
         rings: &Rings,
         me: usize,

@@ -1,14 +1,14 @@
-//! The rings: who observes whom.
+//! The rings: which member observes which.
 //!
-//! The members of a view stand on K rings, on each in an order of its own that follows from their
-//! incarnations alone. On each ring a member's observer is the next one behind it that does not observe it
-//! yet, so it has min(K, N − 1) *different* observers, and in small views everyone observes everyone. All
+//! The members of a view stand on K rings. Their order on each ring follows from their incarnations alone. On
+//! each ring, a member's observer is the next member behind it that does not observe it yet. So it has min(K,
+//! N − 1) *different* observers, and in small views every member observes every other one. All members
 //! compute the same rings from the same view: no message is about them. A view that removes or adds one
 //! member moves a few edges per ring.
 //!
-//! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
+//! Members with equal keys are told apart by their incarnations, so no member is missing on a ring.
 //!
-//! Without any rings there is only the rank of each member here.
+//! If there are no rings, only the rank of each member is here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,22 +24,22 @@ pub(crate) struct Rings {
     /// Each member's observers, one after another.
     observers: Vec<u16>,
     per_member: usize,
-    /// Whom each member observes, one after another; and where each one's begin.
+    /// The members that each member observes, one after another; and where those of each member begin.
     subjects: Vec<u16>,
     begin: Vec<u32>,
-    /// The rank of each member, in the order of incarnations: to look through the members of a large view
-    /// takes long.
+    /// The rank of each member, in the order of incarnations. To search the members of a large view takes
+    /// long.
     ranks: Vec<(Incarnation, u16)>,
 }
 
 impl Rings {
-    /// So many rings of a view's members: ten with the cut engine but in tests, and none with the
+    /// This many rings of a view's members: ten with the cut engine, except in tests, and none with the
     /// coordinator.
     pub(crate) fn new(view: &NodeView, rings: usize) -> Self {
         Self::by(view, rings, key)
     }
 
-    /// The rings on which members stand by these keys, of a member and a ring's number.
+    /// The rings on which members stand by these keys; a key follows from the member and the ring's number.
     fn by(view: &NodeView, rings: usize, key: impl Fn(Incarnation, u64) -> u64) -> Self {
         let count = view.members.len();
         let per_member = rings.min(count.saturating_sub(1));
@@ -62,7 +62,7 @@ impl Rings {
                 }
             }
         }
-        // On each ring all others come behind a member, and those before this ring have taken fewer.
+        // On each ring all others come behind a member, and the rings before this one have taken fewer.
         assert!(
             observers.iter().all(|by| usize::from(*by) < count),
             "rings: of {count} members some have not {per_member} observers"
@@ -104,7 +104,7 @@ impl Rings {
         Some(usize::from(self.ranks[place].1))
     }
 
-    /// Whether this is one.
+    /// Whether this is a member of the view.
     pub(crate) fn contains(&self, member: Incarnation) -> bool {
         self.rank(member).is_some()
     }
@@ -115,14 +115,14 @@ impl Rings {
         members.map(|(member, rank)| (*member, usize::from(*rank)))
     }
 
-    /// The ranks of those who observe this member.
+    /// The ranks of the members that observe this one.
     pub(crate) fn observers(&self, rank: usize) -> &[u16] {
         let start = rank.saturating_mul(self.per_member);
         let end = start.saturating_add(self.per_member);
         self.observers.get(start..end).unwrap_or(&[])
     }
 
-    /// Who observes a member of the view whose rings these are.
+    /// The observers of a member of the view whose rings these are.
     pub(crate) fn observers_in<'a>(
         &'a self,
         view: &'a NodeView,
@@ -137,14 +137,14 @@ impl Rings {
         self.per_member > 0 && members > self.per_member + 1
     }
 
-    /// The ranks of all whom this member observes or is observed by.
+    /// The ranks of all members that this one observes, or that observe it.
     pub(crate) fn neighbours(&self, rank: usize) -> BTreeSet<usize> {
         let observers = self.observers(rank).iter().map(|by| usize::from(*by));
         observers.chain(self.subjects(rank)).collect()
     }
 
-    /// Those of a member's neighbours that are next to it on the tree of shortest ways to the eldest, the
-    /// same at all members.
+    /// The neighbours of a member that are next to it on the tree of shortest ways to the eldest. The tree is
+    /// the same at all members.
     pub(crate) fn branches(&self, rank: usize) -> BTreeSet<usize> {
         let members = self.begin.len().saturating_sub(1);
         let mut towards: Vec<Option<usize>> = vec![None; members];
@@ -162,7 +162,7 @@ impl Rings {
         away.chain(towards.get(rank).copied().flatten()).collect()
     }
 
-    /// The ranks of those whom this member observes.
+    /// The ranks of the members that this one observes.
     pub(crate) fn subjects(&self, rank: usize) -> impl Iterator<Item = usize> {
         let at = |rank: usize| self.begin.get(rank).map(|at| *at as usize);
         let range = at(rank).zip(at(rank.saturating_add(1)));
@@ -264,7 +264,8 @@ mod tests {
 
     #[test]
     fn nobody_has_more_than_four_neighbours_beyond_twenty() {
-        // Whoever is next to a member on two rings observes it once, and the one behind it one more.
+        // A member that is next to another on two rings observes it once, and the member behind it observes
+        // it too.
         for count in (100..130).chain(250..260).chain([1000]) {
             let rings = Rings::new(&view_of(count), RINGS);
             let most = (0..count).map(|rank| rings.neighbours(rank).len()).max();

@@ -65,8 +65,8 @@ use crate::membership::monitor::rings::Rings;
 use crate::membership::view::check;
 use crate::{Config, EngineKind, Profile, Time};
 
-/// A member that is in an earlier view after so many times the silence after which it would be suspected does
-/// not hear enough.
+/// A member does not hear enough if it is still in an earlier view after this many times the silence for
+/// which it would be suspected.
 const PATIENCE_WITH_LATE: u32 = 3;
 /// Views that votes may be about; of more, the latest are kept.
 const MAX_VALUES: usize = 256;
@@ -82,7 +82,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// That of this view, for a member of it.
+    /// The topology of this view, for a member of it.
     pub(crate) fn of(
         me: Incarnation,
         now: Time,
@@ -147,7 +147,7 @@ impl Topology {
         word.is_none_or(|word| word.of[rank])
     }
 
-    /// Whether no member of which there is word hears some other member.
+    /// Whether some member is heard by none of the members of which there is word.
     pub(crate) fn misses_some(&self) -> bool {
         let word = self.gossip().and_then(|gossip| gossip.heard_of.as_ref());
         word.is_some_and(|word| word.misses)
@@ -173,11 +173,11 @@ impl Topology {
     /// The weight that may join at a time, where members of so much weight stay, one of them of this (R3).
     pub(crate) fn most_joining(&self, stay: u64, heaviest: u64, has_doubts: bool) -> u64 {
         match self {
-            // If one of those that stay is killed while they vote, its proof takes it out of the count, and
-            // its weight is missing.
+            // If a member that stays is killed while they vote, its proof takes it out of the count, and its
+            // weight is missing.
             Self::Mesh => stay - heaviest,
             // Joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths
-            // of those that stay must be enough.
+            // of the members that stay must be enough.
             Self::Rings(_) if has_doubts => stay * 3 / 4,
             // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
             // while it forms.

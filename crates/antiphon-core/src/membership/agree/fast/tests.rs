@@ -79,7 +79,7 @@ impl Bench {
         self.pursue(None)
     }
 
-    /// As a member does with each input.
+    /// Does what a member does with each input.
     fn pursue(&mut self, wish: Option<ProposedChange>) -> Vec<EngineEffect> {
         self.with(|cut, around| {
             cut.look(around);
@@ -99,7 +99,7 @@ fn casts(effects: &[EngineEffect]) -> usize {
     effects.iter().filter(is_cast).count()
 }
 
-/// A leader's wish to remove one whom it does not hear, against possible objections.
+/// A leader's wish to remove a member that it does not hear, against possible objections.
 fn removal(view: &NodeView, rank: usize) -> ProposedChange {
     let member = view.members[rank].clone();
     ProposedChange {
@@ -251,7 +251,7 @@ fn nothing_is_cast_while_a_member_is_between_the_thresholds() {
     assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
 }
 
-/// The view without the members of these ranks, as whoever leads would propose it.
+/// The view without the members of these ranks, as a leader would propose it.
 fn without(view: &Arc<NodeView>, gone: &[usize]) -> NodeView {
     let mut leader = Bench::new(view, 0);
     gone.iter().for_each(|rank| leader.lose(*rank));
@@ -291,7 +291,7 @@ fn a_burst_is_waited_for_from_its_first_loss_however_long_somebody_else_has_wave
     bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.pursue_after(Duration::from_secs(10));
-    // It is well again at the moment in which the first of two is lost.
+    // The unstable member is well again at the moment in which the first of two is lost.
     bench.down.clear();
     bench.lose(20);
     assert_eq!(bench.pursue_after(Duration::ZERO), []);
@@ -335,7 +335,7 @@ fn what_changes_with_a_request_starts_the_quiet_anew() {
     bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.now = bench.now + Duration::from_millis(300);
-    // The one that wavered is heard again, by a request to which this member does not agree.
+    // The member that wavered is heard again, by a request to which this member does not agree.
     bench.down.retain(|(_, subject), _| *subject != at(30));
     let fast = SlotMessage::Fast {
         value: Box::new(without(&view, &[5])),
@@ -376,7 +376,7 @@ fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_s
         }
         bench.pursue_after(Duration::from_millis(100));
         assert_eq!(bench.cut.lost().collect::<Vec<_>>(), [at(rank)]);
-        // Nobody else's patience is the reason if it hears nothing at all.
+        // If a member hears nothing at all, nobody else's patience is the reason.
         assert_eq!(reporting(false).cut.lost().collect::<Vec<_>>(), [at(rank)]);
     }
 }
@@ -429,7 +429,7 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
     let mut bench = Bench::new(&view, 0);
     let at = |rank: usize| view.members[rank].incarnation;
     let me = at(0);
-    // So many are silent that the fast ballot cannot decide.
+    // So many members are silent that the fast ballot cannot decide.
     bench.report((1200..2000).map(|rank| (me, at(rank))));
     let departure = |rank: usize| Departure {
         member: view.members[rank].clone(),

@@ -1,16 +1,17 @@
-//! Votes and decisions that are held back for those who may believe in their view for a while yet (R7,
-//! [`lease`]).
+//! Votes and decisions that wait because a member that they remove may believe in its view for a while yet
+//! (R7, [`lease`]).
 //!
-//! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet:
-//! what each new view puts off for all its members again must not be a node that comes, or cluster growth
-//! would keep it in for ever. Nor does another one that had to wait go a moment before it: of members that go
-//! deaf together, or fall silent, the heartbeats noted last are up to a heartbeat apart.
+//! While the removal of a member waits, only deaths and leaving members go before it: both end by themselves.
+//! A join does not go before it. Each new view puts removals off again for all its members, so a growing
+//! cluster would keep that member in for ever. Nor does another member whose removal had to wait go a moment
+//! before it: they go together. If members go deaf or fall silent together, their last heartbeats are up to
+//! one heartbeat apart.
 //!
-//! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more
-//! until it may go, and asked about once more then.
+//! If others may object to a removal, the proposer asks about it first, whether the removal must wait or not.
+//! If nobody objects, the member gets no answers until it may go, and the proposer then asks once more.
 //!
-//! In a wide view the quorum that answers first need not have one of the few who could object: whoever
-//! proposes waits for these ([`Proposer::not_vouched_for`]).
+//! In a wide view only a few members could object to a removal. The quorum that answers first may have none
+//! of them, so the proposer waits for these few ([`Proposer::not_vouched_for`]).
 //!
 //! [`lease`]: crate::membership::lease
 
@@ -29,7 +30,7 @@ use crate::membership::agree::slot::{Proposal, Step, Used, Value};
 use crate::membership::view::check;
 
 impl Proposer {
-    /// A voter refuses: it promised a higher ballot, or hears some that this ballot would remove.
+    /// A voter refuses: it has promised a higher ballot, or it hears members that this ballot would remove.
     pub(crate) fn on_nack(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -60,7 +61,7 @@ impl Proposer {
         }
     }
 
-    /// Whether this node has voted for a view with that one, or waits until it may.
+    /// Whether this node has voted, or waits to vote, for a view that contains this member.
     pub(crate) fn names(&self, member: Incarnation) -> bool {
         let accepted = self.slot.vote().accepted.as_ref().map(|accepted| &accepted.value);
         let deferred = self.deferred.as_ref().map(|deferred| &deferred.value);
@@ -70,14 +71,14 @@ impl Proposer {
             .any(|value| value.contains(member))
     }
 
-    /// What this node may vote for, or decide, by now.
+    /// Votes for what this node may vote for by now, and decides what it may decide by now.
     pub(crate) fn resume(&mut self, around: &mut Surroundings<'_>) {
         if let Some(deferred) = self.deferred.take_if(|deferred| deferred.until <= around.now) {
             let (ballot, value, used) = (deferred.ballot, deferred.value, deferred.used);
             if ballot.proposer != self.me {
                 self.on_accept(around, ballot, value, &used);
             } else if !self.defers(around, ballot, &value, &used) {
-                // One of them may have been let believe for longer since.
+                // Since then, one of the removed members may have been allowed to believe for longer.
                 self.accept_own(around, ballot, value, &used);
             }
         }
@@ -86,9 +87,9 @@ impl Proposer {
         }
     }
 
-    /// R7: until when this node may not vote for that these depart, if it may not: one of them may believe in
-    /// its view that long. Not one that is proven dead, by the knowledge of this node or of whoever proposes
-    /// it, nor one that leaves.
+    /// R7: until when this node may not vote for these departures, because one of the members may believe in
+    /// its view that long; `None` if it may vote now. A member that leaves does not count, nor one that this
+    /// node or the proposer knows to be proven dead.
     pub(crate) fn held(
         &self,
         around: &Surroundings<'_>,
@@ -113,7 +114,7 @@ impl Proposer {
             && !departure.accusers.iter().any(proof)
     }
 
-    /// The same, and from now on these are not answered.
+    /// The same, and from now on this node does not answer these members.
     pub(crate) fn withhold(&mut self, around: &Surroundings<'_>, departed: &[Departure]) -> Option<Time> {
         let until = self.held(around, departed, &[])?;
         let from = departed
@@ -124,7 +125,8 @@ impl Proposer {
         Some(until)
     }
 
-    /// The wish as a view, and whom it removes against possible objections: all, or only those announced.
+    /// The wish as a view, and the members it removes against possible objections: all of them, or only those
+    /// announced.
     pub(crate) fn desired(
         &self,
         around: &Surroundings<'_>,
@@ -148,7 +150,8 @@ impl Proposer {
                 remove.push(departure.clone());
             }
         }
-        // What has waited for a lease itself waits for a heartbeat more, and goes with the next.
+        // A removal that has waited for its lease waits up to one heartbeat more, and goes with the next
+        // removal.
         let soon = waits.is_some_and(|from| from <= around.now + self.patience);
         if soon && !wish.unfinished {
             remove.retain(|departure| !self.is_unproven(departure, &[]));
@@ -171,13 +174,13 @@ impl Proposer {
         (!unchanged && check::is_successor(&self.view, &value)).then(|| (Arc::new(value), announced))
     }
 
-    /// Whether nobody may object to this removal, or nobody did.
+    /// Whether nobody may object to this removal, or nobody objected when asked.
     fn is_settled(&self, wish: &ProposedChange, member: Incarnation) -> bool {
         !wish.objectionable.contains(&member) || self.unopposed.contains_key(&member)
     }
 
-    /// From when a view may be proposed without this member, if not now. A proof of death that is young may
-    /// be younger than an answer of the dead.
+    /// From when a view without this member may be proposed; `None` if it may be now. A young proof of death
+    /// may be younger than an answer of the dead member.
     fn goes_from(&self, around: &Surroundings<'_>, departure: &Departure) -> Option<Time> {
         let held = self.held(around, std::slice::from_ref(departure), &[]);
         let counts = around
@@ -186,7 +189,8 @@ impl Proposer {
         held.max(counts)
     }
 
-    /// Phase 1 left the choice free: who was announced, and may not go yet, has nobody's objection.
+    /// Phase 1 left the choice free: nobody objects to the announced members. Notes those that may not go
+    /// yet.
     pub(crate) fn note_unopposed(&mut self, around: &Surroundings<'_>) {
         let Some((_, wish)) = &self.wish else { return };
         let unopposed = wish.remove.iter().filter(|departure| {
@@ -201,7 +205,7 @@ impl Proposer {
         }
     }
 
-    /// A member has promised, perhaps after there were enough.
+    /// A voter has promised, perhaps after there were enough promises.
     pub(crate) fn note_promise(&mut self, from: Incarnation, ballot: Ballot) {
         if let Proposal::Preparing { ballot: mine, .. } | Proposal::Choosing { ballot: mine } =
             self.slot.proposal()
@@ -211,10 +215,10 @@ impl Proposer {
         }
     }
 
-    /// Of those announced, the ones that might have an objection on its way. In a wide view a few observers
-    /// hear a member, and any quorum has none: its promises may all be there before the first objection. So
-    /// more than half of the observers that are reachable have to be among those who have promised. Whom only
-    /// those observe that go as well nobody can vouch for.
+    /// The announced members to whose removal an objection may be on its way. In a wide view only a few
+    /// observers hear a member, and a quorum may have none of them: all its promises may arrive before the
+    /// first objection. So more than half of the member's reachable observers must have promised. If all
+    /// these observers are to go as well, nobody can vouch for the member, and the proposer does not wait.
     pub(crate) fn not_vouched_for(&self, around: &Surroundings<'_>) -> BTreeSet<Incarnation> {
         let is_vouched_for = |member: Incarnation| {
             let mut observers = (around.observers)(member);
@@ -239,7 +243,7 @@ impl Proposer {
         self.accepted_by.clear();
     }
 
-    /// In which ballot what was found decided was proposed: nothing else can be found so.
+    /// The ballot in which a value was proposed that is now found decided: nothing else can be found so.
     pub(crate) fn proposed_in(&self, value: &NodeView) -> Option<Ballot> {
         assert!(
             self.proposed.is_some() || planted!(),
@@ -267,8 +271,8 @@ impl Proposer {
         self.slot.on_accepteds(from, ballot)
     }
 
-    /// From when this may be called decided, if not now: the proof of a death that it counts on may be
-    /// younger than an answer of the dead.
+    /// From when this value may be called decided; `None` if it may be now. It may count on a proof of death
+    /// that is younger than an answer of the dead member.
     pub(crate) fn counts_from(&self, around: &Surroundings<'_>, value: &NodeView) -> Option<Time> {
         let mut departed = value.departed.iter();
         let unproven = departed.any(|departure| self.is_unproven(departure, &[]));
@@ -276,8 +280,8 @@ impl Proposer {
         around.counts_dead_from.filter(|_| counted)
     }
 
-    /// Whom this node would remove, and nobody objects to, is not answered any more. Until when the first of
-    /// those wished for is held.
+    /// A member that this node would remove, and to whose removal nobody objects, gets no answers any more.
+    /// Returns until when the first of the wished removals is held.
     pub(crate) fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
         let (_, wish) = self.wish.as_ref()?;
         let held: Vec<Departure> = wish
@@ -296,7 +300,7 @@ impl Proposer {
         first
     }
 
-    /// R7: whether this node must wait before it votes for this; then it will.
+    /// R7: whether this node must wait before it votes for this value; it then votes as soon as it may.
     pub(crate) fn defers(
         &mut self,
         around: &Surroundings<'_>,
@@ -324,7 +328,7 @@ impl Proposer {
     }
 }
 
-/// Whether these are quorums of both views with nobody left out of the count.
+/// Whether these members are quorums of both views, with nobody left out of the count.
 fn accepted_without_dead(view: &NodeView, value: &NodeView, accepted: &BTreeSet<Incarnation>) -> bool {
     let nobody = BTreeSet::new();
     view.voters().is_quorum(accepted, &nobody) && value.voters().is_quorum(accepted, &nobody)

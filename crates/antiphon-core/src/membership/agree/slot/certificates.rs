@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use crate::membership::agree::slot::{LastVote, MAX_ROUND, Slot, Step, Value};
 
 impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
-    /// A voter's process is provably gone, and this is what it voted last in this slot.
+    /// A voter's process is provably gone. `last` is its last vote in this slot.
     pub fn certify(&mut self, dead: A, last: LastVote<V>) -> Step<A, V> {
         if !self.voters.contains(&dead) || dead == self.me {
             return Step::Wait;
@@ -16,15 +16,15 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         } else {
             last
         };
-        // No lifeline shows such a vote: nobody gives one.
+        // No member gives such a vote, so no lifeline shows it.
         if last.promised.is_some_and(|promised| promised.round > MAX_ROUND) {
             return Step::Wait;
         }
         if let Some(promised) = last.promised {
             self.highest_round = self.highest_round.max(promised.round);
         }
-        // Two lifelines may end one record apart. The vote that only one of them shows went nowhere, but the
-        // later one is the safer to use.
+        // Two lifelines of a voter may end one record apart. The vote that only one of them shows went
+        // nowhere, but the later vote is the safer one to use.
         match self.certificates.get(&dead) {
             Some(known) if known.promised >= last.promised => return Step::Wait,
             _ => self.certificates.insert(dead, last),
@@ -32,7 +32,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.conclude()
     }
 
-    /// The certificates held: whom this node can prove dead, and what each voted last.
+    /// The certificates held: each voter that this node can prove dead, and its last vote.
     pub fn certificates(&self) -> &BTreeMap<A, LastVote<V>> {
         &self.certificates
     }

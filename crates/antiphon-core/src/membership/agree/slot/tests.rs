@@ -67,7 +67,7 @@ fn a_second_value_under_the_same_ballot_is_refused() {
     assert_eq!(elder.choose(view(&[1, 3])), Step::Wait);
 }
 
-/// R1: above the last round there is no other, so a proposer would use that for two values.
+/// R1: above the last round there is no other, so a proposer would use the last one for two values.
 #[test]
 fn a_member_that_names_the_last_round_there_is_leaves_the_others_a_higher_one() {
     let last = ballot(u32::MAX, 3);
@@ -178,8 +178,8 @@ fn three_quarters_of_the_weight_decide_fast_and_the_senior_breaks_the_tie() {
 
 #[test]
 fn a_promise_ends_the_fast_ballot_for_whoever_gave_it() {
-    // The fast vote goes through the acceptor: N = 5, x cast by one, y by three, and a leader that has read
-    // {x, nothing, y} may choose x; the second one's late y would be the fourth.
+    // The fast vote goes through the acceptor. Of five, one cast x and three cast y. A leader that has read
+    // {x, nothing, y} may choose x; the late y of the second voter would be the fourth.
     let mut late = leaderless(2, &[1, 2, 3, 4, 5]);
     assert!(late.may_cast());
     assert_eq!(late.on_prepare(ballot(1, 1), &[]), Ok(None));
@@ -239,7 +239,7 @@ fn what_may_have_been_decided_fast_is_proposed_unchanged_and_nothing_else_binds(
         }
         step
     };
-    // 4 and 5 are silent: with two of the answers they would be four of five, with one they are not.
+    // 4 and 5 are silent. Together with two of the answers they would be four of five, with one they are not.
     let forced = conclude([cast(&y), cast(&x), cast(&x)]);
     assert!(matches!(forced, Step::Accept { value, .. } if value == x));
     let forced = conclude([cast(&y), cast(&y), cast(&x)]);

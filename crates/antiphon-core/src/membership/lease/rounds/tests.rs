@@ -11,19 +11,21 @@ const HOP: Duration = Duration::from_millis(2);
 struct World {
     now: Time,
     members: Vec<Option<Rounds>>,
-    /// On the way: when it comes, from whom, to whom.
+    /// On the way: when it comes, from which member, to which member.
     sent: BTreeMap<(Time, usize), (usize, usize, Pulse)>,
     count: usize,
     /// What members answer by, when they last gained anything.
     since: Vec<Option<Time>>,
-    /// Whose frames are lost, all of them; on which edges; and how many of a hundred that are for these.
+    /// Members whose frames are all lost; edges on which all are lost; and how many of a hundred are lost
+    /// that are for these members.
     silent: BTreeSet<usize>,
     cut: BTreeSet<(usize, usize)>,
     deaf: BTreeMap<usize, u64>,
-    /// Of a site far away: what goes to them or comes from them takes so much longer, but among them.
+    /// Members of a site far away: what goes to them or comes from them takes so much longer, but not among
+    /// them.
     far: BTreeMap<usize, Duration>,
     random: crate::random::Random,
-    /// Whose answers do not count, since they have none of their own.
+    /// Members whose answers do not count, since they have no lease of their own.
     unleased: BTreeSet<usize>,
     ticks: usize,
 }
@@ -80,8 +82,7 @@ impl World {
         }
     }
 
-    /// Until when, in intervals of the last answer that counted, the member may believe: how old that answer
-    /// is.
+    /// How old the answer is by which the member may believe, in intervals.
     fn age(&self, at: usize) -> Option<f64> {
         let since = self.since[at]?;
         Some(self.now.since(since).as_secs_f64() / self.interval().as_secs_f64())
@@ -162,7 +163,7 @@ impl World {
         }
     }
 
-    /// Runs, and gives the oldest answer that any of these still believed by, in intervals.
+    /// Runs, and returns how old the oldest answer was that any of these still believed by, in intervals.
     fn oldest(&mut self, intervals: u32, of: impl Fn(usize) -> bool) -> f64 {
         let mut oldest: f64 = 0.0;
         for _ in 0..intervals * 10 {
@@ -225,7 +226,7 @@ fn another_one_makes_ticks_where_the_first_does_not() {
             world.run(5.0);
             world.silent.extend(0..gone);
             let oldest = world.oldest(20, |at| at >= gone);
-            // Where the next one is silent as well, they do without for a moment.
+            // If the next maker is silent as well, the members do without for a moment.
             let bound = if gone == 1 { LEASE } else { LEASE * 1.5 };
             assert!(oldest < bound, "{oldest} intervals, of {members} without {gone}");
             let makers = world
@@ -308,13 +309,13 @@ fn a_tick_is_answered_by_each_once_and_counts_for_its_own_maker() {
         rounds.take(start + HOP, Some(2), tick(0, 1, false), true),
         Heard::Known
     );
-    // Of another maker: its third, and nothing was answered to its first.
+    // A tick of another maker: its third, and this member answered nothing to its first.
     let other = rounds.take(start + HOP * 2, Some(2), tick(1, 3, true), true);
     assert_eq!(other, Heard::New(None));
     // One is missed, and the next says all that matters.
     let third = rounds.take(start + HOP * 3, Some(1), tick(0, 3, true), true);
     assert_eq!(third, Heard::New(Some(start)));
-    // What it renews is the answer but one before, and not what was not answered.
+    // A tick is about the answer but one before. It renews nothing if that answer was not given.
     let fifth = rounds.take(start + HOP * 4, Some(1), tick(0, 4, true), true);
     assert_eq!(fifth, Heard::New(None));
     for maker in 2..12 {
@@ -364,8 +365,8 @@ fn first_members_that_hear_little_are_replaced_in_the_end() {
     }
 }
 
-/// Whoever is too far from the others to count for them makes ticks that renew nobody, and is heard all the
-/// same.
+/// A member that is too far from the others to count for them makes ticks that renew nobody, and is heard all
+/// the same.
 #[test]
 fn first_members_that_are_far_away_take_nobodys_lease() {
     for (members, far, percent) in [

@@ -88,7 +88,7 @@ fn a_hundred_votes_reach_all_in_few_messages() {
     assert!(world.crossed < 12_000, "{}", world.crossed);
 }
 
-/// Members on a tree, each but the first with the one of half its number above it.
+/// Members on a tree: above each but the first is the member of half its number.
 fn on_a_tree(count: usize) -> World {
     let now = Time::from_micros(1_000_000);
     let near = |at: usize| {
@@ -146,7 +146,7 @@ fn votes_do_not_wait_for_whoever_votes_otherwise_or_not_at_all() {
     assert_eq!(world.sums().len(), 1, "all know the same");
 }
 
-/// What comes over the tree comes late there, as well.
+/// On a busy host, what comes over the tree comes late as well.
 #[test]
 fn a_member_of_a_busy_host_gives_the_tree_more_time() {
     let branches = BTreeSet::from([who(1)]);
@@ -160,7 +160,7 @@ fn a_member_of_a_busy_host_gives_the_tree_more_time() {
     let late = begun + STEP * 4 * LATE_INTERVALS;
     assert_eq!(rumours.next_deadline(), Some(late));
     assert_eq!(rumours.poll(late - STEP, false, &none), []);
-    // Sums that differ are as late.
+    // Sums that differ are also told late.
     rumours.compare(late, who(2), 1, STEP);
     assert_eq!(rumours.poll(late, false, &none).len(), 2);
     rumours.take(late, None, opinion(3, 1));
@@ -185,7 +185,7 @@ fn neighbours_that_are_not_on_the_tree_are_told_late_what_they_do_not_have_then(
     rumours.take(begun + STEP, Some(who(2)), opinion(4, 1));
     assert_eq!(rumours.poll(late, false, &none), [(who(3), vec![opinion(4, 1)])]);
     assert_eq!(rumours.next_deadline(), None);
-    // Whoever is lost may be on the tree.
+    // The lost member may be on the tree.
     rumours.take(late, None, opinion(2, 1));
     let mut suspects = opinion(3, 1);
     if let Rumour::Opinion { suspicions, .. } = &mut suspects {
@@ -294,7 +294,7 @@ fn who_is_spoken_to_besides_is_told_everything_and_gives_its_place_to_the_next()
 fn neighbours_at_rest_that_know_different_things_tell_each_other_all() {
     let mut world = World::new(5);
     let now = world.now;
-    // 4 was in another view when it came.
+    // Member 4 was in another view when the rumour came.
     let mut lone = knowing(5, world.nodes[4].neighbours.clone(), now);
     world.nodes[0].take(now, None, opinion(2, 1));
     world.nodes[0].take(now, None, vote(2));
@@ -356,7 +356,7 @@ fn much_is_told_in_several_messages() {
     assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 100);
 }
 
-/// Opinions of so many members, of some 20 KB each.
+/// Opinions of so many members, about 20 KB each.
 fn know_much(rumours: &mut Rumours, members: usize) {
     for of in 0..members {
         let suspicion = |at| Suspicion {
