@@ -23,9 +23,9 @@
 //! # Bounds
 //! [`MAX_LOCATED`] nodes, by address; the node heard longest ago makes room. What was not heard for a day is
 //! forgotten. An answer names at most [`MAX_ANSWER`]. Nothing is sent unless asked: one answer for a frame,
-//! to one address, and no more than [`crate::replies`] lets it. What is not answered is not remembered; nodes
-//! ask again. Without a key, anybody that reaches a locator may speak to it. But no speaker can have it dial
-//! the world, flood another host, or forget all others at once.
+//! to one address, and no more than [`crate::replies`] lets it. A node that asks and is not answered is not
+//! remembered, and asks again. Without a key, anybody that reaches a locator may speak to it. But no speaker
+//! can have it dial the world, flood another host, or forget all others at once.
 //!
 //! # When…
 //! - *it dies*: newcomers find nothing by it. Newcomers that have other hints, another locator or seeds go on

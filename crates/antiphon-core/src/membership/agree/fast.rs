@@ -21,8 +21,8 @@
 //! Each member has one vote in the fast ballot. The ballot does not decide where too few members see the
 //! same:
 //!
-//! - the lost members weigh a quarter, or a little less but the most senior member is one of them (it casts
-//!   no vote for its own removal);
+//! - the lost members weigh more than a quarter, or exactly a quarter and the most senior member is one of
+//!   them (it casts no vote for its own removal);
 //! - votes are split between two cuts;
 //! - a member is unstable all the time, and nobody casts.
 //!

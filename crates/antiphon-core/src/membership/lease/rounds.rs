@@ -20,9 +20,9 @@
 //! the moment from which m counts. All that is said there of votes holds here. A member that has a vote in
 //! the slot answers no tick. After its answer, a member votes for no removal without a proof of death until
 //! L' later. A member that is about to be removed is withheld: the maker leaves it out of `fresh`, and a
-//! member answers no tick whose `fresh` has a member that it withholds. (No member tells which ones it
-//! withholds. The leader and the maker are one member, nearly always, and that is enough. Otherwise it takes
-//! until the proposal comes.)
+//! member answers no tick whose `fresh` has a member that it withholds. (No tick tells which members
+//! others than its maker withhold. The leader and the maker are one member, nearly always, and that is
+//! enough. Otherwise it takes until the proposal comes.)
 //!
 //! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is
 //! longer than three intervals and the way of a tick. It may miss one tick if L is longer than four. The way
@@ -53,7 +53,8 @@
 //! nothing asks.
 //!
 //! Each tick costs a member two small frames, whatever the size of the view. Nothing here is reliable. Of a
-//! view nothing goes into the next one but these edges; the next tick says more.
+//! view, these edges go into the next one, and what is known of makers ([`Inherited`]); the next tick says
+//! the rest.
 //!
 //! # Invariants
 //!
@@ -111,7 +112,7 @@ const PROMISING_TICKS: u32 = 4;
 /// tries was no bad maker, or not for long.
 const MOST_PAUSES: u32 = 6;
 const FEW_IN_VAIN: u32 = 1;
-/// A member remembers this many of its own answers to one maker: a tick is about the last but two.
+/// A member remembers this many of its own answers to one maker: tick k is about the answers to tick k − 2.
 const REMEMBERED: usize = 4;
 /// This many neighbours are asked for ticks first, then twice as many, then four times.
 const FIRST_GRAFTS: usize = 4;
