@@ -8,7 +8,7 @@
 //! | pieces of messages that are not whole, of each sender | a message |
 //! | each sender's log in the present view | two windows and a reserve: what its credit admits, and what was forgotten last |
 //! | each sender's log in the view before, until all members have the present one | the same |
-//! | each sender's log in the last view of an earlier membership, until all members have the next | the same |
+//! | each sender's log in the last view of an earlier membership, until all have the next one | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
 //! | objects of each other sender (see [`super::object`]) | `max_object_bytes` |
 //! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
