@@ -1,4 +1,5 @@
-//! Views, and who left them why, for people. Where no name is known, an incarnation is its first digits.
+//! Views, and which members left them and why, as text for people. If no name is known, an incarnation is
+//! shown as its first digits.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -10,8 +10,8 @@
 //!  rank 2   │ x y ∅∅∅∅∅∅∅ │ z ∅∅∅∅∅∅∅∅ │
 //! ```
 //! Messages carry nothing for the order, and no order travels. A message is delivered when its slot is
-//! reached. That is one delay after it was sent if all others have something in the rounds before, and two
-//! delays if one of them has to hear of it first.
+//! reached. That is one delay after it was sent if all others have something in the rounds before. It is two
+//! delays if one of them first has to hear of the message and send nulls.
 //!
 //! # Nulls (∅)
 //! The walk waits for every slot. So a member with nothing to send fills its own slots with **nulls**:

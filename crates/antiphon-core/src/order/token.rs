@@ -13,8 +13,9 @@
 //! # The token carries what it has seen
 //! The token has all runs since its last visit to the member where it is: each run travels with it once
 //! around. So a member that has missed an `Orders` record gets it from the token. No member asks for records,
-//! and the member that has the token knows the whole order. A run that has come around to the member that put
-//! it into the token is held by all: the token's first position is the stable mark.
+//! and the member that has the token knows the whole order. When the token comes back to a member, the runs
+//! from before it last left that member have gone around, and all members hold them: the token's first
+//! position is the stable mark.
 //!
 //! # At rest
 //! A member keeps the token if the token carries nothing, if the member has nothing to number, and if it
