@@ -5,13 +5,13 @@
 //!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
 //!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
 //! ```
-//! Whether it was decided died with those that lost power, and power losses leave no proof. Neither does a
-//! kill behind a proxy, or on a connection that was broken or never came about: a survivor must see the end
-//! of a lifeline that nothing in between can have ended (R9), and the simulated kernels know which of them
-//! did. So nothing may be demanded of the survivors, until enough of those hosts are heard again as what they
-//! were, which they never are. Nothing else is excused: not a standstill without such a view, not one that
-//! killed processes suffice to cause whose proofs a survivor was given, and joiners must be outvoted by those
-//! who stay.
+//! Whether the view was decided died with the members that lost power, and power losses leave no proof.
+//! Neither does a kill behind a proxy, or on a connection that was broken or never came about. A survivor
+//! must see the end of a lifeline that nothing in between can have ended (R9), and the simulated kernels know
+//! which survivors did. So nothing may be demanded of the survivors, until enough of those hosts are heard
+//! again as the incarnations that they were, which never happens. Nothing else is excused. A standstill
+//! without such a view is not excused. Neither is a standstill that killed processes suffice to cause, if a
+//! survivor was given their proofs. And the members that stay must outvote the joiners.
 
 use std::collections::BTreeSet;
 

@@ -146,7 +146,7 @@ impl Story {
         self.node_view_by(&silent, members, before, counter, by);
     }
 
-    /// The same; whoever is not in it any more was accused so.
+    /// The same; members that are not in it any more were accused so.
     pub(super) fn node_view_by(
         &mut self,
         evidence: &Evidence,

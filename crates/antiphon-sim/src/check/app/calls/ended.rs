@@ -207,7 +207,7 @@ impl Reading {
         report.check("G49", at, right, || {
             format!("p{}: {op} ends, and nothing happened: {why:?}", call.process)
         });
-        // Somebody answers: at once, or when there is a place.
+        // A member answers: at once, or when there is a place.
         report.check("G49", at, !call.at_rest || why != Why::Deadline, || {
             format!("p{}: {op}, called at rest, has no answer", call.process)
         });
@@ -227,7 +227,7 @@ fn asked(call: &Call) -> Option<BTreeSet<Incarnation>> {
     }
 }
 
-/// G29, G49: what is told is told of the members that were asked, and nobody is forgotten.
+/// G29, G49: outcomes are told of the members that were asked, and no such member is forgotten.
 fn check_members(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
     let number = number_of(call);
     let mentioned = told.mentioned();
@@ -240,7 +240,7 @@ fn check_members(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut
         Some(asked) if told.error.is_some() && !due => mentioned == asked,
         Some(asked) => mentioned.is_subset(&asked),
         None if call.target == Target::Any => mentioned.len() == 1,
-        // A call to all that is not delivered here asks nobody that is known.
+        // A call to all that is not delivered here asks no member that is known.
         None => true,
     };
     report.check(number, at, right, || {
