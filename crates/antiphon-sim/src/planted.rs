@@ -9,7 +9,7 @@
 //! world is searched exhaustively (R26) may be caught there; the same worlds without a mistake must be sound,
 //! which `explore` shows.
 //!
-//! What is known goes by the protocol's code to the letter: almost any change of it gives other runs. Then
+//! The known catches depend on the exact code of the protocol: almost any change of it gives other runs. Then
 //! the search, bounded in time, must catch again, and `antiphon-sim planted --write` notes where.
 
 mod table;

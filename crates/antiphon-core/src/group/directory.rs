@@ -140,7 +140,7 @@ impl Directory {
         if let Some(leader) = leader {
             return vec![(joiner, GroupMessage::Located { name, leader })];
         }
-        // R12: a group that nobody has reported may exist at a member that has not reported yet.
+        // R12: a group that no member has reported may exist at a member that has not reported yet.
         if !self.missing.is_empty() && !planted!(GrantWithoutReports) {
             if self.waiting.len() < MAX_ENTRIES {
                 self.waiting.insert((joiner, name));

@@ -295,7 +295,7 @@ impl Groups {
         self.groups.values().any(chain)
     }
 
-    /// Whether messages may come by multicast: if not, nobody needs to call.
+    /// Whether messages may come by multicast: if not, no member needs to call.
     pub(crate) fn casts(&self) -> bool {
         let casts = |group: &Group| group.options.dissemination == Dissemination::Multicast;
         self.groups.values().any(casts)

@@ -1,4 +1,4 @@
-//! Faults around leaving, removal and joining again: who still counts, and whose word does.
+//! Faults around leaving, removal and joining again: which members still count, and which member's word does.
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 

@@ -89,7 +89,7 @@ impl World {
         });
     }
 
-    /// The replica takes what it was given, and what it wants done is done. Whether there was anything.
+    /// The replica takes what it was given, and its requests are carried out. Whether there was anything.
     pub(super) fn replicate(&mut self, id: ProcessId) -> bool {
         let Some(group) = self.plan.replicated.as_ref().map(|it| it.group) else {
             return false;

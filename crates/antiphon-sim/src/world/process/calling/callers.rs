@@ -139,7 +139,7 @@ impl World {
         self.note(id, Seen::Call(plan.group, CallDeed::Serves { verb, serves }));
     }
 
-    /// A call of nobody's handler.
+    /// A call that no handler makes.
     fn a_call(&mut self, plan: &CallingPlan, it: &Calling) -> New {
         let (target, rule) = self.whom_to_ask(it);
         let deadline = if self.random.percent(30) {
