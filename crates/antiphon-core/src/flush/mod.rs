@@ -15,7 +15,6 @@
 //!
 //! # What holds
 //! - From its report on, a member takes messages of the old view only as repairs up to the cut (R13).
-//! - From its report on, a member takes messages of the old view only as repairs up to the cut (R13).
 //! - The leader reads *every* survivor. If one of them has installed the next view, that view is completed
 //!   for all before anything else: its cut may have been delivered (R14). If none has, no member has
 //!   delivered anything beyond the reports, and the leader is free.
