@@ -58,8 +58,7 @@ pub(crate) fn is_blocked(world: &World) -> bool {
     !decides(bound, &alive, &proven) && decides(bound, &all, &proven)
 }
 
-/// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest
-/// ballot.
+/// R1: the view that the living voters must propose unchanged: one of them accepted it in the highest ballot.
 fn bound_to<'a>(
     history: &'a History<'_>,
     view: &NodeView,

@@ -62,7 +62,7 @@ pub struct Step {
     pub locks: Vec<locks::Event>,
     /// Keys whose entries went without a command.
     pub expired: Vec<Bytes>,
-    /// Entries that were written anew as they are, with versions above those that some member has seen.
+    /// Entries that were written anew as they are, with versions above all that a member has seen.
     pub renewed: Vec<(Bytes, map::Entry)>,
     /// The same of counters.
     pub recounted: Vec<(counters::Name, counters::Counter)>,

@@ -504,7 +504,7 @@ pub struct Delivery {
     pub sender: Incarnation,
     /// The sender's number named on it.
     pub seq: u64,
-    /// How many of the sender's numbers it takes, up to that one.
+    /// How many of the sender's numbers it takes, up to its own number.
     pub numbers: u64,
     /// A hash of its bytes.
     pub payload: u64,

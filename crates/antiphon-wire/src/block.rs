@@ -1,4 +1,4 @@
-//! Blocks: consecutive messages of one sender in the bytes in which they travel and are kept.
+//! Blocks: consecutive messages of one sender, in the bytes in which they travel and are kept.
 //!
 //! ```text
 //!  | length | payload | length | payload | …        length: a varint; one or two bytes for most messages
@@ -142,7 +142,7 @@ impl Block {
         Self::large(bytes.into()).with_tag()
     }
 
-    /// The same, of one message whose bytes begin with a tag.
+    /// The same block, but its one message begins with a tag.
     #[must_use]
     pub fn with_tag(self) -> Self {
         Self { scoped: true, ..self }

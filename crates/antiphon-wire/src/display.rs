@@ -127,7 +127,7 @@ fn gone(f: &mut Formatter<'_>, gone: &Departure, name: &dyn Fn(Incarnation) -> S
 }
 
 impl Cause {
-    /// As shown, with the names of those that are known.
+    /// As shown, with known names.
     pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
         match self {
             Cause::Unreachable { from } => format!("unreachable from {}", name(*from)),
@@ -137,7 +137,7 @@ impl Cause {
 }
 
 impl Accusation {
-    /// As shown, with the names of those that are known.
+    /// As shown, with known names.
     pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
         format!("{}: {}", name(self.accuser), self.evidence)
     }

@@ -90,13 +90,13 @@ wire_struct! {
         pub missing: Vec<SocketAddr>,
         /// Why the node would not be admitted.
         pub objection: Option<Objection>,
-        /// Of the groups asked for that it is in: which would refuse the node, and why.
+        /// Groups asked for that this node is in and that would refuse the node, and why.
         pub groups: Vec<(String, String)>,
     }
 }
 
 wire_struct! {
-    /// What a locator says to an [`Ask`]: what it would say to a newcomer.
+    /// A locator's answer to an [`Ask`]: the same as it would tell a newcomer.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KnownThere {
         /// That of the question.

@@ -182,7 +182,7 @@ wire_enum! {
             held: Vec<u64>,
             /// What it holds behind gaps, where delivery passes them.
             beyond: Vec<Span>,
-            /// Per rank, how many of those are nulls.
+            /// Per rank, how many of the held numbers are nulls.
             nulls: Vec<u64>,
             /// Up to which position it holds all order records.
             ordered: u64,
@@ -527,7 +527,8 @@ wire_enum! {
             /// The first one not wanted.
             end: u64,
         },
-        /// Messages of another: in a flush those that were pulled, before it those that a `Nak` asked for.
+        /// Messages of another sender: in a flush the pulled messages, before it those that a `Nak` asked
+        /// for.
         Repair = 7 {
             /// The group.
             group: GroupId,
@@ -621,7 +622,7 @@ wire_enum! {
             next: u32,
             /// Chunks before this one may be sent.
             until: u32,
-            /// Of those that were sent, these did not come: at most 32 spans.
+            /// Chunks that were sent and did not come: at most 32 spans.
             again: Vec<ChunkSpan>,
         },
         /// A chunk of the sender's object.
@@ -655,7 +656,7 @@ wire_enum! {
             view: GroupViewId,
             /// The member that they are for; any other drops them.
             to: Incarnation,
-            /// The number of the first one, of those between these two members.
+            /// The number of the first message, among the direct messages between these two members.
             first: u64,
             /// The messages.
             messages: Block,

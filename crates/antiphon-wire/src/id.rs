@@ -186,7 +186,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A group view: which node view it was made in, and the how-manieth of the group it is.
+    /// A group view: the node view it was made in, and its number among the group's views.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct GroupViewId {
         /// The node view under which the flush that installed this view was led (its ballot).

@@ -501,7 +501,7 @@ wire_struct! {
     /// A sign of life between members, with what each should know of the other's state.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Heartbeat {
-        /// The sender's count of heartbeats, from 1; an earlier one that comes later is void.
+        /// The sender's count of heartbeats, from 1; an earlier heartbeat that comes later is void.
         pub round: u64,
         /// The chain of views.
         pub lineage: LineageMark,
@@ -552,7 +552,7 @@ wire_enum! {
     /// of ranks.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Pulse {
-        /// Of one member to all.
+        /// A tick: from one member to all.
         Tick = 0 {
             /// The primary view it is about.
             view: ViewId,

@@ -69,8 +69,8 @@ wire_enum! {
 }
 
 impl Record {
-    /// The record without the bytes that end it, those of a block or of a chunk: for frames that share them.
-    /// `None` if it ends otherwise.
+    /// The record up to the shared bytes at its end, the bytes of a block or of a chunk: for frames that
+    /// share those bytes. `None` if it does not end with such bytes.
     pub fn encode_before_block(&self) -> Option<(Vec<u8>, &Bytes)> {
         let (mark, shared, ends) = match self {
             Record::Group(GroupData::Batch {
@@ -162,7 +162,7 @@ wire_struct! {
     /// that is not named hears the sender, and the sender hears it, directly and steadily.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Paths {
-        /// The sender's count of such reports, from 1; an earlier one that comes later is void.
+        /// The sender's count of such reports, from 1; an earlier report that comes later is void.
         pub round: u64,
         /// The round since which they all say the same.
         pub since: u64,

@@ -29,7 +29,7 @@ const MAX_EARLY_JOINS: usize = 256;
 /// What a joiner is told of earlier members.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
-    /// How far the messages of those that departed lately were delivered.
+    /// How far the messages of members that departed lately were delivered.
     pub(crate) departed: Vec<DepartedSender>,
     /// The members that departed with its first view, if it may have seen them in no node view.
     pub(crate) gone: Vec<Member>,

@@ -84,7 +84,7 @@ impl Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
-    /// In order and without a gap. One of them begins where `delivered` is, unless that is the end.
+    /// In order and without a gap. One entry begins where `delivered` is, unless that is the end.
     entries: VecDeque<Entry>,
     /// Entries that are delivered.
     cursor: usize,

@@ -11,7 +11,7 @@
 //! | each sender's log in the last view of an earlier membership, until all have the next one | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
 //! | objects of each other sender (see [`super::object`]) | `max_object_bytes` |
-//! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
+//! | objects of all others, together with objects that the application was given and has not taken | `object_memory_bytes` |
 //! | this member's own objects, the same way | `max_object_bytes` |
 //! | direct messages to each other member, and what came of it behind a gap (see [`super::direct`]) | `TELL_CREDIT_BYTES` each |
 //!

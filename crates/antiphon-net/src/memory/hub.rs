@@ -16,7 +16,8 @@ use crate::tcp::refusals::Refusals;
 use crate::transport::InputSenders;
 use crate::{Connection, Input};
 
-/// Names one binding; never reused, so that a dead one is not taken for its successor at the same address.
+/// Names one binding; never reused, so that a dead endpoint is not taken for its successor at the same
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EndpointId(u64);
 

@@ -8,7 +8,8 @@
 //! as a stranger can: a port without a listener, packets that vanish, something that is no node, a node that
 //! takes the frame or says why it does not.
 //!
-//! The enquirer gives up after its time at each step; the listener's limits are those of every connection.
+//! The enquirer gives up after its time at each step; the listener has the same limits as for every
+//! connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,7 +51,7 @@ pub enum Reached {
     TimedOut,
     /// The system knows no way there, or forbids it.
     Unreachable(io::Error),
-    /// It took the connection and said nothing: no node, one that is stopped, or one that does not know
+    /// It took the connection and said nothing: no node, a stopped node, or a node that does not know
     /// enquiries.
     Silent,
     /// It took the connection and ended it without a word.

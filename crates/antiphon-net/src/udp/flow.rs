@@ -446,7 +446,7 @@ impl Path {
         Ok(())
     }
 
-    /// Sends segments of a frame: those that follow one another with one system call.
+    /// Sends segments of a frame: consecutive segments with one system call.
     async fn send_segments(&mut self, link: &Link, send: &Again, behind: u16, ask: bool) -> io::Result<()> {
         let length = send.frame.len();
         let segment_bytes = send.size + SEGMENT_HEADER_BYTES;

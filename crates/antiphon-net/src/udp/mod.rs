@@ -111,7 +111,7 @@ impl UdpConfig {
     }
 }
 
-/// What all tasks of one socket share. A node has one for each of its addresses.
+/// What all tasks of one socket share. A node has one socket for each of its addresses.
 #[derive(Debug)]
 struct Shared {
     config: UdpConfig,

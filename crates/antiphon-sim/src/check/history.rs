@@ -165,7 +165,7 @@ pub enum StayEnd {
 /// on, too.
 pub(super) type GroupKey = (Lineage, GroupId);
 
-/// A view's identity across components: two of them may make views of one group with the same id.
+/// A view's identity across components: two components may make views of one group with the same id.
 pub(super) type ViewKey = (Lineage, GroupId, GroupViewId);
 
 /// A view, and what was delivered in it.

@@ -225,7 +225,7 @@ impl Story {
         }
     }
 
-    /// The group view of this number, seen by these: those of `came` came along from the view before.
+    /// The group view of this number, seen by these: members in `came` came along from the view before.
     #[allow(clippy::too_many_arguments, reason = "each list is one of the view's")]
     pub(super) fn group_view(
         &mut self,

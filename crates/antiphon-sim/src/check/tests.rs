@@ -1,4 +1,4 @@
-//! Each checker rejects a story in which its guarantee is broken, and accepts the one in which nothing is.
+//! Each checker rejects a story in which its guarantee is broken, and accepts a story in which it holds.
 
 use std::sync::Arc;
 

@@ -76,7 +76,7 @@ pub struct Plan {
     pub transport: Transport,
     /// The network as it is between faults.
     pub network: Network,
-    /// The groups; every node joins those that [`GroupPlan::members`] says.
+    /// The groups; every node joins the groups that [`GroupPlan::members`] says.
     pub groups: Vec<GroupPlan>,
     /// The group whose members are replicas of a machine, if there is one. Nothing else is sent to it.
     pub replicated: Option<Replicated>,
@@ -416,7 +416,7 @@ pub struct Load {
     pub safe_percent: u32,
     /// In a hundred: times when a member is told something besides.
     pub tell_percent: u32,
-    /// Bytes of what it is told, at most.
+    /// The most bytes of a direct message.
     pub tell_bytes: usize,
 }
 

@@ -5,7 +5,7 @@
 //!   node ── Seek ──► connection ──► Locator ── Known ──► the node's address
 //!                      │ refused: no process; lost: it ended, or is another one by now; nothing: the path is cut, the host has no power
 //! ```
-//! The locators' hosts come behind those of nodes: a cut between slots concerns them, too. Frames are not
+//! The locators' hosts come behind the nodes' hosts: a cut between slots concerns them, too. Frames are not
 //! lost on a path that works. What a locator kept in its file is there after a restart if the plan says so.
 
 use std::net::SocketAddr;

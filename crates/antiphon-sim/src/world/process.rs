@@ -61,7 +61,7 @@ pub(super) struct Process {
     pub(super) uses: BTreeMap<GroupIndex, Usage>,
     handles: BTreeMap<GroupHandle, GroupIndex>,
     gate: Gate,
-    /// Rises with each pause or slowness: what was scheduled for an earlier one is void.
+    /// Rises with each pause or slowness: what was scheduled under an earlier number is void.
     gate_number: u32,
     inbox: VecDeque<Input>,
     run_scheduled: bool,
@@ -552,7 +552,7 @@ impl World {
                     usage.view = None;
                 }
                 self.note(id, Seen::Incarnation(incarnation));
-                // Not every group says that it starts over: only those that had a view.
+                // Only groups that had a view say that they start over.
                 let cause = "the node has a new incarnation".to_owned();
                 return self.give_all(id, || Given::Void(incarnation, cause.clone()));
             }

@@ -146,7 +146,7 @@ impl Frame {
         self.head.len() + self.body.len() + self.tail.len()
     }
 
-    /// Whether it has no bytes. A sealed one has.
+    /// Whether it has no bytes. A sealed frame has some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

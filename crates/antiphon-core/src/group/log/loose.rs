@@ -36,7 +36,7 @@ impl Log {
         Self::past_gaps(start, None)
     }
 
-    /// A log in which messages wait for those before them in their scope.
+    /// A log in which messages wait for the messages before them in their scope.
     pub(crate) fn scoped(start: u64) -> Self {
         Self::past_gaps(start, Some(Scopes::new(start)))
     }
@@ -220,8 +220,8 @@ impl Log {
         }
     }
 
-    /// The next block to deliver of those that are here, wherever in the log; safe ones if they end before
-    /// `safe_until`.
+    /// The next block to deliver of the blocks that are here, wherever in the log; a safe block only if it
+    /// ends before `safe_until`.
     pub(crate) fn deliver_any(&mut self, safe_until: u64) -> Option<(u64, Block)> {
         while let Some((first, end)) = self.loose.as_mut()?.take_waiting(safe_until) {
             self.let_go(first, end, Level::Agreed);

@@ -33,7 +33,7 @@ struct Object {
     ticket: Ticket,
     level: Level,
     payload: Bytes,
-    /// Of the chunks before `hashed`.
+    /// Over the chunks before `hashed`.
     hasher: Hasher,
     hashed: u32,
     /// By group rank: a joiner goes to the end.

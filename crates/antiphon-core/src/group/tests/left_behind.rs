@@ -1,5 +1,5 @@
-//! Members that were removed and did not hear of it, when all that could have told them, and had what they
-//! lack, are gone.
+//! Members that were removed and did not hear of it, when all members that could have told them, and had what
+//! they lack, are gone.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Messages that wait for those of their scope before them, and for nothing else. A text's first character is
-//! its scope.
+//! Messages that wait for the messages before them in their scope, and for nothing else. A text's first
+//! character is its scope.
 
 use antiphon_wire::group::GroupData;
 

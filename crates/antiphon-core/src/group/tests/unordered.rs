@@ -1,4 +1,4 @@
-//! Messages that do not wait for those before them, and what is left of them when their sender dies.
+//! Messages that do not wait for messages before them, and what is left of them when their sender dies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

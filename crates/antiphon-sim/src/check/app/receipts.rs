@@ -64,7 +64,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// G8: a node's own messages have the ticket that it was given, those of others have none.
+/// G8: a node's own messages have the ticket that it was given, other nodes' messages have none.
 fn tickets(history: &History<'_>, life: &Life, stay: &Stay, epoch: &Epoch, report: &mut Report) {
     for (m, at) in epoch.log.iter().zip(&epoch.times) {
         let own = (m.sender == life.incarnation).then(|| history.sent(life, stay.group, m.payload));

@@ -408,7 +408,7 @@ mod tests {
         violations.map(|violation| violation.guarantee).collect()
     }
 
-    /// Of a whole component of three one is in no primary view, and the others go on as if it were.
+    /// One member of a whole component of three is in no primary view, and the others go on as if it were.
     #[test]
     fn who_stays_in_the_primary_view_beside_one_that_is_not_is_rejected() {
         let mut story = Story::of(3, Order::Total);

@@ -106,8 +106,8 @@ impl Story<'_> {
         self.plan.duration = 28 * SECONDS;
     }
 
-    /// A member does not hear of the next view while some still answer it, and is removed by the one after
-    /// that.
+    /// A member does not hear of the next view while some still answer it, and the view after that removes
+    /// it.
     pub(super) fn behind(&mut self) {
         self.drifting();
         if self.nodes == 5 {

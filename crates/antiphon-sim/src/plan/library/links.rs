@@ -84,8 +84,8 @@ impl Story<'_> {
         self.plan.duration = at + SECONDS;
     }
 
-    /// The first link is down for all while nodes are killed until one is left: lifelines must have gone to
-    /// another link.
+    /// The first link is down for all while nodes are killed until one node is left: lifelines must have gone
+    /// to another link.
     pub(super) fn killed_on_the_second_link(&mut self) {
         self.plan.profile = Profile::lan();
         self.plan.links = 2;

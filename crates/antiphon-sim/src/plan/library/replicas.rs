@@ -74,7 +74,7 @@ impl Story<'_> {
         }
     }
 
-    /// R19: the state is that of one point, whatever is written while it is on its way.
+    /// R19: the joiner's state is the state at one point, whatever is written while it is on its way.
     pub(super) fn joiner_while_writing(&mut self) {
         let bytes = *self.random.pick(&[500, 8_000, 30_000]);
         self.with_joiners(bytes);

@@ -38,9 +38,9 @@ impl Story<'_> {
         self.plan.network.replay_within = self.random.range(5, 3_000) * MILLIS;
     }
 
-    /// R16: a token waits behind a clogged stream while views of its group come and go; where it arrives
-    /// then, a later one is due. Its views are short: a token that has gone far is of no use to a view that
-    /// has not.
+    /// R16: a token waits behind a clogged stream while views of its group come and go. When it arrives, a
+    /// later token is due. Its views are short: a token that has gone far is of no use to a view that has
+    /// not.
     pub(super) fn token_is_late(&mut self) {
         self.one_group(Order::Total);
         self.begin();

@@ -100,7 +100,7 @@ impl World {
                 self.begin_calls(id, group);
                 self.begin_hosting(id, group);
             }
-            // It still serves others what they need of its last membership: later.
+            // It still serves others from its last membership: join later.
             Err(_) if process.uses.contains_key(&group) => {
                 self.count("join_refused");
                 self.agenda.add(self.now + 100_000, Happening::Rejoin(id, group));

@@ -27,8 +27,8 @@ use crate::trace::Deed;
 /// The last member with the state waits so long for a joiner.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Of a state, under way to one joiner: a source begins with an eighth, so that states of runs take several
-/// chunks.
+/// Bytes of a state that may be under way to one joiner. A source begins with an eighth, so that states of
+/// runs take several chunks.
 const TRANSFER_BYTES: usize = 128_000;
 
 /// A replica, and what is around it.

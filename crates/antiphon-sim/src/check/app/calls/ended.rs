@@ -96,7 +96,7 @@ impl Reading {
         runs.filter_map(|run| Some((run.server, run.answer?.1))).collect()
     }
 
-    /// G49: each answer is the one that the member's handler gave for this call.
+    /// G49: each answer is the answer that the member's handler gave for this call.
     fn check_answers(&self, at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
         let process = call.process;
         let answers = self.answers(op);
@@ -268,7 +268,7 @@ fn check_rule(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Re
         (Rule::Majority | Rule::All | Rule::Each, None) => false,
         (Rule::Each, Some(members)) => replies + failed == members,
         (Rule::Majority, Some(members)) => 2 * replies > members,
-        // G29: the members of the view, less those that are gone.
+        // G29: the members of the view, less the members that are gone.
         (Rule::All, Some(members)) if to_all => replies >= 1 && replies + told.departed() == members,
         (Rule::All, Some(members)) => replies == members,
     };

@@ -49,12 +49,12 @@ struct Call {
     until: Micros,
     within: Option<usize>,
     cancelled: bool,
-    /// Of a call to all: when its application took it, and the members then.
+    /// If it is a call to all: when its application took it, and the members then.
     delivered: Option<(LineNumber, Vec<Incarnation>)>,
     delivered_at: Micros,
     /// Since when the only member that it asks is gone.
     gone: Option<Micros>,
-    /// Of a call to all: since when its application knows that it is not delivered.
+    /// If it is a call to all: since when its application knows that it is not delivered.
     not_delivered: Option<Micros>,
     ended: Option<End>,
 }
@@ -423,7 +423,7 @@ impl Reading {
                 run.caller.short()
             )
         });
-        // G49: at most once: at each member, and anywhere if one is asked.
+        // G49: at most once at each member; at most once anywhere if only one member is asked.
         let one = matches!(call.target, Target::Member(_) | Target::Any);
         let before = self
             .runs_of

@@ -140,7 +140,7 @@ struct Reading<'a> {
     reads: Vec<Read<'a>>,
     /// For each token, its owner, as the owner's member was told.
     granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
-    /// Of each lock, when its holders were told.
+    /// For each lock, when its holders were told.
     told: BTreeMap<locks::Name, Vec<Grant>>,
     uses: Vec<Use>,
     /// Incarnations that their group removed although they lived.

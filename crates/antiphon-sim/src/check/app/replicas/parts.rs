@@ -76,7 +76,7 @@ fn sides(logs: &BTreeMap<Tenure, &Log<'_>>, part: &Part, index: u64) -> Vec<BTre
     sides
 }
 
-/// How many steps of one are those of another at the same places.
+/// In how many places both logs have the same step.
 fn agreement(one: &Log<'_>, other: &Log<'_>) -> usize {
     let same = one.steps.iter().filter(|(index, applied)| {
         let there = other.steps.get(index);

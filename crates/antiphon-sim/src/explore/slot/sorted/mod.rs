@@ -201,7 +201,7 @@ impl Sorted {
     fn phase_one(&self, state: &State, proposer: Id) -> Vec<Way> {
         let mut key = [0; MAX_IDS + 2];
         (key[0], key[1]) = (state.before.into(), proposer.into());
-        // Of the fast ballot, which has several values, each vote is told with its value.
+        // The fast ballot has several values, so each of its votes is told with its value.
         let fast = |vote: Vote| match self.is_fast(vote) {
             true => u32::from(vote.view),
             false => 0,

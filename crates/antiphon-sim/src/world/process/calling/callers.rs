@@ -64,8 +64,8 @@ impl World {
         self.drive(id);
     }
 
-    /// At rest: each member calls all, more than another one has places for, and so that handlers wait for
-    /// handlers in a circle.
+    /// At rest: each member calls all. These are more calls than a member has places for, and handlers wait
+    /// for handlers in a circle.
     pub(crate) fn call_at_rest(&mut self) {
         let Some(plan) = self.plan.calling.clone() else {
             return;
