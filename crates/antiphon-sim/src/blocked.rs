@@ -1,7 +1,7 @@
 //! The one standstill that the rules themselves demand, recognized exactly.
 //!
 //! ```text
-//!   view n: 0 1 2 3 4      4, 3 and 2 accept the view 0 1 2 3 4 5 6 7, and no member learns that it is decided
+//!   view n: 0 1 2 3 4      4, 3 and 2 accept the view 0 1 2 3 4 5 6 7, and none learns that it is decided
 //!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
 //!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
 //! ```

@@ -29,7 +29,7 @@ wire_struct! {
         pub order: u8,
         /// Bytes a member may have sent that some member's application has not consumed.
         pub window_bytes: u32,
-        /// 0 is direct, 1 is chain.
+        /// 0 is direct, 1 is chain, 2 is multicast.
         pub dissemination: u8,
         /// Milliseconds after which a member that holds up others and reads nothing is removed; 0 is never.
         pub slow_after_ms: u32,

@@ -42,7 +42,7 @@
 //! | which | when | then |
 //! |---|---|---|
 //! | a survivor | before its report | the next node view restarts the flush without it |
-//! | a survivor | after the cut | the same; a member that has installed says so, and that view is completed first |
+//! | a survivor | after the cut | the same; a member that has installed says so: that view is completed first |
 //! | the leader | before any cut | the next leader starts over |
 //! | the leader | after some members installed | the next leader learns it from their reports, fetches the decision, completes it |
 //! | the leader | after it removed a member, before any cut | the removed member says so to the next leader, whose view lists it as crashed, with that cause |

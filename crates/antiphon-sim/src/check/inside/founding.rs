@@ -6,9 +6,9 @@
 //! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one
 //!   voted twice;
 //! - with `expect` N, if fewer than N of its founders could not have known of the first lineage. A founder
-//!   could have known if two things hold. A member was there, and the founder was told of it, or would have
-//!   been told a moment after it had started. And the paths between them worked, or a locator was there for
-//!   both, or no locator had been there yet and one might have come up in time.
+//!   could have known if a member was there, the paths between them worked, and one of these was true: the
+//!   founder was told of the member, or would have been told a moment after it had started; a locator was
+//!   there for both; no locator had been there yet, and one might have come up in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
