@@ -1,12 +1,12 @@
 //! Faults injected on purpose: a path to a peer that is cut, slow or lossy.
 //!
-//! They act where frames leave and enter this node and know peers by their advertised address, so a peer that
-//! restarts at its address stays cut off. Lifelines are faithful to a cut cable as far as one end can be:
-//! what a blocked peer wrote on its lifeline, its FIN included, stays unread in the kernel until the block
-//! ends. What *this* node writes on a lifeline is written all the same: a record held back in user space
-//! would die with the process while the FIN goes out, and the watcher would take a stale vote for the last
-//! one (R2). To cut a cable, block at both ends. What is heard by multicast is untouched: where it comes from
-//! says nothing about where its sender is reached.
+//! Faults act where frames leave and enter this node. They know peers by their advertised address, so a peer
+//! that restarts at its address stays cut off. Lifelines behave as if a cable were cut, as far as one end can
+//! do that: what a blocked peer wrote on its lifeline, its FIN included, stays unread in the kernel until the
+//! block ends. What *this* node writes on a lifeline is written all the same. A record held back in user
+//! space would die with the process while the FIN goes out, and the watcher would take a stale vote for the
+//! last one (R2). To cut a cable, block at both ends. Frames heard by multicast are untouched: the address
+//! that they come from does not say where their sender is reached.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
-//! What this host does not give the node: never the fault of a peer, and never a reason to doubt one.
+//! What this host does not give the node: never the fault of a peer, and never a reason to doubt a peer.
 //!
-//! A node without a free file descriptor cannot dial. It must neither take that for a peer that ends its
-//! connections, nor tell
-//! the core of trouble with the peer's path: the core would have others doubt a peer that is well.
+//! A node without a free file descriptor cannot dial. It must not take that for a peer that ends its
+//! connections. It must not tell the core of trouble with the peer's path either: the core would have others
+//! doubt a peer that is well.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::Input;
 use crate::transport::InputSenders;
 
-/// The same lack is told to the driver again after this long.
+/// The driver is told of the same lack again after this long.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Something that the system refuses to this process, or has none of.
@@ -87,15 +87,15 @@ impl fmt::Display for Lack {
 
 antiphon_core::wire::written_as_text!(Lack);
 
-/// Tells the driver of each lack, at most once a second: what is lacking is usually tried many times a
-/// second.
+/// Tells the driver of each lack, at most once a second: a node usually tries many times a second what it
+/// lacks.
 #[derive(Debug, Default)]
 pub(crate) struct Lacks {
     told: Mutex<BTreeMap<Lack, Instant>>,
 }
 
 impl Lacks {
-    /// Gives what lacks, if that is what the error says.
+    /// Returns what is lacking, if that is what the error says.
     pub(crate) fn note(&self, inputs: &InputSenders, error: &io::Error) -> Option<Lack> {
         let lack = Lack::of(error)?;
         let now = Instant::now();
@@ -103,7 +103,7 @@ impl Lacks {
         let due = told
             .get(&lack)
             .is_none_or(|at| now.duration_since(*at) >= TOLD_EVERY);
-        // A driver with so much to do is told the next time.
+        // A driver that is too busy is told the next time.
         if due && inputs.urgent.try_send(Input::Lack { lack }).is_ok() {
             told.insert(lack, now);
         }

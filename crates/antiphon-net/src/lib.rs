@@ -16,7 +16,8 @@
 //! - [`udp`]: the same, with UDP for messages where it passes;
 //! - [`memory`]: nodes of one process, for tests and examples;
 //! - [`lack`](Lack): what this host refuses its node, told apart from what a peer does;
-//! - [`witness`]: what a node leaves to whoever started it, and how that tells of its death (R10);
+//! - [`witness`]: what a node leaves to the process that started it, and how that process tells of its death
+//!   (R10);
 //! - [`faults`](Faults): blocked, slow and lossy paths, injected on purpose.
 #![deny(unsafe_code)]
 

@@ -33,7 +33,7 @@ pub trait Transport: Send + fmt::Debug {
     /// A turn is over: what was sent in it may leave.
     fn flush(&mut self) {}
 
-    /// Tries to bring a frame to everyone who listens at the cluster's multicast address, where there is one.
+    /// Tries to bring a frame to all that listen at the cluster's multicast address, where there is one.
     fn cast(&mut self, frame: Frame) {
         drop(frame);
     }
@@ -44,8 +44,8 @@ pub trait Transport: Send + fmt::Debug {
         drop((to, frame));
     }
 
-    /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes
-    /// as input.
+    /// Does something to an outbound lifeline, at once. A failure that shows at once is returned; what takes
+    /// time comes as input.
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;
 
     /// Replaces the injected faults.
@@ -157,12 +157,12 @@ pub enum Input {
         /// The sender's advertised address if the connection named it, otherwise where the connection came
         /// from.
         from: SocketAddr,
-        /// What to tell what the core thinks of the frames.
+        /// The handle to tell what the core thinks of the frames.
         connection: Connection,
         /// The frames, slices of the receive buffer.
         frames: Vec<Bytes>,
     },
-    /// A datagram that looks like a probe, from wherever.
+    /// A datagram that looks like a probe, from any host.
     Probe {
         /// The frame, for [`Node::handle_probe`](antiphon_core::Node::handle_probe).
         frame: Bytes,
@@ -183,7 +183,7 @@ pub enum Input {
     Lifeline {
         /// What.
         event: LifelineEvent,
-        /// For a record: what to tell what the core thinks of it.
+        /// For a record: the handle to tell what the core thinks of it.
         connection: Option<Connection>,
     },
 }
@@ -198,7 +198,7 @@ impl Input {
     }
 }
 
-/// The core's opinion of an inbound connection finds its way back through this handle.
+/// This handle brings the core's opinion back to an inbound connection.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<ConnectionShared>,
@@ -209,14 +209,14 @@ const MAX_REFUSED_FRAMES: u8 = 3;
 
 struct ConnectionShared {
     remote: SocketAddr,
-    /// Not one that somebody made to here: whoever is heard at the multicast address.
+    /// Not a connection that a node made to this one, but a stream that is heard at the multicast address.
     multicast: bool,
     authenticated: AtomicBool,
     /// What was authentic was of no use to the core.
     unused: AtomicBool,
     refused: AtomicU8,
     closed: AtomicBool,
-    /// Why the first frame that was refused was.
+    /// Why the first refused frame was refused.
     refusal: OnceLock<OpenError>,
     /// Wakes the connection's task when one of the above changed.
     changed: Notify,
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// The core took it for authentic, and could make nothing of it: who asked for a notice is told so.
+    /// The core took it for authentic, and could not use it: a dialler that asked for a notice is told so.
     pub fn made_nothing_of_it(&self) {
         self.shared.unused.store(true, Ordering::Release);
         self.accepted();
@@ -265,8 +265,8 @@ impl Connection {
     /// The core refused a frame. The cause is logged (not too often), and after a few the connection is
     /// closed.
     pub fn refused(&self, error: OpenError) {
-        // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this
-        // connection. And by multicast others may speak than members.
+        // A duplicating or rerouting network causes replays; they are not a fault of the node on this
+        // connection. And by multicast other nodes than members may speak.
         let harmless = match error {
             OpenError::Replayed => true,
             OpenError::Stranger => self.shared.multicast,
@@ -311,12 +311,12 @@ impl Connection {
         self.shared.changed.notify_one();
     }
 
-    /// Why the first frame that was refused was, if one was.
+    /// Why the first refused frame was refused, if one was.
     pub(crate) fn refusal(&self) -> Option<OpenError> {
         self.shared.refusal.get().copied()
     }
 
-    /// Whether it is open (somebody else holds it) and has brought nothing authentic yet.
+    /// Whether it is open (another part of the program holds it) and has brought nothing authentic yet.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.is_authenticated() && Arc::strong_count(&self.shared) > 1
     }
@@ -338,7 +338,7 @@ impl fmt::Debug for Connection {
 }
 
 /// What happened on the network, urgent things first: control frames, troubles and lifelines never wait
-/// behind messages, and probes, which anybody may send, hold up neither.
+/// behind messages. Probes, which any host may send, hold up neither.
 #[derive(Debug)]
 pub struct Inputs {
     urgent: mpsc::Receiver<Input>,
@@ -361,8 +361,9 @@ impl Inputs {
         )
     }
 
-    /// Appends what has happened to `into`, `limit` things at most and few enough bytes to be still in the
-    /// cache when they are read, waiting for the first. Returns how many; 0 means that the transport is gone.
+    /// Appends what has happened to `into`, and waits for the first thing. It appends at most `limit` things,
+    /// and few enough bytes to be still in the cache when they are read. Returns how many; 0 means that the
+    /// transport is gone.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
@@ -377,8 +378,8 @@ impl Inputs {
         let mut bytes = first.bytes();
         into.push(first);
         let mut received = 1;
-        // A sign of life that waits is none; but whoever floods the port with what looks like it takes a
-        // small part of each turn.
+        // A sign of life that waits is no sign of life. But a host that floods the port with such datagrams
+        // takes only a small part of each turn.
         for _ in 0..PROBES_AT_A_TIME.min(limit - 1) {
             let Ok(probe) = self.probes.try_recv() else { break };
             into.push(probe);
@@ -400,9 +401,10 @@ impl Inputs {
 const URGENT_INPUTS: usize = 1024;
 /// What a driver takes at a time: a part of a core's second-level cache.
 const BYTES_AT_A_TIME: usize = 256 << 10;
-/// Probes that may wait for the driver: of all members of a large view at once. More are dropped.
+/// Probes that may wait for the driver: as many as all members of a large view send at once. More are
+/// dropped.
 const PROBE_INPUTS: usize = 256;
-/// And so many of them it takes at a time.
+/// The driver takes so many of them at a time.
 const PROBES_AT_A_TIME: usize = 16;
 /// Batches of messages that may wait for the driver; behind them TCP holds the sender back.
 const BULK_INPUTS: usize = 64;

@@ -1,17 +1,17 @@
 //! The one standstill that the rules themselves demand, recognized exactly.
 //!
 //! ```text
-//!   view n: 0 1 2 3 4      4, 3 and 2 accept the view 0 1 2 3 4 5 6 7, and nobody learns that it is decided
+//!   view n: 0 1 2 3 4      4, 3 and 2 accept the view 0 1 2 3 4 5 6 7, and none learns that it is decided
 //!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
 //!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
 //! ```
-//! Whether it was decided died with those that lost power, and power losses leave no proof. Neither does a
-//! kill behind a proxy, or on a connection that was broken or never came about: a survivor must see the end
-//! of a lifeline that nothing in between can have ended (R9), and the simulated kernels know which of them
-//! did. So nothing may be demanded of the survivors, until enough of those hosts are heard again as what they
-//! were, which they never are. Nothing else is excused: not a standstill without such a view, not one that
-//! killed processes suffice to cause whose proofs a survivor was given, and joiners must be outvoted by those
-//! who stay.
+//! Whether the view was decided died with the members that lost power, and power losses leave no proof.
+//! Neither does a kill behind a proxy, or on a connection that was broken or never came about. A survivor
+//! must see the end of a lifeline that nothing in between can have ended (R9), and the simulated kernels know
+//! which survivors did. So nothing may be demanded of the survivors, until enough of those hosts are heard
+//! again as the incarnations that they were, which never happens. Nothing else is excused. A standstill
+//! without such a view is not excused. Neither is a standstill that killed processes suffice to cause, if a
+//! survivor was given their proofs. And the members that stay must outvote the joiners.
 
 use std::collections::BTreeSet;
 
@@ -58,8 +58,7 @@ pub(crate) fn is_blocked(world: &World) -> bool {
     !decides(bound, &alive, &proven) && decides(bound, &all, &proven)
 }
 
-/// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest
-/// ballot.
+/// R1: the view that the living voters must propose unchanged: one of them accepted it in the highest ballot.
 fn bound_to<'a>(
     history: &'a History<'_>,
     view: &NodeView,

@@ -33,7 +33,7 @@ pub struct Campaign {
     pub within: Option<Duration>,
 }
 
-/// What it gave.
+/// What the run gave.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Seeds run.
@@ -60,8 +60,8 @@ pub struct Summary {
 }
 
 impl Campaign {
-    /// Engines that some seed should have drawn and none did: of so many, one in half a million draws only
-    /// one of the two.
+    /// Engines that some seed should have drawn and none did. If so many seeds draw, the chance is one in
+    /// half a million that all draw the same of two engines.
     pub fn never_drawn(&self, summary: &Summary) -> Vec<EngineKind> {
         const ENOUGH: u64 = 20;
         let due = |engine: &EngineKind| match self.membership {

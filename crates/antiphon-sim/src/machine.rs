@@ -1,9 +1,9 @@
 //! The machine that simulated applications replicate: the shipping map, lock table and counters as one.
 //!
 //! Around them it does three things for the checkers. Each step says as an event what it was, what it gave
-//! and the digest of the state after it. The state has a name of its own, given when it is founded and
-//! handed on with it, so that the checkers can tell two states of one group apart. And it knows the place of
-//! the last step, so that a reader can say what it has seen.
+//! and the digest of the state after it. The state has a name of its own. It is given when the state is
+//! founded and handed on with it, so that the checkers can tell two states of one group apart. And the
+//! machine knows the place of the last step, so that a reader can say what it has seen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ pub struct Step {
     pub locks: Vec<locks::Event>,
     /// Keys whose entries went without a command.
     pub expired: Vec<Bytes>,
-    /// Entries that were written anew as they are, with versions above those that some member has seen.
+    /// Entries that were written anew as they are, with versions above all that a member has seen.
     pub renewed: Vec<(Bytes, map::Entry)>,
     /// The same of counters.
     pub recounted: Vec<(counters::Name, counters::Counter)>,

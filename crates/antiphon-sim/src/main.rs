@@ -55,7 +55,7 @@ struct OneSeed {
     /// Nodes from the start.
     #[arg(long)]
     nodes: Option<u8>,
-    /// The membership engine, `coordinator` or `cut`; the one that the seed draws if not given.
+    /// The membership engine, `coordinator` or `cut`; if not given, the one that the seed draws.
     #[arg(long, value_parser = membership)]
     membership: Option<EngineKind>,
     /// Arm this planted mistake.

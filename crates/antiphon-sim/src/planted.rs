@@ -9,7 +9,7 @@
 //! world is searched exhaustively (R26) may be caught there; the same worlds without a mistake must be sound,
 //! which `explore` shows.
 //!
-//! What is known goes by the protocol's code to the letter: almost any change of it gives other runs. Then
+//! The known catches depend on the exact code of the protocol: almost any change of it gives other runs. Then
 //! the search, bounded in time, must catch again, and `antiphon-sim planted --write` notes where.
 
 mod table;
@@ -180,7 +180,7 @@ fn at_once<T: Send, R: Send>(jobs: usize, all: Vec<T>, act: impl Fn(&mut T) -> R
     done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Runs without a mistake: one is enough for all that the same plan and seed catch on the same engine.
+/// Runs without a mistake: one run is enough for all catches of the same plan and seed on the same engine.
 #[derive(Default)]
 struct Disarmed {
     passed: Mutex<BTreeMap<(&'static str, u64, EngineKind), bool>>,

@@ -5,9 +5,9 @@
 //!   (safety)                           (liveness: within bounded virtual time)
 //! ```
 //! Progress is demanded only where the rules allow it: if the members of the last primary that still live
-//! have a quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is
-//! needed; a cluster that lost a majority for ever rightly stands still, and so does one that is blocked by
-//! its own rules (`blocked.rs`).
+//! have a quorum of it, or enough seeds are fresh to found anew. Dead nodes are started again where that is
+//! needed. A cluster that lost a majority for ever rightly stands still, and so does a cluster that is
+//! blocked by its own rules (`blocked.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -128,9 +128,9 @@ fn run_checked(mut world: World, plan: &Plan, seed: u64) -> Outcome {
 /// Starts dead nodes again, all of them in half of the runs, otherwise only if nothing can go on without.
 /// Returns whether progress can be demanded then.
 fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
-    // What is about to be decided is decided; then we look at who has a quorum of it.
+    // What is about to be decided is decided; then we look which members have a quorum of it.
     world.run_until(world.now() + 4 * SECONDS);
-    // Who is still on the way out, slowed down until now, is as good as dead.
+    // A node that is still on the way out, slowed down until now, is as good as dead.
     let until = world.now() + world.plan().profile.leave_within.as_micros() as Micros;
     while world.now() < until && world.live_slots().into_iter().any(|slot| world.is_leaving(slot)) {
         world.run_until(world.now() + 50 * MILLIS);
@@ -146,17 +146,17 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
     can_decide(world) || can_found(world) || goes_on_anyhow(world)
 }
 
-/// Whether anybody lives who was a member and has a vote, where each component goes on.
+/// Whether a live node was a member and has a vote, where each component goes on.
 fn goes_on_anyhow(world: &World) -> bool {
     let mut live = world.live_slots().into_iter();
     let has_vote = |slot| world.plan().weight_of(slot) > 0;
     world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot) && has_vote(slot))
 }
 
-/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead,
-/// and so is everyone else of its last view. It keeps asking them at their addresses, so an operator must
-/// start one; who is in the primary view may have joined later and never have met it. Who is told of others
-/// at run time is told of all by now.
+/// Whether a live node outside the primary view knows no node that could bring it back: all seeds are dead,
+/// and so are all others of its last view. It keeps asking them at their addresses, so an operator must start
+/// one. The members of the primary view may have joined later and never have met it. A node that is told of
+/// others at run time is told of all by now.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
     if world.plan().hinted.is_some() || (0..seeds).any(|slot| world.process_at(slot).is_some()) {
@@ -183,8 +183,8 @@ fn is_lost(world: &World) -> bool {
     })
 }
 
-/// Whether the live members of the latest primary view have the majority of its votes, or half with the
-/// elder of those that have any.
+/// Whether the live members of the latest primary view have the majority of its votes, or half with the elder
+/// of the members that have any.
 fn can_decide(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return can_found(world);
@@ -204,7 +204,7 @@ fn can_decide(world: &World) -> bool {
 }
 
 /// Whether a majority of the seeds, or the number expected, knows of no cluster: they may found one, and the
-/// others join it. Who was a member once founds nothing beside that cluster.
+/// others join it. A node that was a member once founds nothing beside that cluster.
 fn can_found(world: &World) -> bool {
     if let Some(hinted) = &world.plan().hinted {
         let fresh = (0..world.plan().slots).filter(|slot| world.is_fresh(*slot));
@@ -242,7 +242,7 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         world.run_until(world.now() + 50 * MILLIS);
     }
     if !at_rest(world) {
-        // Where each component goes on, one that is blocked goes on without the others.
+        // Where each component goes on, a blocked component goes on without the others.
         return if is_blocked(world) && world.plan().policy != Policy::Any {
             Settling::Blocked
         } else {
@@ -294,7 +294,7 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         let complete = missing.is_empty() && at_rest(world);
         (!complete).then(|| format!("sent at rest and not delivered by all: {missing:?}"))
     };
-    // R22: each object is delivered, or its sender is gone; in both cases nobody keeps anything of it.
+    // R22: each object is delivered, or its sender is gone; in both cases no member keeps anything of it.
     let kept = |world: &World| {
         let (slot, group, bytes) = keeps_objects(world)?;
         Some(format!(
@@ -342,7 +342,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
 /// Waits until all replicas serve and every request is answered, twice: what is asked at rest is answered
 /// too.
 fn settle_replicas(world: &mut World) -> Option<Settling> {
-    // A member that left since its state did not count comes back, and one that leaves waits for joiners.
+    // A member that left since its state did not count comes back, and a member that leaves waits for
+    // joiners.
     const WITHIN: Micros = 15 * SECONDS;
     let unsettled = World::unsettled_replica;
     wait_while(world, WITHIN, "G28", unsettled).or_else(|| {
@@ -373,8 +374,7 @@ fn settle_clients(world: &mut World) -> Option<Settling> {
     wait_while(world, 10 * SECONDS, "G51", World::unsettled_clients)
 }
 
-/// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of
-/// it.
+/// Whether all live nodes are in one primary view with no others, and each group's users in one view of it.
 pub fn at_rest(world: &World) -> bool {
     let live = world.live_slots();
     let Some(first) = live.first() else { return true };
@@ -470,7 +470,7 @@ fn wait_while(
     None
 }
 
-/// Who sees what, for a message.
+/// Which node sees what, for a message.
 pub fn describe(world: &World) -> String {
     let mut text = String::new();
     for slot in world.live_slots() {

@@ -5,7 +5,7 @@
 //!                                                          gone everywhere ◄── some fail at one instant ◄── gone everywhere ──┘
 //! ```
 //! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and
-//! there are no groups. Bytes are those of frames: what TCP and IP add is not in them.
+//! there are no groups. Bytes are bytes of frames, without the additions of TCP and IP.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use crate::world::{Traffic, World};
 /// Until a node that joins a cluster at rest is in it at all others, in virtual time.
 const JOINS_WITHIN: Micros = 60 * SECONDS;
 
-/// Until those who leave at once have ended and are in no view.
+/// Until the nodes that leave at once have ended and are in no view.
 const LEFT_WITHIN: Micros = 60 * SECONDS;
 
 /// Observers of each node, of the cut engine.
 const RINGS: usize = 10;
-/// Each is observed by ten, and observes ten on average: where one is next to a member on two rings, the one
-/// behind it observes one more. Of random rings of 100 to 2000 members, in some hundred views of each size,
-/// nobody had more neighbours than these.
+/// Each is observed by ten, and observes ten on average: if a member is next to another on two rings, the
+/// member behind it observes one more. Of random rings of 100 to 2000 members, in some hundred views of each
+/// size, no member had more neighbours than these.
 const MOST_PEERS: usize = 2 * RINGS + 4;
 
-/// What becomes of those that fail.
+/// What becomes of the nodes that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Their processes are killed, which their lifelines prove.
@@ -42,9 +42,9 @@ pub enum Fault {
     PowerLost,
     /// They get nothing for twenty seconds, and then everything for twenty, twice.
     FlipFlop,
-    /// Of what they send, four fifths are lost.
+    /// Four fifths of what they send is lost.
     LossyOut,
-    /// Of what they are sent, four fifths are lost.
+    /// Four fifths of what is sent to them is lost.
     LossyIn,
 }
 
@@ -69,7 +69,7 @@ impl Fault {
         }
     }
 
-    /// Whether those that fail go on running.
+    /// Whether the nodes that fail go on running.
     fn leaves_alive(self) -> bool {
         !matches!(self, Fault::Killed | Fault::PowerLost)
     }
@@ -80,7 +80,7 @@ impl Fault {
 pub struct Scale {
     /// Nodes.
     pub nodes: usize,
-    /// How many of them everyone is told as seeds.
+    /// How many of them all nodes are told as seeds.
     pub seeds: usize,
     /// How many join once the cluster has formed and rested, each a second after the one before is there.
     pub joins: usize,
@@ -120,20 +120,20 @@ pub struct Figures {
     /// From the start of each node that joined later until it reported all, and until all reported it, if
     /// that came.
     pub joined_s: Vec<Option<(f64, f64)>>,
-    /// From the word to leave until all leavers had ended, and all others, and nobody else, were in one view
-    /// at each of them, if that came.
+    /// From the word to leave until all leavers had ended, and all others, and no leaver, were in one view at
+    /// each of them, if that came.
     pub left_s: Option<f64>,
     /// Views that this took.
     pub leave_views: usize,
     /// Leavers that a view does not say to have left.
     pub left_unsaid: usize,
-    /// From the faults until all others, and nobody else, were in one view at each of them, if that came.
+    /// From the faults until all others, and no failed node, were in one view at each of them, if that came.
     pub removed_s: Option<f64>,
     /// Views that this took.
     pub removal_views: usize,
     /// Members lost that had not failed.
     pub healthy_lost: usize,
-    /// Of those that failed, the ones that more than one view took out.
+    /// Failed nodes that more than one view took out.
     pub lost_again: usize,
     /// Real time.
     pub wall: Duration,
@@ -192,7 +192,7 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
 }
 
 impl Figures {
-    /// Whether all that was to come to pass did, within its bounds, and nobody was lost by mistake.
+    /// Whether all that was to happen did, within its bounds, and no node was lost by mistake.
     pub fn are_sound(&self, scale: &Scale) -> bool {
         self.complaints(scale).is_empty()
     }
@@ -236,8 +236,8 @@ impl Figures {
             );
         }
         if scale.engine == EngineKind::Cut {
-            // What fails at one instant and for good goes in one view, and nobody speaks to more than observe
-            // it or are observed by it.
+            // Nodes that fail at one instant and for good go in one view, and no node speaks to others than
+            // its observers and its subjects.
             let views = self.removal_views;
             complain(
                 !scale.fault.leaves_alive() && views > 1,
@@ -367,7 +367,7 @@ impl Figures {
             gone = gone.or_else(|| advance(world, until, &slots, tell));
         }
         self.removed_s = gone.map(|gone| seconds(gone - at));
-        // Whoever is to go by mistake has gone by then.
+        // A node that is removed by mistake is gone by then.
         let until = world.now() + 20 * SECONDS;
         pass(world, until, &slots, tell);
         let views = Views::of(&world.trace().lines[lines..]);
@@ -386,9 +386,9 @@ struct Views {
     sizes: BTreeSet<usize>,
     decided: usize,
     departed: BTreeSet<String>,
-    /// Of those, the ones that had departed before.
+    /// The departed nodes that had departed before.
     departed_again: BTreeSet<String>,
-    /// And the ones that are said to have left in order.
+    /// The departed nodes that are said to have left in order.
     left: BTreeSet<String>,
 }
 
@@ -446,8 +446,8 @@ fn pass(world: &mut World, until: Micros, live: &[Slot], tell: &mut impl FnMut(f
     }
 }
 
-/// Goes on until all these nodes, and nobody else, are in one view at each of them; when that was, if it came
-/// in time.
+/// Goes on until all these nodes, and no others, are in one view at each of them; returns when that was, if
+/// it came in time.
 fn advance(
     world: &mut World,
     until: Micros,

@@ -102,7 +102,7 @@ impl Sim {
         self.act(Action::Pause(Who::Slot(slot), length_ms * MILLIS));
     }
 
-    /// Cuts the nodes of one side from those of the other.
+    /// Cuts the nodes of one side from the nodes of the other.
     pub fn partition<const A: usize, const B: usize>(&mut self, one: [Slot; A], other: [Slot; B]) {
         self.act(Action::Partition(vec![one.to_vec(), other.to_vec()]));
     }
@@ -134,7 +134,7 @@ impl Sim {
     /// Lets time pass until all live nodes are in one primary view and one view of each group.
     ///
     /// # Panics
-    /// If that takes more than 30 s of virtual time: the message says who sees what.
+    /// If that takes more than 30 s of virtual time: the message says which node sees what.
     pub fn settle(&mut self) {
         let within: Micros = 30 * SECONDS;
         let settled = self.run_until(within / MILLIS, |sim| at_rest(&sim.world));

@@ -2,17 +2,15 @@
 //!
 //! The checkers read this and nothing else. It has three kinds of facts:
 //! - what the applications saw and did, and the events of their nodes ([`Seen`], [`Heard`]);
-//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of
-//!   [`Trace`]
+//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of [`Trace`]
 //!   that say what may not happen under this plan, such as [`Trace::never_apart`]);
 //! - six things from the *inside* of the nodes, since no application can tell them ([`Inside`], [`Hop`],
-//!   [`Pass`]): who voted for which view, since what applications see does not tell a rightful decision from
-//!   that of a minority; the ways of frames that are handed on, since a frame that circles is seen by no
-//!   application; who lacked a message that was delivered as safe, since a member that is cut off or dead
-//!   delivers no more what it held; what was held and could have been delivered, since an application cannot
-//!   tell a message that is kept from it from one that is on its way; who has which view and has removed
-//!   whom, since a leader that dies may have told nobody but the one that it removed; and how much memory a
-//!   group takes.
+//!   [`Pass`]). *Which members voted for which view*: what applications see does not tell a rightful decision
+//!   from a minority's. *The ways of frames that are handed on*: no application sees a frame that circles.
+//!   *Which member lacked a message that was delivered as safe*: a member that is cut off or dead delivers no
+//!   more what it held. *What was held and could have been delivered*: an application cannot tell a message
+//!   that is kept from it from a message on its way. *Which member has which view and has removed which*: a
+//!   leader that dies may have told only the member that it removed. *How much memory a group takes*.
 //!
 //! `check/app` reads the first kind and some of the second; `check/inside` reads all.
 
@@ -65,10 +63,11 @@ pub struct Trace {
     pub passes_on_up_to: Option<usize>,
     /// How long a pair may need at most until it is relayed, or removed: the profile's bounds together.
     pub pair_patience: Micros,
-    /// For how long anybody may be said to have been silent at most: the longest patience that is learned,
-    /// and a look at the clock later.
+    /// The longest time for which any member may be said to have been silent: the longest patience that is
+    /// learned, and a look at the clock later.
     pub longest_silence: Micros,
-    /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
+    /// If nothing but multicast can fail: how long a message may take once its sender knows which members
+    /// hear it.
     pub prompt: Option<Micros>,
     /// If processes start and end and nothing else happens: how long a group may take for the view that
     /// follows a node view.
@@ -106,7 +105,7 @@ pub struct Hop {
     pub by: ProcessId,
     /// To where.
     pub to: Slot,
-    /// Who sealed it, and its number among those.
+    /// The incarnation that sealed it, and its number among that incarnation's frames.
     pub frame: (Incarnation, u64),
     /// The group of its messages.
     pub group: GroupId,
@@ -125,9 +124,10 @@ pub struct Pass {
     pub incarnation: Incarnation,
     /// To where.
     pub to: Slot,
-    /// For whom it is to be passed on; empty if it was.
+    /// The members that it is to be passed on to; empty if it was.
     pub targets: Vec<Incarnation>,
-    /// The kind of the frame inside, who sealed it, and its number among those.
+    /// The kind of the frame inside, the incarnation that sealed it, and its number among that incarnation's
+    /// frames.
     pub frame: (u8, Incarnation, u64),
     /// Whether there is another one inside of that.
     pub nested: bool,
@@ -148,7 +148,7 @@ pub enum Settled {
 pub struct Line {
     /// When.
     pub at: Micros,
-    /// To whom.
+    /// The process that gets it.
     pub process: ProcessId,
     /// What.
     pub what: Seen,
@@ -190,11 +190,11 @@ pub enum Seen {
         /// Whether they were stopped, and not only slow.
         stopped: bool,
     },
-    /// Whom the node at this place, or the next one there, is to ask from here on.
+    /// The nodes that the node at this place, or the next one there, is to ask from here on.
     Told {
         /// Where.
         slot: Slot,
-        /// Whom.
+        /// The nodes.
         whom: Vec<Slot>,
     },
     /// A locator began to listen at this place, or ended.
@@ -245,7 +245,7 @@ pub enum Seen {
     Tells {
         /// Of which group.
         group: GroupIndex,
-        /// Whom.
+        /// The receiver.
         to: Incarnation,
         /// The number that the node gave it.
         ticket: u64,
@@ -286,7 +286,7 @@ pub enum Seen {
     Path(PeerPath),
     /// [`antiphon_core::Event::Multicast`].
     Multicast {
-        /// Who.
+        /// The peer.
         peer: Incarnation,
         /// Whether it hears.
         hears: bool,
@@ -321,7 +321,7 @@ pub enum Inside {
     Memory {
         /// Which group.
         group: GroupIndex,
-        /// Whose messages.
+        /// The sender of the messages.
         sender: Option<Incarnation>,
         /// How many bytes.
         held: usize,
@@ -337,7 +337,7 @@ pub enum Inside {
         sender: Incarnation,
         /// Its number.
         seq: u64,
-        /// Who lacks it.
+        /// The member that lacks it.
         lacks: Incarnation,
     },
     /// The process holds a message that nothing keeps it from delivering, and has not delivered it.
@@ -350,7 +350,7 @@ pub enum Inside {
         seq: u64,
     },
     /// What the process's node has of a group, which its application may not know: another view than before,
-    /// or it has removed somebody.
+    /// or a removal.
     Roll {
         /// Which group.
         group: GroupIndex,
@@ -358,7 +358,7 @@ pub enum Inside {
         view: GroupViewId,
         /// Its members.
         members: Vec<Incarnation>,
-        /// Whom of them the next view will not have.
+        /// The members of it that the next view will not have.
         removed: Vec<Incarnation>,
     },
 }
@@ -387,7 +387,7 @@ pub enum Heard {
     Told(Delivery),
     /// What became of direct messages.
     TellReceipts {
-        /// For whom they were.
+        /// The receiver.
         to: Incarnation,
         /// The first one's ticket.
         first: u64,
@@ -463,7 +463,7 @@ pub enum Deed {
         /// What it saw.
         saw: Box<Saw>,
     },
-    /// The machine made a step; and whether anybody is shown it.
+    /// The machine made a step; and whether any reader is shown it.
     Steps(At, bool, Box<Step>),
     /// The replica says which members there are, and which of them have the state.
     Members(Vec<(Incarnation, bool)>),
@@ -504,7 +504,7 @@ pub struct Delivery {
     pub sender: Incarnation,
     /// The sender's number named on it.
     pub seq: u64,
-    /// How many of the sender's numbers it takes, up to that one.
+    /// How many of the sender's numbers it takes, up to its own number.
     pub numbers: u64,
     /// A hash of its bytes.
     pub payload: u64,

@@ -1,36 +1,36 @@
-//! Blocks: consecutive messages of one sender in the bytes in which they travel and are kept.
+//! Blocks: consecutive messages of one sender, in the bytes in which they travel and are kept.
 //!
 //! ```text
 //!  | length | payload | length | payload | …        length: a varint; one or two bytes for most messages
 //! ```
 //! A message is copied once, into its sender's block. From there on the block is shared: the sender's log,
 //! every frame it is sent or repaired in, the receivers' logs and their applications hold slices of the same
-//! bytes. So a message costs its length prefix on the wire and one walk over that prefix per hand it passes
-//! through; there is no allocation and no reference count per message unless an application takes a payload
-//! out of its block.
+//! bytes. So a message costs its length prefix on the wire and one walk over that prefix at each step. There
+//! is no allocation and no reference count per message unless an application takes a payload out of its
+//! block.
 //!
 //! All messages of a block have one delivery [`Level`]: it costs a bit of the block's count and nothing per
 //! message.
 //!
 //! Messages of a scoped group have a [tag](Tag) in front of their payload, counted by their length: the
-//! scope, and how far back in the sender's log the message of that scope is that comes before it.
+//! scope, and how far back in the sender's log the previous message of that scope is.
 //!
 //! ```text
 //!  | length | scope | back | payload | …         scope: 4 bytes; back: a varint; together at most eight for most messages
 //! ```
-//! It is a column beside the messages and not a block per scope: an application that sends to a hundred
-//! scopes in turn would pay a record of 30 bytes for each message. A scope has four bytes for the same
-//! reason.
+//! The tag is beside each message and there is no block per scope: otherwise an application that sends to a
+//! hundred scopes in turn would pay a record of 30 bytes for each message. A scope has four bytes for the
+//! same reason.
 //!
 //! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has
 //! nothing to send.
 //!
-//! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log,
-//! whose bytes are slices of the payload without a length in front. Each says how many come before it, so
-//! whoever has one of them knows where the message begins, also behind a gap. Its sender keeps it whole until
-//! it goes into the log, and its receivers put it together: then its block is [large](Block::large), and
-//! never on the wire. One that is larger still is an [object](crate::object): it travels beside the log, and
-//! its block only [names](Block::object) it.
+//! A message that fits no block travels in pieces. Each piece is a block, consecutive in the sender's log,
+//! and its bytes are a slice of the payload without a length in front. Each says how many pieces come before
+//! it, so a member that has one of them knows where the message begins, also behind a gap. The sender keeps
+//! the message whole until it goes into the log, and the receivers put it together. Then its block is
+//! [large](Block::large), and never on the wire. A message that is larger still is an
+//! [object](crate::object): it travels beside the log, and its block only [names](Block::object) it.
 
 mod tag;
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub const MAX_BLOCK_BYTES: usize = 60_400;
 pub const PIECE_BYTES: usize = 60_000;
 
 /// A decoded block of this size is a slice of the buffer that it was read into, which is at most sixteen
-/// times as large. A smaller one is copied: whoever kept it would keep many times what it has.
+/// times as large. A smaller block is copied: otherwise it would keep many times its own bytes in memory.
 pub const WORTH_KEEPING: usize = 32 << 10;
 
 /// When a message is delivered.
@@ -83,7 +83,7 @@ pub enum Form {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Block {
     count: u32,
-    /// Of a piece, how many come before it.
+    /// If it is a piece: how many pieces come before it.
     index: u16,
     /// Whether its messages have tags.
     scoped: bool,
@@ -142,7 +142,7 @@ impl Block {
         Self::large(bytes.into()).with_tag()
     }
 
-    /// The same, of one message whose bytes begin with a tag.
+    /// The same block, but its one message begins with a tag.
     #[must_use]
     pub fn with_tag(self) -> Self {
         Self { scoped: true, ..self }
@@ -192,7 +192,7 @@ impl Block {
         Self { level, ..self }
     }
 
-    /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only
+    /// The pieces in which a [large](Block::large) message travels. A block of another form is its own only
     /// piece.
     pub fn pieces(self) -> impl Iterator<Item = Block> {
         let mut whole = (self.form != Form::Large).then(|| self.clone());
@@ -224,7 +224,7 @@ impl Block {
         })
     }
 
-    /// Of a block of one message, how many bytes that has, without its tag.
+    /// The bytes of the message of a block that has one message, without its tag.
     pub fn payload_len(&self) -> usize {
         self.iter().map(<[u8]>::len).next().unwrap_or(0)
     }
@@ -237,7 +237,7 @@ impl Block {
         }
     }
 
-    /// Of a piece, how many pieces of the message come before it.
+    /// If it is a piece: how many pieces of the message come before it.
     pub fn index(&self) -> u64 {
         u64::from(self.index)
     }
@@ -436,8 +436,7 @@ impl BlockBuilder {
         self.bytes.len()
     }
 
-    /// Whether a payload of this length still fits. One that is no longer than the largest payload fits an
-    /// empty one.
+    /// Whether a payload of this length still fits. The largest payload fits an empty block.
     pub fn has_room(&self, length: usize) -> bool {
         self.bytes.len() + length + 3 <= MAX_BLOCK_BYTES
     }
@@ -499,8 +498,8 @@ impl BlockBuilder {
         self.count += block.count;
     }
 
-    /// A builder that has seen some messages will see more: it takes four times the room. Not all of a block
-    /// at once: a block of some kilobytes would keep all of that.
+    /// A builder that has seen some messages will see more: it takes four times the room. It does not take a
+    /// whole block at once, because a block of some kilobytes would keep all of that memory.
     #[cold]
     fn grow(&mut self, more: usize) {
         let length = self.bytes.len();
@@ -602,8 +601,8 @@ fn check_messages(count: u32, scoped: bool, mut rest: &[u8]) -> Result<(), Decod
 }
 
 impl Block {
-    /// What stands before the block's bytes on the wire: how many messages, or which piece, of what form, how
-    /// many bytes.
+    /// What stands before the block's bytes on the wire: how many messages, or which piece, in which form,
+    /// and how many bytes.
     pub fn encode_prefix(&self, out: &mut Vec<u8>) {
         let safe = u64::from(self.level == Level::Safe);
         let form = match self.form {
@@ -611,7 +610,7 @@ impl Block {
             Form::Messages => 0,
             Form::Piece => 1,
             Form::LastPiece => 2,
-            // A large one is no block that anyone takes: it goes into the log in pieces.
+            // No receiver takes a large block: it goes into the log in pieces.
             Form::Object | Form::Large => 3,
         };
         let count = u64::from(self.count) + u64::from(self.index);

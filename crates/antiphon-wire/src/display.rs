@@ -1,4 +1,5 @@
-//! Views, and who left them why, for people. Where no name is known, an incarnation is its first digits.
+//! Views, and which members left them and why, as text for people. If no name is known, an incarnation is
+//! shown as its first digits.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -126,7 +127,7 @@ fn gone(f: &mut Formatter<'_>, gone: &Departure, name: &dyn Fn(Incarnation) -> S
 }
 
 impl Cause {
-    /// As shown, with the names of those that are known.
+    /// As shown, with known names.
     pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
         match self {
             Cause::Unreachable { from } => format!("unreachable from {}", name(*from)),
@@ -136,7 +137,7 @@ impl Cause {
 }
 
 impl Accusation {
-    /// As shown, with the names of those that are known.
+    /// As shown, with known names.
     pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
         format!("{}: {}", name(self.accuser), self.evidence)
     }

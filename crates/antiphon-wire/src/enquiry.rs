@@ -1,4 +1,4 @@
-//! Enquiries: what a node would say to another if it came, asked by a program that never comes.
+//! Enquiries: a program that never joins asks what a node would answer if it joined.
 //!
 //! ```text
 //!   enquirer                                             node
@@ -6,10 +6,10 @@
 //!        ◄── a notice on the same connection: taken, or why not ([`Notice`]), and its end
 //!        ◄── a control frame to each address of `answer_to`: Answer, as to a peer; from a locator Known
 //! ```
-//! The notice is for those whose frame is refused: it tells a wrong key from another cluster's name. It is
-//! the one thing that a node ever writes on a connection that others dialled, and only on those that ask for
-//! it. The answer takes the way that an answer to a joining node takes, so that its arrival shows that this
-//! way works.
+//! The notice is for an enquirer whose frame is refused: it tells a wrong key from another cluster's name. A
+//! node never writes anything else on a connection that others dialled, and it writes the notice only if the
+//! dialler asks for it. The answer takes the same way as an answer to a joining node, so its arrival shows
+//! that this way works.
 //!
 //! An enquiry changes nothing at the node but its counters: an enquirer is no candidate, no joiner, and not
 //! remembered.
@@ -31,7 +31,7 @@ wire_enum! {
         Ask = 0 (Box<Ask>),
         /// The answer.
         Answer = 1 (Box<Answer>),
-        /// A locator's answer: whom it knows.
+        /// A locator's answer: the nodes that it knows.
         Known = 2 (KnownThere),
     }
 }
@@ -90,13 +90,13 @@ wire_struct! {
         pub missing: Vec<SocketAddr>,
         /// Why the node would not be admitted.
         pub objection: Option<Objection>,
-        /// Of the groups asked for that it is in: which would refuse the node, and why.
+        /// Groups asked for that this node is in and that would refuse the node, and why.
         pub groups: Vec<(String, String)>,
     }
 }
 
 wire_struct! {
-    /// What a locator says to an [`Ask`]: what it would say to a newcomer.
+    /// A locator's answer to an [`Ask`]: the same as it would tell a newcomer.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KnownThere {
         /// That of the question.
@@ -125,8 +125,8 @@ wire_struct! {
 pub const NOTICE_BYTES: usize = 8;
 const NOTICE_MAGIC: [u8; 4] = *b"ATPN";
 
-/// What a node says on a connection that asked for it: what became of its first frame. Not authenticated, and
-/// of use to people only.
+/// What a node says on a connection that asked for it: what became of its first frame. It is not
+/// authenticated, and only useful to people.
 ///
 /// ```text
 /// | "ATPN" 4 | frame version 1 | wire level 1 | verdict 1 | 0 |
@@ -148,7 +148,7 @@ pub struct Notice {
 pub enum Verdict {
     /// It was authentic.
     Taken,
-    /// It was none.
+    /// It was no frame.
     NotAFrame,
     /// It has another frame version.
     Version,
@@ -158,8 +158,8 @@ pub enum Verdict {
     Key,
     /// Its tag does not fit its bytes: it was damaged, or sealed with another key of the same id.
     BadTag,
-    /// It was authentic, and what a witness says in it is of no use there: the node is in no view with the
-    /// dead, and may be later.
+    /// It was authentic, but the witness's record in it is of no use there. The node is in no view with the
+    /// dead member; it may be later.
     Unused,
     /// Something that this build has no name for.
     Other(u8),

@@ -1,8 +1,8 @@
 //! Messages of the group layer: founding, joins, data, acknowledgements, flush.
 //!
-//! Control messages ([`GroupMessage`]) travel on the reliable ordered channel of a pair; a receiver ignores
-//! those that were sent under another node view than its own, because everything unfinished is begun again at
-//! each primary node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it
+//! Control messages ([`GroupMessage`]) travel on the reliable ordered channel of a pair. A receiver ignores
+//! messages that were sent under another node view than its own, because everything unfinished is begun again
+//! at each primary node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it
 //! reliable.
 
 use bytes::Bytes;
@@ -29,7 +29,7 @@ wire_struct! {
         pub order: u8,
         /// Bytes a member may have sent that some member's application has not consumed.
         pub window_bytes: u32,
-        /// 0 is direct, 1 is chain.
+        /// 0 is direct, 1 is chain, 2 is multicast.
         pub dissemination: u8,
         /// Milliseconds after which a member that holds up others and reads nothing is removed; 0 is never.
         pub slow_after_ms: u32,
@@ -59,7 +59,7 @@ wire_struct! {
     /// A member that a decision adds.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Joiner {
-        /// Who.
+        /// The member.
         pub incarnation: Incarnation,
         /// Its number for this attempt to join: an answer to an earlier attempt is void.
         pub nonce: u64,
@@ -85,7 +85,7 @@ wire_struct! {
     /// Messages of a departed sender behind a gap that belong to a cut.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CutSpan {
-        /// Which.
+        /// The messages.
         pub span: Span,
         /// Ranks of survivors that hold all of them.
         pub holders: Vec<u16>,
@@ -141,7 +141,7 @@ wire_struct! {
         pub members: Vec<Incarnation>,
         /// Per member of the next view, the number of its first message there.
         pub start: Vec<u64>,
-        /// Those the old view did not have.
+        /// Members that the old view did not have.
         pub joined: Vec<Joiner>,
         /// Members of the old view that left in order.
         pub left: Vec<Incarnation>,
@@ -149,10 +149,10 @@ wire_struct! {
         pub crashed: Vec<Incarnation>,
         /// Why a member of the two lists above is not in the next view, where the group itself had a reason.
         pub causes: Vec<DepartureCause>,
-        /// The cut has safe messages that some participant has not delivered: nobody delivers it before all
-        /// hold it.
+        /// The cut has safe messages that some participant has not delivered: no member delivers it before
+        /// all hold it.
         pub safe: bool,
-        /// Which direct messages those took that have reported and are not in the next view.
+        /// Which direct messages were taken by members that have reported and are not in the next view.
         pub told: Vec<TellsHeard>,
     }
 }
@@ -182,7 +182,7 @@ wire_enum! {
             held: Vec<u64>,
             /// What it holds behind gaps, where delivery passes them.
             beyond: Vec<Span>,
-            /// Per rank, how many of those are nulls.
+            /// Per rank, how many of the held numbers are nulls.
             nulls: Vec<u64>,
             /// Up to which position it holds all order records.
             ordered: u64,
@@ -190,10 +190,10 @@ wire_enum! {
             decision: Option<Box<Decision>>,
             /// It holds safe messages that it has not delivered.
             safe: bool,
-            /// The decision on the next view of which it has said that it holds the cut.
+            /// The decision on the next view for which it has said that it holds the cut.
             held_cut: Option<Box<Decision>>,
-            /// The ranks of those whose direct messages it has taken, ascending, and of each the first number
-            /// that it has not taken.
+            /// The ranks of senders whose direct messages it has taken, ascending, and for each the first
+            /// number that it has not taken.
             told: Vec<(u16, u64)>,
         },
         /// It is no member, and does not want to be one of the view asked about.
@@ -259,7 +259,7 @@ wire_enum! {
             /// The number the joiner's next message will have.
             first: u64,
         },
-        /// To a joiner: ask this one, or the elder again.
+        /// To a joiner: ask this member, or the elder again.
         Moved = 9 {
             /// The group's name.
             name: String,
@@ -320,8 +320,8 @@ wire_enum! {
             /// What and that.
             decision: Box<Decision>,
         },
-        /// From the flush's leader: before anything else, complete a view that someone has already installed,
-        /// or whose cut someone has said to hold.
+        /// From the flush's leader: before anything else, complete a view that a member has already
+        /// installed, or whose cut a member has said to hold.
         Complete = 17 {
             /// The group.
             group: GroupId,
@@ -329,7 +329,7 @@ wire_enum! {
             target: GroupViewId,
             /// The decision that made that view.
             decision: Box<Decision>,
-            /// Someone has installed it: no need to wait until all hold its cut.
+            /// A member has installed it: no need to wait until all hold its cut.
             installed: bool,
         },
         /// To a joiner, once every old member has installed the view.
@@ -344,8 +344,8 @@ wire_enum! {
             decision: Box<Decision>,
             /// How far the messages of departed members were delivered.
             departed: Vec<DepartedSender>,
-            /// The members that left or crashed with this view and are in the sender's node view no more, as
-            /// the sender last knew them: a joiner may have seen no view with them.
+            /// The members that left or crashed with this view and are no longer in the sender's node view,
+            /// as the sender last knew them: a joiner may have seen no view with them.
             gone: Vec<Member>,
         },
         /// To the new view's leader: the sender has installed it (or has left with it).
@@ -355,14 +355,14 @@ wire_enum! {
             /// The view.
             view: GroupViewId,
         },
-        /// From the leader: everyone has installed the view; what came before it is not needed any more.
+        /// From the leader: all have installed the view; what came before it is not needed any more.
         Settled = 20 {
             /// The group.
             group: GroupId,
             /// The view.
             view: GroupViewId,
         },
-        /// To one that the group's members have removed while it was alive.
+        /// To a node that the group's members have removed while it was alive.
         Removed = 21 {
             /// The group.
             group: GroupId,
@@ -392,8 +392,8 @@ wire_enum! {
             group: GroupId,
             /// The view the sender has installed.
             view: GroupViewId,
-            /// For how many microseconds it has taken nothing: of several, the one that stopped first goes
-            /// first.
+            /// For how many microseconds it has taken nothing. Of several members, the one that stopped first
+            /// is removed first.
             for_us: u64,
             /// What the next view says about it.
             cause: String,
@@ -461,8 +461,8 @@ wire_enum! {
             /// The messages.
             messages: Block,
         },
-        /// Consecutive positions of the total order, from the sequencer, or of whoever has the token; with
-        /// none, a mark.
+        /// Consecutive positions of the total order, from the sequencer or from the member that has the
+        /// token; with none, a mark.
         Orders = 2 {
             /// The group.
             group: GroupId,
@@ -527,7 +527,8 @@ wire_enum! {
             /// The first one not wanted.
             end: u64,
         },
-        /// Messages of another: in a flush those that were pulled, before it those that a `Nak` asked for.
+        /// Messages of another sender: in a flush the pulled messages, before it those that a `Nak` asked
+        /// for.
         Repair = 7 {
             /// The group.
             group: GroupId,
@@ -559,7 +560,7 @@ wire_enum! {
             view: GroupViewId,
             /// How often it was passed on in this view.
             hop: u64,
-            /// The first position that it carries; all before are held by every member.
+            /// The first position that it carries. Every member holds all positions before it.
             first: u64,
             /// The positions; the next one after them is the next to be given.
             runs: Vec<Run>,
@@ -584,8 +585,8 @@ wire_enum! {
             /// The positions.
             runs: Vec<Run>,
         },
-        /// To all members, or to the sequencer that collects them: how far the sender of this has come, for
-        /// those that wait to deliver a safe message. From that sequencer: how far all have come.
+        /// To all members, or to the sequencer that collects rows: how far the sender of this has come, for
+        /// members that wait to deliver a safe message. From that sequencer: how far all have come.
         Rows = 10 {
             /// The group.
             group: GroupId,
@@ -606,7 +607,7 @@ wire_enum! {
             object: u64,
             /// Its bytes.
             length: u32,
-            /// Of a copy that the receiver said to hold and that is not what was sent: begin again.
+            /// The digest of a wrong copy that the receiver said to hold: begin again.
             wrong: Option<Digest>,
         },
         /// To an object's sender: there is room for all of it here, send these chunks.
@@ -621,7 +622,7 @@ wire_enum! {
             next: u32,
             /// Chunks before this one may be sent.
             until: u32,
-            /// Of those that were sent, these did not come: at most 32 spans.
+            /// Chunks that were sent and did not come: at most 32 spans.
             again: Vec<ChunkSpan>,
         },
         /// A chunk of the sender's object.
@@ -643,7 +644,7 @@ wire_enum! {
             view: GroupViewId,
             /// The object.
             object: u64,
-            /// Of what is here.
+            /// The digest of what is here.
             digest: Digest,
         },
         /// To one member: consecutive direct messages of the sender; with none, a mark that asks for a
@@ -655,7 +656,7 @@ wire_enum! {
             view: GroupViewId,
             /// The member that they are for; any other drops them.
             to: Incarnation,
-            /// The number of the first one, of those between these two members.
+            /// The number of the first message, among the direct messages between these two members.
             first: u64,
             /// The messages.
             messages: Block,

@@ -1,4 +1,4 @@
-//! Identities: who, which cluster, which view.
+//! Identities: which node, which cluster, which view.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use crate::wire_struct;
 pub struct Incarnation(pub u128);
 
 /// The unbroken chain of primary views since one founding. Its first 48 bits are the time of that founding,
-/// the others are random: so
-/// lineages are ordered by when they were founded, whoever did it, as far as the clocks of hosts agree.
+/// the others are random. So lineages are ordered by the time of their founding, as far as the clocks of
+/// hosts agree, whichever node founded them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lineage(pub u128);
 
-/// What tells lineages apart in heartbeats, of which a node sends many: half of the bits.
+/// A short name of a lineage for heartbeats, of which a node sends many: half of the bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineageMark(pub u64);
 
@@ -24,7 +24,7 @@ pub struct LineageMark(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
 
-/// What stands for a view where the view itself is known: the first 128 bits of the SHA-256 of its encoding.
+/// A short name of a view, where the view itself is known: the first 128 bits of the SHA-256 of its encoding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewDigest(pub u128);
 
@@ -100,15 +100,14 @@ fixed_id!(LineageMark, u64, "{:016x}", "16 hex digits");
 fixed_id!(GroupId, u64, "{:016x}", "16 hex digits");
 fixed_id!(ViewDigest, u128, "{:032x}", "32 hex digits");
 
-/// A primary view's place among all primary views of a cluster, for whatever must only accept what is newer:
-/// a fencing token, a write.
-/// Ordered by when its lineage was founded, then by its place in that; the order of the text is the same.
+/// A primary view's place among all primary views of a cluster. It is for anything that must only accept what
+/// is newer: a fencing token, a write. Stamps are ordered by the founding time of the lineage, then by the
+/// place in it; the order of the text is the same.
 ///
-/// It rises with each view of a lineage, and over each recovery and founding, without a disk, as long as no
-/// founder's clock is behind that of
-/// a former founder by as much as lies between them. A cluster that gives way to one that was founded before
-/// takes that one's lower stamps:
-/// all that it did since is given up.
+/// It rises with each view of a lineage, and over each recovery and founding, without a disk. The condition
+/// is that no founder's clock is behind a former founder's clock by as much as the time between the two
+/// foundings. A cluster that gives way to one that was founded before takes that cluster's lower stamps: all
+/// that it did since is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewStamp {
     /// The chain of views, by its founding.
@@ -149,8 +148,8 @@ impl Lineage {
     /// The latest founding that there can be.
     const MAX_FOUNDED_MS: u64 = (1 << (128 - Self::RANDOM_BITS)) - 1;
 
-    /// One that is founded so many milliseconds after 1970, told apart from all others of that time by random
-    /// bits.
+    /// A lineage that is founded so many milliseconds after 1970. Random bits tell it apart from all others
+    /// of that time.
     pub fn founded_at(unix_ms: u64, random: u128) -> Self {
         let time = u128::from(unix_ms.min(Self::MAX_FOUNDED_MS)) << Self::RANDOM_BITS;
         Self(time | (random & ((1 << Self::RANDOM_BITS) - 1)))
@@ -187,7 +186,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A group view: which node view it was made in, and the how-manieth of the group it is.
+    /// A group view: the node view it was made in, and its number among the group's views.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct GroupViewId {
         /// The node view under which the flush that installed this view was led (its ballot).

@@ -2,10 +2,10 @@
 //!
 //! - An identity is its text, as it is shown and parsed; an enumeration of names is the name.
 //! - A time is a number of milliseconds, in a field whose name ends in `_ms`.
-//! - Why a member is gone and what was seen of it are sentences for people, as in `antiphon-api`: written,
-//!   and not read.
-//! - A view is what `antiphon-api` calls `node_view`: the same fields, with names where it has names, and
-//!   beside them what only this type has. It is read by the types of that crate.
+//! - The cause why a member is gone, and the evidence for it, are sentences for people, as in `antiphon-api`:
+//!   written, and not read.
+//! - A view is what `antiphon-api` calls `node_view`: the same fields, with names where it has names, and in
+//!   addition the fields that only this type has. The types of that crate read it.
 
 use serde::ser::{Serialize, Serializer};
 

@@ -1,8 +1,9 @@
 //! Wire levels: which messages the members of a view may use with each other (R24).
 //!
 //! The frame's version says how to read a frame at all. The wire level says which records and message
-//! variants may be in it. Every build supports a range; a view carries the highest level that all its members
-//! speak, and it changes only with a view, so during a rolling upgrade nobody receives what they cannot read.
+//! variants may be in it. Every build supports a range. A view carries the highest level that all its members
+//! speak, and the level changes only with a view. So during a rolling upgrade no member receives what it
+//! cannot read.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@
 //! - [`level`]: which messages two builds may use with each other;
 //! - [`object`]: payloads beside the log, in chunks, and what the log says of them;
 //! - [`record`]: what a frame may hold, from discovery to group data;
-//! - [`enquiry`]: what a node would say to another, asked without coming;
+//! - [`enquiry`]: what a node would answer to another, asked by a program that does not join;
 //! - [`membership`] and [`group`]: the protocol messages of the two layers of views.
 //!
 //! `WIRE.md` at the root of the repository is the specification; `vectors/` holds golden frames that every

@@ -1,9 +1,8 @@
 //! Messages of the membership layer: discovery and founding, the view slot, non-primary views, lifelines.
 //!
-//! Three ways lead from node to node here. [`Discovery`] reaches whoever is at an address and may be lost.
-//! [`Heartbeat`] goes between known incarnations and may be lost. [`MembershipMessage`] travels on the
-//! reliable ordered control channel between two incarnations. [`LifelineRecord`] is written on lifelines
-//! only.
+//! [`Discovery`] goes to an address, whatever node is there, and may be lost. [`Heartbeat`] goes between
+//! known incarnations and may be lost. [`MembershipMessage`] travels on the reliable ordered control channel
+//! between two incarnations. [`LifelineRecord`] is written on lifelines only.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +23,7 @@ wire_struct! {
     pub struct Ballot {
         /// Rises with each try.
         pub round: u32,
-        /// Who proposes.
+        /// The node that proposes.
         pub proposer: Incarnation,
     }
 }
@@ -41,14 +40,14 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A member that departs, by its incarnation: whoever reads this knows the view it was in.
+    /// A member that departs, by its incarnation: the reader knows the view it was in.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Gone {
-        /// Which.
+        /// The member.
         pub member: Incarnation,
         /// Why.
         pub cause: Cause,
-        /// Who said so.
+        /// The members that said so, and what they saw.
         pub accusers: Vec<Accusation>,
     }
 }
@@ -63,15 +62,15 @@ wire_struct! {
         pub wire_level: u8,
         /// Members that it does not have any more, by seniority.
         pub departed: Vec<Gone>,
-        /// Members that it has beside those of the one before, by seniority.
+        /// Members that it has and the view before does not, by seniority.
         pub joined: Vec<Member>,
-        /// Those of them that come from other lineages, by where they come from.
+        /// Joined members that come from other lineages, by where they come from.
         pub merged: Vec<Subview>,
     }
 }
 
 impl Change {
-    /// What stands for it, all its fields included.
+    /// A short name for it, with all its fields included.
     pub fn digest(&self) -> ViewDigest {
         ViewDigest::of(&encode_to_vec(self))
     }
@@ -96,7 +95,7 @@ impl VotedIn {
 }
 
 wire_enum! {
-    /// A vote that many give in the same words.
+    /// A vote that many members give in the same words.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Ayes {
         /// Cast in the fast ballot for the view with this digest.
@@ -122,13 +121,13 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What all members of a large view must know, handed on from neighbour to neighbour.
+    /// What all members of a large view must know; neighbours hand it on.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Rumour {
-        /// What a member says of itself and of those whom it observes. A later version replaces an earlier
-        /// one.
+        /// What a member says of itself and of the members that it observes. A later version replaces an
+        /// earlier one.
         Opinion = 0 {
-            /// Whose.
+            /// The member.
             of: Incarnation,
             /// Rises with each change.
             version: u32,
@@ -138,14 +137,14 @@ wire_enum! {
             leaving: bool,
             /// The highest wire level it speaks.
             wire_level: u8,
-            /// Whose edges are down.
+            /// The observed members whose edges are down.
             suspicions: Vec<Suspicion>,
         },
         /// A member asks for votes in the fast ballot.
         Ask = 1 {
-            /// Who.
+            /// The member that asks.
             by: Incarnation,
-            /// For what.
+            /// The change to vote for.
             change: Box<Change>,
         },
         /// `Prepare`, of the ballot's proposer.
@@ -170,7 +169,7 @@ wire_enum! {
         Tally = 4 {
             /// What they say.
             what: Ayes,
-            /// Who.
+            /// The members that say it.
             by: Vec<u8>,
         },
         /// A view that some vote is about.
@@ -191,7 +190,7 @@ wire_enum! {
     pub enum VotedIn {
         /// All of it.
         Whole = 0 (Box<NodeView>),
-        /// Of a large one, which it is.
+        /// A large view, by its name.
         Named = 1 {
             /// The chain of views.
             lineage: Lineage,
@@ -209,7 +208,7 @@ wire_enum! {
     pub enum Voted {
         /// All of it.
         Whole = 0 (Box<NodeView>),
-        /// Of a large one, the difference to the view that the vote was given in.
+        /// For a large view, the difference to the view that the vote was given in.
         Change = 1 (Box<Change>),
     }
 }
@@ -243,9 +242,9 @@ wire_struct! {
     /// were its last votes.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Certificate {
-        /// Whose process is gone.
+        /// The member whose process is gone.
         pub dead: Incarnation,
-        /// What it voted last.
+        /// Its last votes.
         pub vote: VoteState,
     }
 }
@@ -254,7 +253,7 @@ wire_struct! {
     /// A certificate as used by a ballot: enough for an acceptor to check that it may be used.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Proof {
-        /// Whose process is gone.
+        /// The member whose process is gone.
         pub dead: Incarnation,
         /// Its last promise in this slot.
         pub promised: Option<Ballot>,
@@ -281,7 +280,7 @@ wire_enum! {
             /// What this acceptor accepted last.
             accepted: Option<AcceptedValue>,
         },
-        /// Phase 2: accept this view. Also sent to those who join in it.
+        /// Phase 2: accept this view. Also sent to nodes that join in it.
         Accept = 2 {
             /// The try.
             ballot: Ballot,
@@ -304,8 +303,8 @@ wire_enum! {
             /// Members to be removed that this acceptor hears well.
             hears: Vec<Incarnation>,
         },
-        /// Engine `cut`: the sender has cast its vote in the fast ballot for this view, and asks for those of
-        /// others. Also sent to those who join in it.
+        /// Engine `cut`: the sender has cast its vote in the fast ballot for this view, and asks for the
+        /// votes of others. Also sent to nodes that join in it.
         Fast = 5 {
             /// The view.
             value: Box<NodeView>,
@@ -365,7 +364,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Where a node comes from that was a member before.
+    /// Where a node comes from, if it was a member before.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Origin {
         /// The chain of views.
@@ -394,7 +393,7 @@ wire_enum! {
     pub enum Discovery {
         /// Who is there? Sent to seeds, repeated; a node without a view answers with its own.
         Seek = 0 {
-            /// Who asks.
+            /// The node that asks.
             node: NodeRecord,
             /// The digest of its seed list.
             seeds: u64,
@@ -415,17 +414,17 @@ wire_enum! {
             addr: SocketAddr,
             /// Where it stands.
             standing: Standing,
-            /// Whom to ask for admission.
+            /// The member to ask for admission.
             coordinator: Incarnation,
-            /// Where that one is reached.
+            /// Where the coordinator is reached.
             coordinator_addr: SocketAddr,
         },
         /// Admit me. Repeated until the coordinator probes.
         Join = 2 {
-            /// Who asks.
+            /// The node that asks.
             node: NodeRecord,
-            /// The highest view number that the same process has seen, in whatever lineage; 0 if none. The
-            /// view that admits it has a higher one.
+            /// The highest view number that the same process has seen, in any lineage; 0 if none. The view
+            /// that admits it has a higher one.
             number: u32,
             /// Policy `any`: where it was a member last, if it was.
             from: Option<Origin>,
@@ -457,7 +456,7 @@ wire_enum! {
             /// Other nodes it has heard of: members first, then the latest heard.
             nodes: Vec<KnownNode>,
         },
-        /// Here is a node. Sent by multicast, to whoever looks for nodes there.
+        /// Here is a node. Sent by multicast, to nodes that look for others there.
         Announce = 6 {
             /// Where it is reached.
             addr: SocketAddr,
@@ -473,20 +472,20 @@ wire_enum! {
             /// Echoed by the answer.
             nonce: u64,
         },
-        /// Policy `any`, the answer to `Yield`: the sender gives way to nobody for a while.
+        /// Policy `any`, the answer to `Yield`: the sender gives way to no lineage for a while.
         Stay = 8 {
             /// Where the sender is reached.
             addr: SocketAddr,
             /// Where it stands.
             standing: Standing,
-            /// That of the question.
+            /// The nonce of the question.
             nonce: u64,
         },
     }
 }
 
 wire_struct! {
-    /// Whom the sender of a heartbeat doubts.
+    /// A member that the sender of a heartbeat doubts.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Suspicion {
         /// The member doubted.
@@ -499,10 +498,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Life between members, with what each should know of the other's state.
+    /// A sign of life between members, with what each should know of the other's state.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Heartbeat {
-        /// The sender's count of heartbeats, from 1; an earlier one that comes later is void.
+        /// The sender's count of heartbeats, from 1; an earlier heartbeat that comes later is void.
         pub round: u64,
         /// The chain of views.
         pub lineage: LineageMark,
@@ -514,10 +513,10 @@ wire_struct! {
         pub leaving: bool,
         /// The highest wire level the sender speaks.
         pub wire_level: u8,
-        /// Everyone the sender doubts now: what is not listed is withdrawn.
+        /// All members that the sender doubts now: it withdraws its doubt of any member that is not listed.
         pub suspicions: Vec<Suspicion>,
-        /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells
-        /// the sender all.
+        /// Engine `cut`, in large views: a sum over all rumours known. An observer with another sum tells the
+        /// sender all rumours.
         pub rumours: u32,
         /// What the two need of each other to believe in their view; nothing in large views.
         pub lease: Option<LeaseNote>,
@@ -529,45 +528,45 @@ wire_struct! {
     /// answers.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LeaseNote {
-        /// The incarnation this is for; any other drops it, though it may hear the rest.
+        /// The incarnation this is for. Any other drops it, though it may use the rest.
         pub to: Incarnation,
         /// For how long the sender believes in its view after a heartbeat that a quorum answered, in
-        /// milliseconds; 0 if without end.
+        /// milliseconds; 0 is without end.
         pub length_ms: u32,
         /// The `round` of the last heartbeat of the receiver that the sender has noted in the same view; 0 if
         /// none.
         pub answers: u64,
         /// Whether the sender does not believe now, and wants an answer at once.
         pub asks: bool,
-        /// Whether the sender has voted for a view after this one, and so answers nobody.
+        /// Whether the sender has voted for a view after this one, and so answers no member.
         pub voted: bool,
-        /// Members that the sender is about to have removed: whoever takes it for the leader does not answer
-        /// them either.
+        /// Members that the sender is about to have removed. A member that takes the sender for the leader
+        /// does not answer them either.
         pub withheld: Vec<Incarnation>,
     }
 }
 
 wire_enum! {
-    /// Engine `cut`, in large views: by what all members know for how long they may believe in their view.
-    /// From neighbour to neighbour; unreliable, each replaced by the next. Sets of ranks are packed by
-    /// whoever sends them.
+    /// Engine `cut`, in large views: tells all members for how long they may believe in their view. It goes
+    /// from neighbour to neighbour, unreliably; each pulse is replaced by the next. Its sender packs the sets
+    /// of ranks.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Pulse {
-        /// Of one member to all.
+        /// A tick: from one member to all.
         Tick = 0 {
             /// The primary view it is about.
             view: ViewId,
             /// The rank of the member that made it.
             maker: u16,
-            /// That one's count of ticks in this view, from 1.
+            /// The maker's count of ticks in this view, from 1.
             number: u32,
             /// For how long it is good, in milliseconds.
             length_ms: u32,
-            /// Who had answered the tick before this one when this one was made, and may be let believe for
-            /// that by whoever answers this one.
+            /// Members that had answered the tick before this one when this one was made. A member that
+            /// answers this tick may let them believe for that.
             fresh: Vec<u8>,
-            /// `fresh` of the tick before, if a quorum has answered that one: these believe, as of their
-            /// answers to the one before it.
+            /// `fresh` of the tick before, if a quorum has answered that tick. These members believe, counted
+            /// from their answers to the tick before it.
             renewed: Option<Vec<u8>>,
         },
         /// Answers on their way back to the maker.
@@ -578,7 +577,7 @@ wire_enum! {
             maker: u16,
             /// As in the tick.
             number: u32,
-            /// Who answers.
+            /// The members that answer.
             who: Vec<u8>,
             /// Whether the receiver goes on passing ticks on to the sender.
             edge: Edge,
@@ -592,7 +591,7 @@ wire_enum! {
     pub enum Edge {
         /// The tick came by it first.
         Keep = 0,
-        /// The tick had come by another one.
+        /// The tick had come by another edge.
         Prune = 1,
         /// No tick comes.
         Graft = 2,
@@ -614,7 +613,7 @@ wire_enum! {
         Founding = 1 {
             /// The digest of the seed list: acceptors of another list refuse.
             seeds: u64,
-            /// What is said.
+            /// The message.
             message: SlotMessage,
         },
         /// This primary view is decided.
@@ -642,7 +641,7 @@ wire_enum! {
         },
         /// The answer to `JoinProbe`.
         JoinReady = 7 {
-            /// That of the probe.
+            /// The nonce of the probe.
             nonce: u64,
         },
         /// I want to leave.
@@ -694,8 +693,8 @@ wire_enum! {
             /// The view. All that departed did so as separated from the base.
             view: Box<NodeView>,
         },
-        /// `Gather` in views whose members are not all neighbours, which both sides have: who stays is all
-        /// that is to be said.
+        /// `Gather` in views whose members are not all neighbours. Both sides have the base, so only the
+        /// members that stay are named.
         GatherRanks = 16 {
             /// The chain of views.
             lineage: Lineage,
@@ -706,7 +705,7 @@ wire_enum! {
             /// For how long the sender has gone without the others, in milliseconds. All of them depart by
             /// its word.
             for_ms: u32,
-            /// Who stays: bit i of byte j is the member of rank 8 j + i in the base.
+            /// The members that stay: bit i of byte j is the member of rank 8 j + i in the base.
             by: Vec<u8>,
         },
         /// `Separate` in views whose members are not all neighbours.
@@ -721,13 +720,13 @@ wire_enum! {
             into: Lineage,
             /// The number of its first view.
             number: u32,
-            /// Who goes on in it, as in `GatherRanks`.
+            /// The members that go on in it, as in `GatherRanks`.
             by: Vec<u8>,
         },
     }
 }
 
-/// So many members a witness is asked to tell, at most.
+/// A witness is asked to tell at most so many members.
 pub const MAX_TOLD: usize = 32;
 
 wire_enum! {
@@ -747,12 +746,12 @@ wire_enum! {
         Vote = 1 (VoteState),
         /// The process leaves in order: what follows proves nothing.
         Goodbye = 2,
-        /// To the witness of the process alone (R10): all votes so far, in place of whatever it was left
-        /// before.
+        /// To the witness of the process alone (R10): all votes so far. It replaces what the process left
+        /// there before.
         Testament = 3 {
             /// What it voted last.
             vote: VoteState,
-            /// Whom to tell of the death: for each, where it is reached, best first. At most [`MAX_TOLD`].
+            /// Members to tell of the death: for each, where it is reached, best first. At most [`MAX_TOLD`].
             tell: Vec<Vec<SocketAddr>>,
         },
     }

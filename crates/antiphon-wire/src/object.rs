@@ -1,8 +1,8 @@
 //! Bulk objects: payloads that the log only names.
 //!
 //! An object travels beside the log in chunks of [`CHUNK_BYTES`], the last one shorter. Chunks are named by
-//! their place, so none overlaps another, and their length follows from the object's. What the log has of it
-//! is an [`ObjectRecord`].
+//! their place, so none overlaps another, and their length follows from the object's. The log has only an
+//! [`ObjectRecord`] of it.
 
 use std::fmt;
 
@@ -21,8 +21,7 @@ pub const MAX_OBJECT_BYTES: u32 = 1 << 30;
 /// The most runs of chunks that a [`Want`](crate::group::GroupData::Want) names.
 pub const MAX_SPANS: usize = 32;
 
-/// XXH3-128 of an object's bytes. It finds what went wrong by accident; against forgery there is the frames'
-/// seal.
+/// XXH3-128 of an object's bytes. It finds accidental damage. The frames' seal protects against forgery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u128);
 

@@ -22,11 +22,11 @@ wire_enum! {
         Group = 3 (GroupData),
         /// Which addresses of two nodes reach each other; unreliable, repeated by timers.
         Beat = 4 (Beat),
-        /// Who hears this? Sent by IP multicast, repeated by a timer.
+        /// Which nodes hear this? Sent by IP multicast, repeated by a timer.
         Call = 5 {
             /// The sender's count of calls, from 1.
             round: u64,
-            /// Anything, of any length: it makes the call as large as a packet, and nobody reads it.
+            /// Anything, of any length: it makes the call as large as a packet, and no receiver reads it.
             filler: Bytes,
         },
         /// What was heard of a peer's calls; unreliable, repeated with each call heard.
@@ -38,23 +38,23 @@ wire_enum! {
         },
         /// Pass this frame on to these (R20): the direct path to them is dead. Alone in its frame.
         Relay = 7 {
-            /// To whom, at most [`MAX_RELAYED_TO`](crate::frame::MAX_RELAYED_TO).
+            /// The receivers, at most [`MAX_RELAYED_TO`](crate::frame::MAX_RELAYED_TO).
             to: Vec<Incarnation>,
             /// As it was sealed.
             frame: Bytes,
         },
-        /// A frame that somebody else asked the sender of this one to pass on. Alone in its frame.
+        /// A frame that another node asked the sender of this one to pass on. Alone in its frame.
         Relayed = 8 {
             /// As it was sealed.
             frame: Bytes,
         },
-        /// Whom the sender hears, and who hears it; unreliable, repeated by a timer.
+        /// Which members the sender hears, and which hear it; unreliable, repeated by a timer.
         Paths = 9 (Paths),
-        /// A proof of death, of a witness that saw the process end (R10). Taken only where frames are sealed
+        /// A proof of death from a witness that saw the process end (R10). Taken only where frames are sealed
         /// with a key; idempotent.
         Witnessed = 10 (Box<Certificate>),
-        /// The sender lives; the first record of a frame of kind probe, and nowhere else. What may follow
-        /// there is one [`Record::Heartbeat`] and then one [`Record::Paths`], each if it fits.
+        /// The sender lives; the first record of a frame of kind probe, and nowhere else. After it there may
+        /// be one [`Record::Heartbeat`] and then one [`Record::Paths`], each if it fits.
         Probe = 11 {
             /// The incarnation this is for; any other drops the frame.
             to: Incarnation,
@@ -63,14 +63,14 @@ wire_enum! {
         },
         /// What lets members of a large view believe in it; unreliable.
         Pulse = 12 (Pulse),
-        /// What a node would say to another, and what it says; idempotent.
+        /// A question what a node would answer if another one joined, and the answer; idempotent.
         Enquiry = 16 (Enquiry),
     }
 }
 
 impl Record {
-    /// The record without the bytes that end it, those of a block or of a chunk: for frames that share them.
-    /// `None` if it ends otherwise.
+    /// The record up to the shared bytes at its end, the bytes of a block or of a chunk: for frames that
+    /// share those bytes. `None` if it does not end with such bytes.
     pub fn encode_before_block(&self) -> Option<(Vec<u8>, &Bytes)> {
         let (mark, shared, ends) = match self {
             Record::Group(GroupData::Batch {
@@ -141,9 +141,9 @@ impl Record {
 }
 
 wire_struct! {
-    /// What a node with several addresses, or with such a peer, sends to each address of that peer from time
-    /// to time: that it comes shows that the address works, and what it says is which of the sender's own
-    /// addresses do.
+    /// A node that has several addresses, or a peer with several, sends this to each address of that peer
+    /// from time to time. Its arrival shows that the address works. Its content says which of the sender's
+    /// own addresses work.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Beat {
         /// The incarnation this is for; any other drops it.
@@ -158,11 +158,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The direct paths between a member and the others, as far as not all is well with them: whoever is not
-    /// named hears the sender, and is heard by it, directly and steadily.
+    /// The direct paths between a member and the others, as far as something is wrong with them. A member
+    /// that is not named hears the sender, and the sender hears it, directly and steadily.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Paths {
-        /// The sender's count of such reports, from 1; an earlier one that comes later is void.
+        /// The sender's count of such reports, from 1; an earlier report that comes later is void.
         pub round: u64,
         /// The round since which they all say the same.
         pub since: u64,
@@ -181,13 +181,13 @@ wire_struct! {
         pub hears: Directly,
         /// How the other said that it hears the sender directly.
         pub heard: Directly,
-        /// Who passed on to the sender what it heard of the other last, if anything was passed on lately.
+        /// The member that last passed on to the sender what it heard of the other, if any did lately.
         pub through: Option<Incarnation>,
     }
 }
 
 wire_enum! {
-    /// How one member hears another without anybody in between.
+    /// How one member hears another without a node in between.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Directly {
         /// As it should.

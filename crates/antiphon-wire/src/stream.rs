@@ -1,6 +1,6 @@
 //! Frames on a byte stream: each behind its length, as four bytes little-endian.
 //!
-//! The length is checked before a byte is reserved for it, so a peer (or whatever dialled the port) can make
+//! The length is checked before a byte is reserved for it. So a peer (or whatever dialled the port) can make
 //! this side hold one frame at most, and a length that no frame has ends the stream at once.
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,8 +10,8 @@ use crate::frame::{MAX_FRAME_BYTES, MIN_FRAME_BYTES};
 /// Bytes of the length before each frame.
 pub const PREFIX_BYTES: usize = 4;
 
-/// What goes before a frame on a stream. Written apart from the frame, so that the frame's one encoding
-/// serves all.
+/// The length that goes before a frame on a stream. It is written apart from the frame, so that the frame's
+/// one encoding serves all.
 ///
 /// # Panics
 /// If no frame has this length: only sealed frames travel.
@@ -23,7 +23,7 @@ pub fn length_prefix(length: usize) -> [u8; PREFIX_BYTES] {
     (length as u32).to_le_bytes()
 }
 
-/// The stream is not one of frames. It cannot be resumed: close it.
+/// The stream is not a stream of frames. It cannot be resumed: close it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamError {
     /// The length that stood where a frame's should.
@@ -56,8 +56,8 @@ impl StreamDecoder {
         Self::default()
     }
 
-    /// The buffer to read into. Append what arrived, then take frames until there is none; as long as every
-    /// read is followed by that, less than one frame stays behind.
+    /// The buffer to read into. Append what arrived, then take frames until there is none. If every read is
+    /// followed by that, less than one frame stays behind.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }

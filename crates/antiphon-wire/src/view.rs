@@ -29,7 +29,7 @@ wire_struct! {
         pub name: String,
         /// Where the others reach it, and what it is known by in seeds.
         pub addr: SocketAddr,
-        /// Where else they do, best first. At most seven.
+        /// Where else the others reach it, best first. At most seven.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
         pub further: Vec<SocketAddr>,
         /// Free for the application: role, rack, address for other traffic. Immutable per incarnation.
@@ -66,8 +66,9 @@ wire_enum! {
         ConnectionLost = 2,
         /// It did not report to a flush, or lead one to its end, in time.
         FlushStalled = 3,
-        /// The accuser is one of its observers, and enough of these had lost it to agree on that without a
-        /// leader. What each of them saw is known where it was told, and need not be the same everywhere.
+        /// The accuser is one of its observers. Enough observers had lost it to agree on that without a
+        /// leader. The evidence of each observer is known only to the members that were told, and need not be
+        /// the same everywhere.
         Observed = 4,
         /// It said that it does not hear the accuser.
         Deaf = 5,
@@ -80,7 +81,7 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// Who suspected a member, when and why.
+    /// A member that suspected another, when and why.
     #[derive(Debug, Clone, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct Accusation {
@@ -139,7 +140,7 @@ wire_struct! {
         pub member: Member,
         /// Why it is gone.
         pub cause: Cause,
-        /// Who said so.
+        /// The members that accused it.
         pub accusers: Vec<Accusation>,
     }
 }
@@ -159,7 +160,7 @@ wire_enum! {
             base: ViewId,
             /// Rises with each try of one proposer.
             attempt: u32,
-            /// Who proposed it.
+            /// The node that proposed it.
             proposer: Incarnation,
         },
     }
@@ -174,7 +175,7 @@ wire_struct! {
         pub lineage: Lineage,
         /// The last primary view of it that they had installed.
         pub view: ViewId,
-        /// Who they are now, by seniority.
+        /// Their present incarnations, by seniority.
         pub members: Vec<Incarnation>,
     }
 }
@@ -188,23 +189,19 @@ wire_struct! {
         /// Primary or not, and which.
         pub id: NodeViewId,
         /// The primary view's id as one number for embedders, which fits an i32. A founding takes the seconds
-        /// since 2025, each next view
-        /// one more, a recovery or a merge at least one more than all that its members have seen: so it
-        /// strictly increases
-        /// at every process. Over the end of all processes and a founding after that it increases if the
-        /// former cluster had
-        /// installed no more views than seconds had passed since it was founded; otherwise it may repeat or
-        /// fall. What must be sure
-        /// takes [`NodeView::stamp`]. A non-primary view repeats the number of the primary view it is based
-        /// on.
+        /// since 2025, each next view one more, a recovery or a merge at least one more than all that its
+        /// members have seen. So it strictly increases at every process. If all processes end and the cluster
+        /// is founded again, the number increases if the former cluster had installed no more views than
+        /// seconds had passed since its founding. Otherwise it may repeat or fall. Use [`NodeView::stamp`]
+        /// where it must be sure. A non-primary view repeats the number of the primary view it is based on.
         pub number: u32,
         /// The members by seniority.
         pub members: Vec<Member>,
-        /// Those of `members` that the previous primary view did not have.
+        /// The members that the previous primary view did not have.
         pub joined: Vec<Incarnation>,
         /// Members of the previous primary view that this one does not have.
         pub departed: Vec<Departure>,
-        /// Those of `joined` that come from other lineages, by where they come from: two components meet.
+        /// The joined members that come from other lineages, by where they come from: two components meet.
         /// Empty unless the policy is `any`.
         pub merged: Vec<Subview>,
         /// The highest wire level that every member speaks.
@@ -218,12 +215,13 @@ impl NodeView {
         matches!(self.id, NodeViewId::Primary { .. })
     }
 
-    /// What stands for this view, all its fields included.
+    /// A short name for this view, with all its fields included.
     pub fn digest(&self) -> ViewDigest {
         ViewDigest::of(&encode_to_vec(self))
     }
 
-    /// The place of the primary view that this one is, or is based on, among all of the cluster.
+    /// The place of the primary view that this one is, or is based on, among all primary views of the
+    /// cluster.
     pub fn stamp(&self) -> ViewStamp {
         ViewStamp {
             lineage: self.lineage,
@@ -258,7 +256,8 @@ impl NodeView {
         })
     }
 
-    /// If components meet in this view: all of them, those who were here already first. Empty otherwise.
+    /// If components meet in this view: all of them, first the members that were here already. Empty
+    /// otherwise.
     pub fn subviews(&self) -> Vec<Subview> {
         if self.merged.is_empty() {
             return Vec::new();

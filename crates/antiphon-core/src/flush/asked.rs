@@ -1,8 +1,8 @@
-//! What a member has asked the holders of a cut for, and waits for.
+//! The questions of a member to the holders of a cut that are not answered yet.
 //!
-//! An answer says nothing about the others, which are on their way: only what it was asked for and did not
-//! bring is asked for again at once. Whoever asked for everything at each answer would be sent each of R runs
-//! R times.
+//! An answer says nothing about the other answers, which are on their way. So a member asks again at once
+//! only for the part of a run that its answer did not bring. If it asked for everything at each answer, it
+//! would be sent each of R runs R times.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Gives up what was not answered in time. True if there was any.
+    /// Gives up questions that were not answered in time. True if there was any.
     pub(super) fn expire(&mut self, now: Time) -> bool {
         let before = (self.runs.len(), self.orders);
         self.runs.retain(|_, (_, until)| *until > now);
@@ -40,7 +40,7 @@ impl Asked {
         last.is_some_and(|(_, (its_end, _))| *its_end > first)
     }
 
-    /// These are asked for now.
+    /// This run is asked for now.
     pub(super) fn ask(&mut self, sender: usize, first: u64, end: u64, until: Time) {
         self.runs.insert((sender, first), (end, until));
         assert!(

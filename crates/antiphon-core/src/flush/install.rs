@@ -1,4 +1,4 @@
-//! The end of a view and the begin of the next: deliver the rest of the cut, install, tell the leader.
+//! The end of a view and the beginning of the next: deliver the rest of the cut, install, tell the leader.
 
 use std::collections::BTreeSet;
 
@@ -62,12 +62,13 @@ fn cut_spans(cut: &Reached) -> impl Iterator<Item = (u64, u64)> + '_ {
 }
 
 impl Stream {
-    /// What holds after a cut was delivered: all of it from those who take part, and nothing else.
+    /// What holds after a cut was delivered: all messages of the participants in the cut were delivered, and
+    /// no others.
     fn assert_cut_delivered(&self, decision: &Decision, survives: &[bool]) {
         for (rank, log) in self.logs.iter().enumerate() {
             let (cut, delivered) = (cut_of(decision, rank), log.delivered_set());
-            // Past gaps nobody delivers what is not whole, and in total order what the dead left behind the
-            // walk.
+            // Where delivery passes gaps, no member delivers a message that is not whole. In total order no
+            // member delivers what the dead left behind the walk.
             let whole = !self.engine.passes_gaps() && (survives[rank] || !self.engine.is_total());
             assert!(
                 cut.covers_all(&delivered) && (!whole || delivered.next() == cut.next()) || planted!(),
@@ -78,11 +79,11 @@ impl Stream {
 }
 
 impl Group {
-    /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without
+    /// Delivers the rest of the cut and installs the view, in one step: no member has delivered without
     /// installing.
     pub(super) fn install(&mut self, ctx: &mut Context<'_>, decision: Decision) {
         if !decision.members.contains(&ctx.me) && !decision.left.contains(&ctx.me) {
-            // G17: whoever completes the view does so without this member.
+            // G17: the members that complete the view do so without this member.
             let cause = decision
                 .causes
                 .into_iter()
@@ -157,7 +158,7 @@ impl Group {
             .iter()
             .map(|member| old.consumed_by(*member).unwrap_or(first))
             .collect();
-        // G15: the transitional set is those that come along from the same view.
+        // G15: the transitional set is the members that come along from the same view.
         let comes_along =
             |member: &&Incarnation| planted!(TransitionalIsWholeView) || old.rank(**member).is_some();
         let transitional = decision.members.iter().filter(comes_along).copied().collect();
@@ -188,16 +189,16 @@ impl Group {
         let stays = |member: &Incarnation| decision.members.contains(member);
         let stayed = |member: Incarnation| stays(&member) && old_members.contains(&member);
         membership.standstill.keep(stayed, !decision.causes.is_empty());
-        // Who is still slow in the next view says so again.
+        // If a member is still slow in the next view, its node says so again.
         membership.slow.clear();
         let old_joins = std::mem::take(&mut membership.joins);
-        // One that was removed and joins again is admitted once it is out.
+        // A member that was removed and joins again is admitted once it is out.
         let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
         membership.joins = old_joins
             .into_iter()
             .filter(|joiner| !joined(joiner.incarnation))
             .collect();
-        // What was said of one that is admitted anew belongs to its earlier membership.
+        // What was said of a member that is admitted anew belongs to its earlier membership.
         membership
             .leaves
             .retain(|member| stays(member) && !joined(*member));
@@ -226,7 +227,7 @@ impl Group {
         };
         if membership.leader(ctx) == Some(ctx.me) {
             if adopted || !current_ballot {
-                // R14: someone else's view is installed; now everyone is read again.
+                // R14: another leader's view is installed; now every member is read again.
                 self.collect(ctx);
             } else {
                 self.begin_confirming(ctx, &old_members);
@@ -245,14 +246,14 @@ impl Group {
             return;
         };
         let mut to: BTreeSet<_> = membership.leader(ctx).into_iter().collect();
-        // The leader of the flush may leave with it: it waits for the first to have the view.
+        // The leader of the flush may leave with it: it waits until a member has the view.
         to.extend(membership.promise.map(|promise| promise.leader));
         for to in to.into_iter().filter(|to| *to != ctx.me).collect::<Vec<_>>() {
             ctx.send(to, GroupMessage::Installed { group, view });
         }
     }
 
-    /// The decided view is without this member, which leaves with it.
+    /// The decided view is without this member. The member leaves with it.
     fn install_without_me(&mut self, ctx: &mut Context<'_>, decision: Decision) {
         self.end_direct(ctx);
         let slow = decision.causes.iter().find(|cause| cause.incarnation == ctx.me);
@@ -285,7 +286,7 @@ impl Group {
             ),
             (None, None) => {}
         }
-        // Others may still need what it holds; without anyone left it is forgotten at the next opportunity.
+        // Others may still need what it holds. If no member is left, it is forgotten at the next opportunity.
         let until = if next_leader.is_some() {
             ctx.now + ctx.profile.flush_stall
         } else {
@@ -311,7 +312,8 @@ impl Group {
             };
             return;
         };
-        // The group goes on at this node, from the start; what others may need of it is kept beside it.
+        // The group goes on at this node from the start. What others may need of the old membership is kept
+        // beside it.
         ctx.ghosts.push(Ghost {
             name: self.name.clone(),
             options: self.options,
@@ -374,7 +376,7 @@ impl Group {
                 let late = decision.members.iter().any(|member| !ctx.present(*member));
                 self.enter(ctx, group, decision, past, false);
                 if late {
-                    // The node view that they are missing from was installed here before this one.
+                    // They are missing from a node view that was installed here before this group view.
                     self.restart_lead(ctx, false);
                 }
             }

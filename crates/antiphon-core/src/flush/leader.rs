@@ -1,4 +1,4 @@
-//! The leader's side: gather, read everyone, complete or decide, confirm.
+//! The leader's side: gather, read all participants, complete or decide, confirm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::slow;
 
-/// Why a member was removed that did not answer.
+/// The cause for the removal of a member that did not answer.
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
 
 impl Membership {
@@ -30,8 +30,8 @@ impl Membership {
         self.leader(ctx) == Some(ctx.me)
     }
 
-    /// Everyone the leader must read: the members of its view, and those who left with it while that is not
-    /// settled.
+    /// All participants that the leader must read: the members of its view, and those that left with it while
+    /// that is not settled.
     fn participants(&self, ctx: &Context<'_>) -> BTreeSet<Incarnation> {
         let leavers = self.retained.iter().flat_map(|retained| &retained.decision.left);
         let all = self.stream.members.iter().chain(leavers).copied();
@@ -73,8 +73,8 @@ impl Group {
             Lead::Collecting(collect) => collect.target.k,
             _ => 0,
         };
-        // R5: no view id is used twice: `k` rises above everything this leader has seen, the ballot tells
-        // leaders apart.
+        // R5: no view id is used twice. `k` rises above everything that this leader has seen, and the ballot
+        // tells leaders apart.
         let k = membership.stream.id.k.max(promised).max(tried).saturating_add(1);
         let target = GroupViewId {
             node: ctx.node.id,
@@ -82,7 +82,7 @@ impl Group {
             k,
         };
         let (group, view) = (membership.id, membership.stream.id);
-        // Ids that nobody of this program can have reached were refused, and node views rise.
+        // Ids that no member of this program can have reached were refused, and node views rise.
         assert!(
             target > view && target.k > promised.max(tried) || planted!(),
             "R5: a flush for {target:?} after {view:?}, promised {promised}, tried {tried}"
@@ -126,9 +126,9 @@ impl Group {
         }
     }
 
-    /// Asks the nodes outside of the leader's view too. A member that is missing may have led on to a view
-    /// without this leader, of which only joiners are left: they answer that the leader was removed. A node
-    /// that knows nothing says so.
+    /// Asks the nodes outside of the leader's view too. A missing member may have led on to a view without
+    /// this leader, and only joiners may be left of that view: they answer that the leader was removed. A
+    /// node that knows nothing says so.
     fn ask_strangers(&mut self, ctx: &mut Context<'_>) {
         let name = self.name.clone();
         let Some(membership) = self.leading(ctx) else {
@@ -158,8 +158,8 @@ impl Group {
         }
     }
 
-    /// A node outside of the leader's view has answered. One that still thinks it is a member is told that it
-    /// is not.
+    /// A node outside of the leader's view has answered. If it still takes itself for a member, it is told
+    /// that it is none.
     fn hear_stranger(&mut self, ctx: &mut Context<'_>, from: Incarnation, standing: Standing) {
         let Some(membership) = self.leading(ctx) else {
             return;
@@ -213,7 +213,7 @@ impl Group {
         self.conclude_if_read(ctx);
     }
 
-    /// Goes on once everyone has answered.
+    /// Goes on once all have answered.
     fn conclude_if_read(&mut self, ctx: &mut Context<'_>) {
         let Some(membership) = self.leading(ctx) else {
             return;
@@ -283,7 +283,7 @@ impl Group {
                     stall_at,
                     holding,
                 };
-                // R14: for all before anything else. This leader may leave with that very view.
+                // R14: all get this view before anything else. This leader may leave with that very view.
                 let me = ctx.me;
                 for to in here.filter(|to| *to != me) {
                     let decision = decision.clone();
@@ -299,8 +299,8 @@ impl Group {
                 }
                 self.catch_up(ctx, *decision, Some(source), installed);
             }
-            // Nobody can complete it for this member, nor for those that stand where it does: each finds that
-            // when it leads.
+            // No member can complete it for this member, nor for the members that stand where it does: each
+            // of them finds that out when it leads.
             Verdict::Lost => {
                 let cause = "what it lacks of an earlier view is gone with all members that had it";
                 self.removed(ctx, cause.to_owned());
@@ -337,11 +337,12 @@ impl Group {
                 self.collect(ctx);
             }
             Verdict::Decide(decision, survivors) => {
-                // R15: the cut contains whatever this member has delivered; anything else is our own mistake.
+                // R15: the cut contains everything that this member has delivered; a smaller cut is our own
+                // mistake.
                 let mut logs = membership.stream.logs.iter().enumerate();
                 let covered =
                     logs.all(|(rank, log)| cut_of(&decision, rank).covers_all(&log.delivered_set()));
-                // One that is gone already has nothing to install.
+                // A member that is gone already has nothing to install.
                 let gone = reports
                     .iter()
                     .filter(|(_, standing)| matches!(standing, Standing::Gone { .. }));
@@ -423,7 +424,7 @@ impl Group {
         }
     }
 
-    /// The leader itself has installed its own decision: now everyone else.
+    /// The leader itself has installed its own decision: now all others are to install it.
     pub(crate) fn begin_confirming(&mut self, ctx: &mut Context<'_>, old_members: &[Incarnation]) {
         let stall_at = ctx.now + ctx.profile.flush_stall;
         let Some(membership) = self.leading(ctx) else {
@@ -467,7 +468,7 @@ impl Group {
             }
         } else if ctx.present(from) && view > membership.stream.id {
             membership.confirmations.insert(from, view);
-            // Whoever has installed it was told that all hold its cut.
+            // A member that has installed it was told that all hold its cut.
             if let Flow::Catching(catch_up) = &mut membership.flow
                 && catch_up.decision.id == view
             {
@@ -489,8 +490,8 @@ impl Group {
             return;
         }
         if !confirm.joiners.is_empty() {
-            // R12: every survivor has it, so whoever leads next will not undo it: the joiners may have it
-            // too.
+            // R12: every survivor has it, so the next leader will not undo it, whichever member that is. Now
+            // the joiners may have it too.
             if !std::mem::replace(&mut confirm.joiners_told, true)
                 && let Some(retained) = &membership.retained
             {
@@ -521,12 +522,12 @@ impl Group {
         }
     }
 
-    /// Removes members that are alive from the group alone, and tells them.
+    /// Removes living members from this group alone, and tells them.
     fn remove(&mut self, ctx: &mut Context<'_>, members: Vec<Incarnation>, cause: &str) {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        // The removed one must not take an earlier view for a later one should it come back.
+        // If the removed member comes back, it must not take an earlier view for a later one.
         let k = membership
             .promise
             .map_or(0, |promise| promise.target.k)
@@ -585,7 +586,7 @@ impl Group {
         }
     }
 
-    /// R18: a flush ends. Whoever holds it up is removed from the group.
+    /// R18: a flush ends. A member that holds it up is removed from the group.
     pub(crate) fn lead_timeout(&mut self, ctx: &mut Context<'_>) {
         // G13 nothing hangs: a view that cannot deliver to a member ends without that member.
         let now = ctx.now;
@@ -601,8 +602,8 @@ impl Group {
                 }
             }
             Lead::Collecting(collect) if collect.stall_at <= now && collect.waiting.is_empty() => {
-                // A node outside of the view that is silent for so long, and no dead one to the node layer
-                // either: the group does not stand still for it.
+                // A node outside of the view has been silent for so long, and the node layer does not call it
+                // dead. The group does not stand still for it.
                 collect.strangers = Some(BTreeSet::new());
                 self.conclude(ctx);
             }

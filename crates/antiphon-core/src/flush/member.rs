@@ -15,7 +15,7 @@ use crate::group::log::Log;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
 
-/// No log reaches further in one view than this beyond what a member has delivered.
+/// In one view no log reaches further than this beyond what a member has delivered.
 const MAX_CUT_AHEAD: u64 = 1 << 32;
 
 /// So often the named holders are asked before all others of the view are asked as well.
@@ -67,7 +67,7 @@ impl Membership {
         } else {
             spans.len() == 0
         };
-        // What was delivered here is in every cut (R15); a cut without it is not a leader's.
+        // Every cut has what was delivered here (R15). No leader makes a cut without it.
         let reach = self.stream.logs.iter().enumerate().all(|(rank, log)| {
             let cut = cut_of(decision, rank);
             (cut.covers_all(&log.delivered_set()) || planted!())
@@ -118,8 +118,8 @@ impl Membership {
         }
     }
 
-    /// A leader that leaves with its own decision stays until someone else has installed it: otherwise nobody
-    /// would know the decision that it has delivered by.
+    /// A leader that leaves with its own decision stays until another member has installed it. Otherwise no
+    /// member would know the decision by which the leader has delivered.
     fn must_stay(&mut self, ctx: &Context<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
@@ -135,7 +135,7 @@ impl Membership {
         stays
     }
 
-    /// Asks holders for what is missing of the cut. True if nothing is.
+    /// Asks holders for the missing part of the cut. True if nothing is missing.
     fn pull(&mut self, ctx: &mut Context<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
@@ -176,8 +176,8 @@ impl Membership {
             let live = |who: &Incarnation| *who != ctx.me && ctx.present(*who);
             let all = catch_up.source.into_iter().chain(named);
             let mut live_ones: Vec<_> = all.filter(live).collect();
-            // Not all that hold it are named: those that are may be gone, or members no more, when it is
-            // fetched.
+            // Not all holders are named. The named ones may be gone, or no members any more, when this member
+            // fetches.
             if attempt >= live_ones.len() * ASKED_IN_VAIN {
                 live_ones.extend(stream.members.iter().copied().filter(live));
             }
@@ -267,7 +267,8 @@ impl Group {
         };
         match &mut self.phase {
             Phase::Locating { .. } | Phase::Joining { .. } => {
-                // A member that was removed and asks to join again is not waiting for a view it had before.
+                // A member that was removed and asks to join again does not wait for a view that it had
+                // before.
                 let floor = ctx.floors.get(&group);
                 let joining = self.asked && floor.is_none_or(|floor| floor.view < view);
                 let standing = if joining {
@@ -277,8 +278,8 @@ impl Group {
                 };
                 ctx.send(from, answer(standing));
             }
-            // R14: it has installed the view that it left with; whoever comes from the same view completes
-            // that.
+            // R14: this node has installed the view that it left with. Members that come from the same view
+            // complete that.
             Phase::Ghost { retained, until, .. } if retained.decision.from == view => {
                 *until = ctx.now + ctx.profile.flush_stall;
                 let decision = retained.decision.clone();
@@ -309,8 +310,8 @@ impl Group {
                     let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
                     return ctx.send(from, GroupMessage::Removed { group, view, cause });
                 }
-                // R14: that this member has gone on from the leader's view is a fact, whoever was promised
-                // what: two leaders, one of them behind, would otherwise outbid each other.
+                // R14: this member has gone on from the leader's view. That is a fact, whatever it promised
+                // to which leader. Otherwise two leaders, one of them behind, would outbid each other.
                 let followed = membership
                     .retained
                     .as_ref()
@@ -358,7 +359,8 @@ impl Group {
         }
     }
 
-    /// The leader completes a view that someone has installed already, or whose cut someone has said to hold.
+    /// The leader completes a view that a member has installed already, or whose cut a member has said to
+    /// hold.
     pub(crate) fn handle_complete(
         &mut self,
         ctx: &mut Context<'_>,
@@ -380,8 +382,8 @@ impl Group {
         self.catch_up(ctx, decision, Some(from), installed);
     }
 
-    /// From here on this member knows the cut; `installed` says that it may deliver it as soon as it holds
-    /// it.
+    /// From here on this member knows the cut. `installed` says that it may deliver the cut as soon as it
+    /// holds it.
     pub(crate) fn catch_up(
         &mut self,
         ctx: &mut Context<'_>,
@@ -415,7 +417,7 @@ impl Group {
         self.try_install(ctx);
     }
 
-    /// Installs the decided view if all of the cut is here, and asks for what is not.
+    /// Installs the decided view if all of the cut is here, and asks for the part that is missing.
     pub(crate) fn try_install(&mut self, ctx: &mut Context<'_>) {
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -429,7 +431,7 @@ impl Group {
         self.install(ctx, catch_up.decision);
     }
 
-    /// Everyone has the view: what came before is not needed any more.
+    /// All members have the view: the messages of the view before are not needed any more.
     pub(crate) fn handle_settled(&mut self, ctx: &mut Context<'_>, view: GroupViewId) {
         match &mut self.phase {
             Phase::Member(membership)
@@ -442,7 +444,7 @@ impl Group {
         }
     }
 
-    /// Someone says that this node is no member any more.
+    /// Another node says that this node is no member any more.
     pub(crate) fn handle_removed(&mut self, ctx: &mut Context<'_>, view: GroupViewId, cause: String) {
         if let Phase::Member(membership) = &self.phase
             && view >= membership.stream.id
@@ -488,7 +490,7 @@ impl Group {
         }
     }
 
-    /// G37: this node did not run for so long, and what came meanwhile is not read yet.
+    /// G37: this node did not run for so long. It has not yet read the messages that came meanwhile.
     pub(crate) fn forgive(&mut self, missed: Duration) {
         let Phase::Member(membership) = &mut self.phase else {
             return;

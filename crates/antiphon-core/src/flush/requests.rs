@@ -1,5 +1,5 @@
 //! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on,
-//! whether they still belong. Also what one that has left still does for those who are where it was.
+//! whether they still belong. Also what a member that has left still does for members that are where it was.
 
 use antiphon_wire::group::{Decision, GroupData, GroupMessage, Joiner, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
@@ -24,7 +24,7 @@ impl Group {
             );
             return ctx.send(from, GroupMessage::Refused { name, reason });
         }
-        // R12: joins are idempotent: one that is on its way into the group is not admitted twice.
+        // R12: joins are idempotent: a joiner that is on its way into the group is not admitted twice.
         membership.joins.retain(|other| other.incarnation != from);
         let decided = membership
             .retained
@@ -40,13 +40,13 @@ impl Group {
         }
         membership.joins.push(joiner);
         if membership.stream.rank(from).is_some() {
-            // It was removed by a leader this one has not heard of, and says so by joining again.
+            // A leader that this one has not heard of removed it. It says so by joining again.
             membership.dropped.insert(from, "it joins again".to_owned());
         }
         self.gather(ctx);
     }
 
-    /// Somebody asks to be let in, and this member does not lead.
+    /// A node asks to be let in, and this member does not lead.
     fn direct(&mut self, ctx: &mut Context<'_>, joiner: &Joiner, name: String) {
         let Phase::Member(membership) = &self.phase else {
             return;
@@ -61,12 +61,12 @@ impl Group {
         if leader != Some(joiner.incarnation) {
             return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
         }
-        // It is to lead itself.
+        // The joiner is to lead itself.
         let answer = match retained {
-            // Nobody is left who was there before it came: it came with the present view, like this member,
-            // and has not heard of that. All who were there had (R12).
+            // No member is left that was there before the joiner came. So it came with the present view, like
+            // this member, and has not heard of that. All members that were there before had heard (R12).
             Some(retained) => self.first_view(ctx, membership, &retained.decision),
-            // What it asks may be late. If it is no member, it says so.
+            // The joiner's question may be late. If it is no member, it says so.
             None => GroupMessage::Check {
                 group: membership.id,
                 view: membership.stream.id,
@@ -122,8 +122,8 @@ impl Group {
         }
     }
 
-    /// A member asks whether it still is one: what told it otherwise may have been void under a new node
-    /// view.
+    /// A member asks whether it still is one: a message that told it otherwise may have been void under a new
+    /// node view.
     pub(crate) fn handle_check(
         &mut self,
         ctx: &mut Context<'_>,
@@ -142,13 +142,14 @@ impl Group {
         self.tell_removed(ctx, from, group);
     }
 
-    /// Tells one that speaks of this group that it is no member; silent if it may well be one.
+    /// Tells a node that speaks of this group that it is no member; silent if it may well be one.
     pub(crate) fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
         let known = membership.stream.rank(to).is_some() && !membership.dropped.contains_key(&to);
-        // One that leaves with the present view may not have heard of it yet; it belongs to it.
+        // A member that leaves with the present view may not have heard of the view yet; it belongs to the
+        // group.
         let leaves = membership
             .retained
             .as_ref()
@@ -161,8 +162,8 @@ impl Group {
         }
     }
 
-    /// A member that has not heard of the view that this leader left with: nobody else leads those who are
-    /// where it is.
+    /// A member has not heard of the view that this leader left with. No other node leads the members that
+    /// are where it is.
     fn help_behind(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
         let until = ctx.now + ctx.profile.flush_stall;
         let Phase::Ghost {
@@ -221,7 +222,7 @@ impl Group {
 }
 
 impl Retained {
-    /// Supplies what someone lacks of the previous view.
+    /// Supplies what a member lacks of the previous view.
     pub(crate) fn answer(&self, ctx: &mut Context<'_>, from: Incarnation, record: &GroupData) {
         let Some(stream) = &self.stream else { return };
         match *record {

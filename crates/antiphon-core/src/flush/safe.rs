@@ -1,4 +1,4 @@
-//! Safe messages at the end of a view: nobody delivers a cut with safe messages before every participant
+//! Safe messages at the end of a view: no member delivers a cut with safe messages before every participant
 //! holds it.
 //!
 //! ```text
@@ -6,40 +6,42 @@
 //!  survivors              pull what they lack,           wait               deliver behind the notice, install
 //!                         remember the decision
 //! ```
-//! A safe message that was delivered before the view ends is held by all of the view: whatever cut is made,
-//! it is in it. One that was not may be held by a single survivor. The `Transitional` notice promises that
-//! those it names deliver what is safe behind it, unless they crash (G25). Without another round the first to
-//! install would break that: it delivers, tells its client, and is gone or cut off, and the next leader makes
-//! another cut without the message, as R14 allows where nobody left has installed.
+//! If a safe message was delivered before the view ends, all of the view hold it, and every cut has it. If it
+//! was not, a single survivor may hold it. The `Transitional` notice promises that the members it names
+//! deliver the safe messages behind it, unless they crash (G25). Without another round the first member to
+//! install would break that: it delivers, tells its client, and is gone or cut off. The next leader then
+//! makes another cut without the message, as R14 allows if no member that is left has installed.
 //!
-//! So, if any report says that there are safe messages that its sender has not delivered (a decision says
-//! that too), a member that holds the cut remembers the decision as its **held cut**, says so to the leader,
-//! and waits. The leader lets all deliver once *all* participants have said so. From the first `CutHeld` on
-//! the decision is part of every report, and a later leader that finds one completes it unchanged, the latest
-//! if there are several: as with votes in a slot (R1), whatever may have been delivered is what is decided
-//! again. It waits for all that are left in the same way. Once someone has installed, everyone had said that
-//! it holds the cut; so whoever completes an installed view does not wait.
+//! So another round follows if any report says that there are safe messages that its sender has not delivered
+//! (a decision says that too). A member that holds the cut remembers the decision as its **held cut**, says
+//! so to the leader, and waits. The leader lets all deliver once *all* participants have said so. From the
+//! first `CutHeld` on the decision is part of every report. A later leader that finds such a decision
+//! completes it unchanged, the latest if there are several. As with votes in a slot (R1), a decision that may
+//! have been delivered is decided again. The later leader waits in the same way, for all that are left. Once
+//! a member has installed, all had said that they hold the cut. So a leader that completes an installed view
+//! does not wait.
 //!
-//! Without safe messages there is no such round, and no message more.
+//! Without safe messages there is no such round, and no additional message.
 //!
-//! # Who dies when
-//! - **The leader, before anyone held the cut**: the next leader is free to decide otherwise. Nobody has
-//!   delivered.
-//! - **The leader, with some `CutHeld`**: the next one reads those who sent it, and completes that decision.
+//! # Which member dies when
+//! - **The leader, before any member held the cut**: the next leader is free to decide otherwise. No member
+//!   has delivered.
+//! - **The leader, with some `CutHeld`**: the next leader reads the members that sent it, and completes that
+//!   decision.
 //! - **The leader, with some `CutSafe` out**: all survivors hold the cut and report it, or report the
 //!   installed view.
-//! - **One that delivered, and all that heard `CutSafe`**: the same.
-//! - **A participant, before `CutHeld`**: the next node view begins the flush again, without it. One that
-//!   only hangs is removed by the leader when it stalls (R18), and the decision, if anyone holds it, is
-//!   completed with the rest; the view that follows is without it.
-//! - **The only holder of a message of the cut**: nobody else can hold the cut, so nobody delivers it; the
-//!   next leader decides from what is left.
-//! - **A participant that is cut off**: it is in no later view of this incarnation, and starts over: for G25
+//! - **A member that delivered, and all that heard `CutSafe`**: the same.
+//! - **A participant, before `CutHeld`**: the next node view begins the flush again, without it. If it only
+//!   hangs, the leader removes it when it stalls (R18). The decision, if any member holds it, is completed
+//!   with the rest, and the view that follows is without it.
+//! - **The only holder of a message of the cut**: no other member can hold the cut, so no member delivers it.
+//!   The next leader decides from what is left.
+//! - **A participant that is cut off**: it is in no later view of this incarnation, and starts over. For G25
 //!   it has crashed.
 //! - **A part that goes on apart** (policy `any`, another epoch): it cannot know what the participants
-//!   elsewhere do, who may never hold the cut. So it does not complete it, and its own notice names its own
-//!   members. If somebody elsewhere did deliver it, all participants held it, these as well: it is in every
-//!   cut that they make, at the same places.
+//!   elsewhere do, and they may never hold the cut. So it does not complete the cut, and its own notice names
+//!   its own members. If a member elsewhere did deliver the cut, all participants held it, and so did the
+//!   members of this part. So it is in every cut that they make, at the same places.
 
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
@@ -49,8 +51,8 @@ use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
 
 impl Membership {
-    /// The latest decision, made since this part of the cluster goes on apart if it does, of which a
-    /// participant has said that it holds the cut, and who.
+    /// The latest decision of which a participant has said that it holds the cut, and the participant. If
+    /// this part of the cluster goes on apart, only decisions made since then count.
     pub(super) fn cut_held_by<'a>(
         &self,
         ctx: &Context<'_>,
@@ -83,7 +85,7 @@ impl Membership {
         if let Some(Promise { target, leader }) = promise
             && !std::mem::replace(&mut catch_up.said, true)
         {
-            // G25: from here on this decision is completed by whoever leads.
+            // G25: from here on every leader completes this decision.
             self.held_cut = Some(catch_up.decision.clone());
             ctx.send(leader, GroupMessage::CutHeld { group, target });
         }

@@ -9,8 +9,8 @@ use crate::flush::asked::Asked;
 use crate::group::stream::Stream;
 use crate::{GroupOptions, Time};
 
-/// View ids of a group count up from 1. No member of this program gets this far; above the last number there
-/// is no other, and the leader would use a view id twice (R5).
+/// View ids of a group count up from 1. No member of this program gets this far. Above the last number there
+/// is none, and the leader would use a view id twice (R5).
 pub(crate) const MAX_K: u32 = u32::MAX / 2;
 
 /// The flush a member has answered last.
@@ -38,7 +38,7 @@ pub(crate) struct CatchUp {
     pub(crate) said: bool,
     /// All participants hold the cut.
     pub(crate) safe: bool,
-    /// One that has installed the view already, if the decision came from one.
+    /// A member that has installed the view already, if the decision came from one.
     pub(crate) source: Option<Incarnation>,
     /// How often a holder did not answer in time.
     pub(crate) attempt: usize,
@@ -73,14 +73,14 @@ pub(crate) enum Lead {
     },
     /// Reads every survivor.
     Collecting(Collect),
-    /// Has decided, or adopted what another has installed; is about to install it itself.
+    /// Has decided, or adopted what another leader decided; is about to install it itself.
     Deciding {
         adopted: bool,
         stall_at: Time,
-        /// Waits until all hold the cut before anyone delivers it.
+        /// Waits until all hold the cut before any member delivers it.
         holding: Option<Holding>,
     },
-    /// Waits until everyone has installed the leader's view.
+    /// Waits until all have installed the leader's view.
     Confirming(Confirm),
 }
 
@@ -88,8 +88,8 @@ pub(crate) enum Lead {
 pub(crate) struct Collect {
     pub(crate) target: GroupViewId,
     pub(crate) waiting: BTreeSet<Incarnation>,
-    /// Nodes outside of the leader's view that were asked whether they know a later one; `None` before anyone
-    /// was.
+    /// Nodes outside of the leader's view that were asked whether they know a later one; `None` before any
+    /// was asked.
     pub(crate) strangers: Option<BTreeSet<Incarnation>>,
     pub(crate) reports: BTreeMap<Incarnation, Standing>,
     pub(crate) stall_at: Time,
@@ -101,7 +101,8 @@ pub(crate) struct Confirm {
     pub(crate) survivors: BTreeSet<Incarnation>,
     pub(crate) joiners: BTreeSet<Incarnation>,
     pub(crate) joiners_told: bool,
-    /// This completes a view for those behind; the ones that have it are wedged and wait for another flush.
+    /// This completes a view for members that are behind. Members that have it are wedged and wait for
+    /// another flush.
     pub(crate) completing: bool,
     pub(crate) stall_at: Time,
 }
@@ -128,7 +129,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// For a decision with safe messages that these are about to fetch.
+    /// For a decision with safe messages that these participants are about to fetch.
     pub(crate) fn of(
         decision: &Decision,
         target: GroupViewId,
@@ -142,13 +143,13 @@ impl Holding {
         })
     }
 
-    /// Those that have not said that they hold the cut.
+    /// Participants that have not said that they hold the cut.
     pub(crate) fn missing(&self) -> Vec<Incarnation> {
         self.waiting.iter().copied().collect()
     }
 }
 
-/// What is left of a membership that a slow application has lost: others may need it, while the group goes on
+/// What is left of a membership that a slow application has lost. Others may need it, while the group goes on
 /// at this node from the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ghost {

@@ -1,4 +1,4 @@
-//! What the reports of all participants amount to: another view to complete first, or a cut and the next
+//! What follows from the reports of all participants: another view to complete first, or a cut and the next
 //! view.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +13,22 @@ use crate::group::member::Membership;
 use crate::group::reached::Reached;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
 
-/// No number in a report reaches this far: what follows a number that is less has a number too.
+/// No number in a report reaches this far. So the number after a smaller one is a number too.
 const MAX_NUMBER: u64 = 1 << 63;
 /// How many holders of a prefix a decision names.
 const MAX_HOLDERS: usize = 3;
 
-/// What the reports of all participants amount to.
+/// What follows from the reports of all participants.
 pub(super) enum Verdict {
-    /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with
-    /// safe messages.
+    /// This participant has installed a later view than the leader, or (`false`) has said that it holds a cut
+    /// with safe messages.
     Adopt(Box<Decision>, Incarnation, bool),
-    /// The next view is installed, but what this leader lacks of the view before is gone with all who had it.
+    /// The next view is installed, but what this leader lacks of the view before is gone with all that had
+    /// it.
     Lost,
     /// These have not installed the leader's view: survivors, joiners.
     Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
-    /// These do not fit at all: they are removed.
+    /// These participants do not fit at all: they are removed.
     Drop(Vec<Incarnation>),
     /// All stand where the leader stands.
     Decide(Box<Decision>, Vec<Incarnation>),
@@ -92,7 +93,7 @@ impl Membership {
                     }
                 }
                 Standing::At { view, decision, .. } if *view > mine => match decision {
-                    // R14: planted, the leader overlooks that someone has installed a view already.
+                    // R14: planted, the leader overlooks that a member has installed a view already.
                     _ if planted!(SkipInstalledView) => {}
                     Some(decision) if decision.from == mine && decision.id == *view => {
                         return Verdict::Adopt(decision.clone(), from, true);
@@ -111,7 +112,7 @@ impl Membership {
         if !(behind.is_empty() && joining.is_empty()) {
             return Verdict::Complete(behind, joining);
         }
-        // G25: it may have been delivered, by one that is gone.
+        // G25: a member that is gone may have delivered it.
         if let Some((decision, holder)) = self.cut_held_by(ctx, reports.iter()) {
             return Verdict::Adopt(Box::new(decision.clone()), holder, false);
         }
@@ -119,9 +120,10 @@ impl Membership {
         Verdict::Decide(Box::new(decision), survivors)
     }
 
-    /// Whether all that have gone on from this view came with the next one, and hold nothing of this one, and
-    /// those that are still here do not hold its whole cut together: whoever did is gone. R12: joiners have
-    /// the next view, so its leader did not wait for this member any more, and had removed it.
+    /// Whether this leader was left behind. Two things must hold. All members that have gone on from this
+    /// view came with the next view, and hold nothing of this one. The members that are still here do not
+    /// hold the whole cut together: the members that did are gone. R12: joiners have the next view, so its
+    /// leader did not wait for this member any more, and had removed it.
     fn is_left_behind(&self, reports: &BTreeMap<Incarnation, Standing>) -> bool {
         let mine = self.stream.id;
         let mut next = reports.iter().filter_map(|(who, standing)| match standing {
@@ -135,14 +137,15 @@ impl Membership {
         let came = |(who, next): (Incarnation, &Decision)| {
             next.joined.iter().any(|joiner| joiner.incarnation == who)
         };
-        // The first is the one that would be completed.
+        // The first decision is the one that would be completed.
         let Some((_, decision)) = next.clone().next().filter(|_| next.all(came)) else {
             return false;
         };
         !planted!(SkipInstalledView) && !self.is_held_here(decision, reports)
     }
 
-    /// Whether those that are still in this view, this member among them, hold all of a cut of it together.
+    /// Whether the members that are still in this view, this member among them, hold all of a cut of it
+    /// together.
     fn is_held_here(&self, decision: &Decision, reports: &BTreeMap<Incarnation, Standing>) -> bool {
         let mut held: Vec<Reached> = self.stream.members.iter().map(|_| Reached::new(0)).collect();
         let mut most = 0;
@@ -174,7 +177,7 @@ impl Membership {
         most >= decision.ordered && held.all(|(rank, held)| held.covers_all(&cut_of(decision, rank)))
     }
 
-    /// The cut and the next view, from the reports of all survivors. None has delivered more than it
+    /// The cut and the next view, from the reports of all survivors. No survivor has delivered more than it
     /// reported.
     fn decide(
         &self,
@@ -214,7 +217,7 @@ impl Membership {
         let mut holders = Vec::new();
         for sender in 0..old.len() {
             let held = rows.iter().map(|row| row.held[sender]);
-            // R15: whatever any survivor holds contiguously is delivered by all.
+            // R15: all deliver whatever any survivor holds contiguously.
             let end = if planted!(CutIsMinimum) {
                 held.min()
             } else {
@@ -238,8 +241,8 @@ impl Membership {
                     .map(|rank| rank as u16)
                     .collect(),
             );
-            // A view begins with numbers of messages alone. A log has one content: whoever holds the same has
-            // the same nulls.
+            // A view begins with numbers of messages alone. A log has one content: members that hold the same
+            // numbers have the same nulls.
             let same = rows.iter().find(|row| row.held[sender] == end);
             start.push((end + 1).saturating_sub(same.map_or(0, |row| row.nulls[sender])));
             cut.push(end);
@@ -274,7 +277,7 @@ impl Membership {
             .map(|rank| (old[*rank], start[*rank]))
             .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
             .collect();
-        // G7: one that was removed has not left, although its part in the flush is the same.
+        // G7: a member that was removed has not left, although its part in the flush is the same.
         let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone { removed: None });
         let removed = |member: &Incarnation| match reports.get(member) {
             Some(Standing::Gone { removed }) => removed.as_ref(),
@@ -292,7 +295,7 @@ impl Membership {
             .filter(|(rank, member)| !survives(*rank) && !gone(member));
         let causes = old.iter().filter_map(|member| {
             let stays = members.iter().any(|(other, _)| other == member);
-            // One that has asked to leave meanwhile leaves in order.
+            // If a slow member has asked to leave meanwhile, it leaves in order.
             let slow = slowest == Some(*member) && !self.leaves.contains(member);
             let slow = self.slow.get(member).filter(|_| slow).map(|slow| &slow.cause);
             let cause = slow.or_else(|| self.dropped.get(member));
@@ -313,7 +316,7 @@ impl Membership {
         };
         let stays = |member: &Incarnation| members.iter().any(|(other, _)| other == member);
         let told = old.iter().enumerate().filter(|(_, member)| !stays(member));
-        // What they took they have reported, and they take no more (R13).
+        // They have reported what they took, and they take no more (R13).
         let told = told.filter_map(|(rank, member)| match reports.get(member) {
             Some(Standing::At { told, view, .. }) if *view == self.stream.id => Some(TellsHeard {
                 member: rank as u16,
@@ -339,7 +342,7 @@ impl Membership {
             joined,
             left,
         };
-        // R12: who stays keeps its rank before those behind it, and joiners come last.
+        // R12: members that stay keep their order of rank, and joiners come last.
         let ranks = decision.members.iter().map(|member| self.stream.rank(*member));
         let ranks: Vec<_> = ranks.map(|rank| rank.unwrap_or(usize::MAX)).collect();
         assert!(
@@ -353,11 +356,11 @@ impl Membership {
     }
 }
 
-/// R15: of senders that departed, all that any survivor holds behind the prefix; each part with one that
+/// R15: all that any survivor holds of departed senders behind the prefix. Each part names a member that
 /// holds it first.
 fn union(rows: &[Row<'_>], cut: &[u64], survives: impl Fn(usize) -> bool) -> Vec<CutSpan> {
     let mut parts = Vec::new();
-    // A survivor's own log has no gap: whatever others hold of it is in its prefix.
+    // A survivor's own log has no gap: what others hold of it is in its prefix.
     for sender in (0..cut.len()).filter(|sender| !survives(*sender)) {
         let of_sender = |span: &&Span| usize::from(span.sender) == sender;
         let mut known = Reached::new(cut[sender] + 1);

@@ -25,25 +25,25 @@ pub(crate) struct Nodes {
 /// So many members that departed are remembered, the last ones.
 pub(super) const MAX_FORMER: usize = 512;
 
-/// A cause of a removal that is longer is nobody's of this program.
+/// The most bytes of a cause of a removal. A longer one does not come from this program.
 pub(crate) const MAX_CAUSE_BYTES: usize = 256;
 
 /// What an incarnation remembers of a group, whether or not it is a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Floor {
-    /// The last view that it has installed or that is void for it.
+    /// The last view that the incarnation has installed or that is void for it.
     pub(crate) view: GroupViewId,
-    /// If it was removed, why, in at most [`MAX_CAUSE_BYTES`]: what the next leader is told.
+    /// If it was removed, the reason, in at most [`MAX_CAUSE_BYTES`]: the next leader is told.
     removed: Option<String>,
 }
 
 impl Floor {
-    /// Of one that has installed this view, also if it has left with it.
+    /// The floor of an incarnation that has installed this view, also if it has left with it.
     pub(crate) fn installed(view: GroupViewId) -> Self {
         Self { view, removed: None }
     }
 
-    /// Of one that was removed.
+    /// The floor of an incarnation that was removed.
     pub(crate) fn removed(view: GroupViewId, cause: &str) -> Self {
         let mut end = cause.len().min(MAX_CAUSE_BYTES);
         while !cause.is_char_boundary(end) {
@@ -75,7 +75,7 @@ pub(crate) struct Context<'a> {
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
     /// Former memberships that others may still need, of groups that go on at this node.
     pub(crate) ghosts: &'a mut Vec<Ghost>,
-    /// Groups that this node is out of, and has nothing to keep of.
+    /// Groups that this node is out of, and for which it has nothing to keep.
     pub(crate) over: &'a mut Vec<GroupHandle>,
     /// The number of the last object: none is used again, whatever becomes of a membership.
     pub(super) last_object: &'a mut u64,
@@ -97,7 +97,7 @@ impl Context<'_> {
         self.node.members.contains(&incarnation)
     }
 
-    /// What this node, no member of the group, says to a flush of it.
+    /// This node is no member of the group: its answer to a flush of it.
     pub(crate) fn gone(&self, group: GroupId) -> Standing {
         let floor = self.floors.get(&group).filter(|_| !planted!(ForgetRemoval));
         Standing::Gone {
@@ -114,7 +114,7 @@ impl Context<'_> {
             .map_or_else(|| incarnation.to_string(), |(_, name)| name.clone())
     }
 
-    /// Answers a join: this node is no member. The elder, who seems to think so, is told as well.
+    /// Answers a join: this node is no member. The elder seems to think that it is, so it is told as well.
     pub(crate) fn not_here(&mut self, joiner: Incarnation, name: String) {
         if let Some(elder) = self.elder() {
             self.send(elder, GroupMessage::Declined { name: name.clone() });

@@ -1,8 +1,8 @@
 //! Byte credit from end to end: what a member may still send, and what its own application has not taken yet.
 //!
-//! Every member reserves one window for every other. A sender counts what it has sent and some member's
-//! application has not consumed; when that fills the window, it waits. Both counts go on across views, as the
-//! messages do.
+//! Every member reserves one window for every other. A sender counts the messages that it has sent and that
+//! some member's application has not consumed. When they fill the window, it waits. Both counts go on across
+//! views, as the messages do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -41,9 +41,9 @@ impl Credit {
         self.first
     }
 
-    /// A membership begins in which the next message has number `next`. What the members had not consumed of
-    /// an earlier one under the same numbers they may still hold: it stays outstanding until they say
-    /// otherwise.
+    /// A membership begins in which the next message has number `next`. Messages that the members had not
+    /// consumed of an earlier membership under the same numbers may still be held there. So they stay
+    /// outstanding until the members say otherwise.
     pub(crate) fn go_on(&mut self, next: u64) {
         let end = self.first + self.blocks.iter().map(|(count, _)| count).sum::<u64>();
         if end != next {
@@ -51,12 +51,12 @@ impl Credit {
         }
     }
 
-    /// Whether a block of this charge fits now. One always fits in an empty window.
+    /// Whether a block of this charge fits now. In an empty window any block fits.
     pub(crate) fn admits(&self, charge: usize, window: usize) -> bool {
         self.outstanding == 0 || self.outstanding + charge <= window
     }
 
-    /// The same, if only what comes from `position` on were outstanding.
+    /// The same, if only messages from `position` on were outstanding.
     pub(crate) fn admits_from(&self, position: u64, charge: usize, window: usize) -> bool {
         let mut end = self.first;
         let mut outstanding = 0;
@@ -74,7 +74,7 @@ impl Credit {
         self.outstanding += charge(block);
     }
 
-    /// R21: what was admitted never takes more than the window, or than itself.
+    /// R21: what was admitted never takes more than the window, or than one block.
     pub(crate) fn assert_within(&self, charge: usize, window: usize) {
         assert!(
             self.outstanding <= window.max(charge) || planted!(),
@@ -116,7 +116,7 @@ pub(crate) struct Backlog {
     moved: Time,
 }
 
-/// Consecutive messages of one sender, or the place of what was skipped, with none.
+/// Consecutive messages of one sender, or the place of skipped numbers, with no message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unread {
     sender: Incarnation,
@@ -125,7 +125,7 @@ struct Unread {
     count: u64,
     /// How many pieces each has.
     pieces: u64,
-    /// Bytes that no window counts, of one that is an object.
+    /// If it is an object: its bytes, which no window counts.
     object_bytes: usize,
 }
 
@@ -191,8 +191,8 @@ impl Backlog {
         }
     }
 
-    /// These numbers are not for the application: they count as taken as soon as it has taken all that came
-    /// of this sender before. True if it has.
+    /// These numbers are not for the application. They count as taken as soon as the application has taken
+    /// all that came from this sender before. True if it has.
     pub(crate) fn skipped(&mut self, sender: Incarnation, (first, end): (u64, u64)) -> bool {
         let waits = self.runs.iter().any(|unread| unread.sender == sender);
         if waits {
@@ -216,7 +216,7 @@ impl Backlog {
         {
             let taken = messages.min(front.count);
             let first = front.first;
-            // What was skipped is one that has no message.
+            // An entry of skipped numbers has no message.
             if front.count == 0 {
                 front.first += front.pieces;
             }
@@ -249,7 +249,7 @@ impl Backlog {
         self.runs.is_empty()
     }
 
-    /// What was consumed of this sender's messages before `next`: all but what waits.
+    /// The sender's messages before `next` that were consumed: all but those that wait.
     pub(crate) fn consumed_of(&self, sender: Incarnation, next: u64) -> Reached {
         let own = |unread: &&Unread| unread.sender == sender;
         let waiting = self.runs.iter().filter(own);

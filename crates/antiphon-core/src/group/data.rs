@@ -1,4 +1,5 @@
-//! What a member does with the records of its group: messages, rows, repairs, and those that come too early.
+//! What a member does with the records of its group: messages, rows, repairs, and records that come too
+//! early.
 
 use antiphon_wire::group::{Decision, DepartedSender, GroupData};
 use antiphon_wire::{Block, GroupViewId, Incarnation};
@@ -13,7 +14,7 @@ use crate::order::Word;
 /// The most departed senders whose end is remembered, and for how many views.
 const MAX_DEPARTED: usize = 256;
 const DEPARTED_VIEWS: u32 = 100;
-/// The most runs behind gaps that are remembered of them all.
+/// The most runs behind gaps that are remembered, of all departed senders together.
 const MAX_DEPARTED_RUNS: usize = 8192;
 /// Frames held for a view that is not installed yet, in bytes.
 pub(super) const MAX_EARLY_BYTES: usize = 4 << 20;
@@ -96,8 +97,9 @@ impl Membership {
                 let Some(rank) = self.stream.rank(from) else {
                     return false;
                 };
-                // A frame may come to others than those that it was sent to. Taken for what is held of this
-                // member's own log, it would make messages safe (G24) that nobody else has.
+                // A frame may come to members that it was not sent to. If this member took such an
+                // acknowledgement for its own log, messages would count as safe (G24) that no other member
+                // has.
                 if !self.stream.is_mine(to) && !planted!(AcksAreAnybodys) {
                     return false;
                 }
@@ -120,7 +122,7 @@ impl Membership {
             | GroupData::Nak { .. }
             | GroupData::OrderNak { .. }
             | GroupData::TokenHeld { .. } => false,
-            // A chunk is for whoever asked for it, and that was handled before.
+            // A chunk is for the member that asked for it, and was handled before.
             GroupData::Chunk { .. } => false,
             GroupData::Pull {
                 view,
@@ -175,7 +177,8 @@ impl Membership {
         open && self.hear_always(ctx, from, record)
     }
 
-    /// Takes what a member says about the order, also in a flush. False if it is none of this view.
+    /// Takes what a member says about the order, also in a flush. False if the record says nothing about the
+    /// order.
     fn hear_always(&mut self, ctx: &mut Context<'_>, from: Incarnation, record: GroupData) -> bool {
         let (Some(rank), Some(word)) = (self.stream.rank(from), Word::of(record)) else {
             return false;
@@ -186,12 +189,12 @@ impl Membership {
 
     /// Whether messages of one member may come from another now.
     fn takes_supplies(&self) -> bool {
-        // R13: what was asked for in the open view and comes after the report is not taken: the flush knows
-        // what is missing, and asks for that itself.
+        // R13: a reply to a request of the open view that comes after the report is not taken. The flush
+        // knows what is missing, and asks for that itself.
         matches!(self.flow, Flow::Open) && self.stream.spread.supplies()
     }
 
-    /// Whom this member hands a frame with this record on to, if to anyone.
+    /// The member that gets a frame with this record from this member, if there is one.
     pub(super) fn hand_on(&mut self, from: Incarnation, record: &GroupData) -> Option<Incarnation> {
         let GroupData::Batch {
             view,
@@ -234,7 +237,7 @@ impl Membership {
         (!known.is_empty() && !known.is_nulls()).then_some((*view, *first, known))
     }
 
-    /// Remembers how far the messages of those that are not in the next view were delivered (R17).
+    /// Remembers how far the messages of members that are not in the next view were delivered (R17).
     pub(crate) fn remember_departed(&mut self, decision: &Decision) {
         for (member, log) in self.stream.members.iter().zip(&self.stream.logs) {
             if !decision.members.contains(member) {

@@ -1,11 +1,11 @@
-//! The elder's directory: which group exists and who leads it (R12).
+//! The elder's directory: which groups exist, and which members lead them (R12).
 //!
-//! Membership of a group is decided inside it; the elder of the node view only says where a group is, and who
-//! may found one that does not exist. It keeps nothing from one node view to the next: at each primary view
-//! every member reports its groups, and before all reports have come nothing is granted. A grant names the
-//! node view it was made under and is void under any later one.
+//! Membership of a group is decided inside it. The elder of the node view only says where a group is, and
+//! which member may found one that does not exist. It keeps nothing from one node view to the next: at each
+//! primary view every member reports its groups, and before all reports have come nothing is granted. A grant
+//! names the node view it was made under and is void under any later one.
 //!
-//! | who dies | what happens |
+//! | which member dies | what happens |
 //! |---|---|
 //! | the elder, before it answers | the next elder rebuilds the directory; the joiner asks it |
 //! | the elder, after a grant | the grant is void if the next view came first; otherwise the founder reports the group |
@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{GroupMessage, GroupReport};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
-/// In views of up to so many, members report whether or not they have groups. In larger ones the elder would
-/// be sent a thousand reports of nothing with each view; there it asks, once somebody wants to found a group.
+/// In views of up to so many members, every member reports, even if it has no groups. In a larger view that
+/// would be a thousand reports of nothing. There the elder asks for reports once a member wants to found a
+/// group.
 pub(crate) const ALL_REPORT: usize = 64;
 /// The most names and the most waiting questions the elder keeps.
 const MAX_ENTRIES: usize = 16_384;
@@ -40,7 +41,7 @@ pub(crate) struct Directory {
     /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view
     /// id of a name is used twice (R5).
     last_k: BTreeMap<String, u32>,
-    /// Whether those that have not reported were asked to.
+    /// Whether the members that have not reported were asked to.
     asked: bool,
 }
 
@@ -105,7 +106,7 @@ impl Directory {
         }
     }
 
-    /// Asks those that did not report by themselves, once.
+    /// Asks the members that did not report by themselves, once.
     fn ask(&mut self) -> Answers {
         if self.present.len() <= ALL_REPORT || std::mem::replace(&mut self.asked, true) {
             return Vec::new();
@@ -116,7 +117,7 @@ impl Directory {
             .collect()
     }
 
-    /// This one says itself that it is no member. Nobody else's word counts: it may be old.
+    /// This member says itself that it is not in the group. No other member's word counts: it may be old.
     fn strike(&mut self, name: &str, stranger: Incarnation) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
@@ -139,7 +140,7 @@ impl Directory {
         if let Some(leader) = leader {
             return vec![(joiner, GroupMessage::Located { name, leader })];
         }
-        // R12: a group that nobody has reported may exist at a member that has not reported yet.
+        // R12: a group that no member has reported may exist at a member that has not reported yet.
         if !self.missing.is_empty() && !planted!(GrantWithoutReports) {
             if self.waiting.len() < MAX_ENTRIES {
                 self.waiting.insert((joiner, name));

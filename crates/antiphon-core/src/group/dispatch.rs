@@ -1,7 +1,7 @@
-//! Control messages: to whom at this node each one goes.
+//! Control messages: where each one goes at this node.
 //!
-//! To the elder's directory, to a group by its name (from those that are about to join), or to a group by its
-//! id.
+//! It goes to the elder's directory, to a group by its name (messages to joiners, and joins), or to a group
+//! by its id.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::group::GroupMessage;
@@ -80,7 +80,7 @@ impl Groups {
             match message {
                 GroupMessage::Grant { name, .. } => ctx.send(from, GroupMessage::Declined { name }),
                 GroupMessage::Join { name, .. } => ctx.not_here(from, name),
-                // Whoever counts on this node learns that it does not take part.
+                // The sender counts on this node, and learns that it does not take part.
                 GroupMessage::FirstView { group, .. } => ctx.send(from, GroupMessage::Leave { group }),
                 _ => {}
             }
@@ -93,13 +93,13 @@ impl Groups {
             } => group.located(&mut ctx, leader),
             GroupMessage::Moved { leader: None, .. } => group.not_there(&mut ctx, from),
             GroupMessage::Grant { k, .. } => {
-                // One that left and joins again may be granted twice; that it has the group is no reason to
-                // decline.
+                // A node that left and joins again may be granted twice. If it has the group already, that is
+                // no reason to decline.
                 if group.found(&mut ctx, k) || matches!(group.phase, Phase::Member(_)) {
                     return;
                 }
                 ctx.send(from, GroupMessage::Declined { name });
-                // Nobody has the group: a member that wanted to leave it has nothing to wait for.
+                // No member has the group: a node that wanted to leave it has nothing to wait for.
                 let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
                 if waits && group.leaving.is_some() {
                     group.end(&mut ctx);
@@ -150,7 +150,7 @@ impl Groups {
         else {
             return;
         };
-        // The ballot of a flush is the node view it is led under.
+        // The ballot of a flush is the node view that the flush is led under.
         if target.node != self.nodes.id {
             self.nonsense += 1;
             return;
@@ -205,7 +205,7 @@ impl Groups {
         };
         let Some(handle) = self.find(id) else {
             if let GroupMessage::Resume { group, view } | GroupMessage::Check { group, view } = message {
-                // Which of those that it waits for that is, only the other one knows.
+                // This node may wait for several groups, and only the sender knows which of them has this id.
                 let was_there = self.floors.contains_key(&group);
                 let mut waiting = false;
                 let checks = matches!(message, GroupMessage::Check { .. });

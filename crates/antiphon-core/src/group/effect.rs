@@ -11,40 +11,40 @@ pub enum Effect {
     /// Reliable and ordered per peer, control class. The node adds the installed primary view's id; the
     /// receiver handles it only once it has installed that view.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Incarnation,
-        /// What.
+        /// The message.
         message: GroupMessage,
     },
     /// Unreliable records, encoded and sealed once for all targets. Together below
     /// `frame::MAX_RECORDS_BYTES`.
     Data {
-        /// To whom.
+        /// The receivers.
         to: Vec<Incarnation>,
-        /// On which connection.
+        /// The kind of connection.
         class: Class,
-        /// What.
+        /// The records.
         records: Vec<GroupData>,
     },
     /// The same to one member, in a frame that it hands on to the next (see `spread/mod.rs`).
     Chain {
-        /// To whom first.
+        /// The first receiver.
         to: Incarnation,
-        /// What.
+        /// The records.
         records: Vec<GroupData>,
     },
     /// The same to all of these at once, by IP multicast where they hear it (see `spread/air.rs`).
     Cast {
-        /// To whom.
+        /// The receivers.
         to: Vec<Incarnation>,
-        /// What.
+        /// The records.
         records: Vec<GroupData>,
     },
     /// This peer holds up a flush.
     Accuse {
-        /// Who.
+        /// The peer.
         peer: Incarnation,
-        /// What it did.
+        /// What the peer did.
         evidence: Evidence,
     },
     /// For the application.

@@ -1,6 +1,8 @@
-//! The way into a group: ask the elder where it is, ask its leader to be let in, or found it (R12).
+//! The way into a group: a node asks the elder where the group is, asks its leader to be let in, or founds it
+//! (R12).
 //!
-//! Whoever waits asks again by a timer, through the elder: the answer may be gone, and so may be who gave it.
+//! A node that waits asks again by a timer, through the elder: the answer may be lost, and the member that
+//! gave it may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +26,12 @@ use crate::{GroupEvent, GroupView};
 /// Joins that wait for this node to found the group it was asked for.
 const MAX_EARLY_JOINS: usize = 256;
 
-/// What a joiner is told of those that were members before it.
+/// What a joiner is told of earlier members.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
-    /// How far the messages of those that departed lately were delivered.
+    /// How far the messages of members that departed lately were delivered.
     pub(crate) departed: Vec<DepartedSender>,
-    /// Who those are that departed with its first view, if it may have seen them in no node view.
+    /// The members that departed with its first view, if it may have seen them in no node view.
     pub(crate) gone: Vec<Member>,
 }
 
@@ -38,8 +40,8 @@ impl Group {
         self.phase = Phase::Locating {
             retry_at: ctx.now + ctx.profile.retransmit * 4,
         };
-        // R21: whoever starts over gets a window of every sender again; what the application was given before
-        // is in its way until that is read.
+        // R21: a node that starts over gets a window of every sender again. Messages that its application was
+        // given before take room until the application has read them.
         self.unread_first = !self.backlog.is_empty();
         if self.unread_first {
             return;
@@ -54,7 +56,7 @@ impl Group {
         }
     }
 
-    /// The one that was asked is no member, and tells the elder so: ask that again.
+    /// The node that was asked is no member, and tells the elder so: ask the elder again.
     pub(crate) fn not_there(&mut self, ctx: &mut Context<'_>, who: Incarnation) {
         if matches!(&self.phase, Phase::Joining { leader, .. } if *leader == who) {
             self.phase = Phase::Locating {
@@ -75,8 +77,9 @@ impl Group {
         self.ask(ctx, leader);
     }
 
-    /// A member counts on this node, which would have the group if it were in it: it may have been let in,
-    /// and not have heard of it. False if that one cannot let it in, as it shows by checking again instead.
+    /// A member takes this node for a member of a group. This node is none, but it may have been let in and
+    /// not have heard of it: it asks that member to let it in. False if that member cannot let it in: it
+    /// shows this when it checks again.
     pub(super) fn is_counted_on(&mut self, ctx: &mut Context<'_>, by: Incarnation, checks: bool) -> bool {
         let looking = matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. });
         let asked = Some((by, ctx.node.id));
@@ -115,7 +118,7 @@ impl Group {
         let id = GroupViewId {
             node: ctx.node.id,
             number: ctx.node.number,
-            // What nobody can have reached was not reached.
+            // A view number that no group can have reached does not count.
             k: last_k.checked_add(1).filter(|k| *k < MAX_K).unwrap_or(1),
         };
         let decision = Decision {
@@ -238,7 +241,7 @@ impl Group {
         } else {
             decision.id
         };
-        // Whom the group removed has not left in order, although it went as a leaver goes.
+        // A member that the group removed has not left in order, although it went as a leaver goes.
         let removed = |member: &Incarnation| decision.causes.iter().any(|cause| cause.incarnation == *member);
         let (removed, left): (Vec<_>, Vec<_>) = decision.left.iter().copied().partition(removed);
         let causes = decision.causes.iter();

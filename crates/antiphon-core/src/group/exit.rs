@@ -1,7 +1,7 @@
 //! The ways out of a group: leaving in order, being removed, and starting over as a fresh incarnation (R17).
 //!
-//! What was sent and not delivered here when a membership ended is kept until the group's next view tells
-//! what became of it.
+//! Messages that were sent and not delivered here when a membership ended are kept until the group's next
+//! view tells what became of them.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::group::{DepartedSender, GroupMessage};
@@ -39,7 +39,7 @@ impl Group {
         self.ask_to_leave(ctx);
     }
 
-    /// Asks the leader to be left out of the next view, once everything accepted was sent.
+    /// Asks the leader to be left out of the next view, once all accepted messages were sent.
     pub(super) fn ask_to_leave(&mut self, ctx: &mut Context<'_>) {
         let Some(since) = self.leaving else { return };
         let waited = ctx.now.since(since) >= ctx.profile.leave_within / 2;
@@ -61,8 +61,9 @@ impl Group {
         }
     }
 
-    /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent
-    /// and never came back nobody will tell it (R17: each of them gets its receipt).
+    /// This node has left. Messages that were accepted but never sent will not be sent any more. No member
+    /// will tell it what became of messages that were sent and never came back (R17: each of them gets its
+    /// receipt).
     pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
         self.end_direct(ctx);
         let own = self.sent.clear().map(|(_, tickets)| (true, tickets));
@@ -113,7 +114,8 @@ impl Group {
         true
     }
 
-    /// This node goes on as a fresh incarnation; `old` is what it was. False if the group is to be forgotten.
+    /// This node goes on as a fresh incarnation; `old` is the one before. False if the group is to be
+    /// forgotten.
     pub(crate) fn start_over(
         &mut self,
         ctx: &mut Context<'_>,
@@ -182,9 +184,9 @@ impl Group {
             messages,
         } in std::mem::take(&mut self.pending)
         {
-            // The first after its last view: it may have been admitted since, and removed again before it
-            // heard of that. The record of such a stay has nothing of it, and begins behind all that was sent
-            // before.
+            // The first record after its last view counts. The member may have been admitted since, and
+            // removed again before it heard of that. The record of such a stay has none of these messages: it
+            // begins behind all that was sent before.
             let record = membership
                 .departed
                 .iter()

@@ -4,30 +4,32 @@
 //!  sender    large message ──admitted as one──► log: … │ piece │ piece │ last │ …      consecutive, in one view
 //!  receiver  log ──in the group's order──► assembly ──at the last piece──► one message for the application
 //! ```
-//! A piece is a message of its own to the log, to acknowledgements and repairs, to the order and to the cut;
+//! To the log, to acknowledgements and repairs, to the order and to the cut, a piece is a message of its own;
 //! only the application does not see it. The message takes the place of its last piece, and its number.
-//! Pieces of several senders may be mixed, those of one never are.
+//! Pieces of several senders may be mixed, pieces of one sender never are.
 //!
 //! # Invariants
-//! - A message never straddles a view (R22): its sender puts all pieces into its log at once, so the cut of
-//!   the view has all of them if the sender takes part in the flush. What a view leaves unfinished is of a
-//!   sender that died or was removed. Nobody delivers that, since nobody has delivered its last piece: the
-//!   cut would have it.
+//! - A message never straddles a view (R22). Its sender puts all pieces into its log at once, so the cut of
+//!   the view has all of them if the sender takes part in the flush. If a view leaves a message unfinished,
+//!   the sender died or was removed. No member delivers that message, since no member has delivered its last
+//!   piece: otherwise the cut would have it.
 //! - A message has at most [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) and at most one window of bytes.
 //!   So it always fits an empty window, and the log of a receiver takes it beside what is still kept for
 //!   others. What is larger is an [object](super::object).
 //!
-//! - What comes in more pieces than a message has, or with more bytes, is nobody's of this program: nothing
-//!   of it is kept or delivered, and its credit goes back as if it had been taken.
+//! - If a message comes in more pieces or more bytes than a message may have, its sender does not run this
+//!   program. Nothing of it is kept or delivered, and its credit goes back as if it had been taken.
 //!
 //! # The price
 //! An application sees gaps in a sender's numbers, and each receiver copies such a payload once.
 //!
-//! # When someone dies
-//! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all
-//! deliver (or repair and deliver) them into their assemblies, and all forget these with the view. A
-//! receiver: nothing is different from other messages. The sequencer, between the positions of two pieces: as
-//! of two messages of one sender; if the sender lives, the rest of its cut is ordered by the common rule.
+//! # When a member dies
+//! - The sender, before all pieces are out: some members hold some pieces. The cut has the pieces that any
+//!   survivor holds. All members deliver these (after repair, if need be) into their assemblies, and all
+//!   forget them with the view.
+//! - A receiver: nothing is different from other messages.
+//! - The sequencer, between the positions of two pieces: the same as between two messages of one sender. If
+//!   the sender lives, the rest of its cut is ordered by the common rule.
 
 use std::collections::BTreeMap;
 
@@ -50,10 +52,10 @@ pub(crate) struct Assembly {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Pieces {
-    /// None are kept once there are more than a message has.
+    /// No parts are kept once there are more than a message has.
     parts: Vec<Bytes>,
     bytes: usize,
-    /// All that came, kept or not.
+    /// All pieces that came, kept or not.
     count: u64,
 }
 
@@ -66,9 +68,9 @@ pub(crate) enum Part {
     Unfinished,
     /// A message, whole, and of how many pieces.
     Whole(Block, u64),
-    /// One that travelled beside the log.
+    /// A message that travelled beside the log.
     Object(Block),
-    /// So many pieces of what no node sends: it is dropped.
+    /// So many pieces of a message that no node sends: it is dropped.
     Dropped(u64),
 }
 
@@ -132,8 +134,8 @@ impl Pieces {
         }
     }
 
-    /// Whether no message has so many, or so many bytes: its sender is no node of ours, and nothing of it is
-    /// kept.
+    /// Whether no message has so many pieces, or so many bytes. If so, the sender is no node of ours, and
+    /// nothing of it is kept.
     fn are_too_many(&self, limit: usize) -> bool {
         self.bytes > limit || self.count > MAX_PIECES as u64
     }

@@ -7,18 +7,18 @@
 //! ```
 //! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of
 //! the same bytes. A block stays until it is delivered here *and* the sender's stable mark says that every
-//! member holds it: until then any survivor may have to supply it for a dead sender. Numbers go on across
+//! member holds it. Until then any survivor may have to supply it for a dead sender. Numbers go on across
 //! views.
 //!
 //! # Nulls
-//! In the rotation a sender gives up numbers: runs of nulls are entries like blocks, kept, sent again and
-//! "delivered" as those are, so nothing but the hand-over to the application has to know them. Neighbouring
-//! runs are one entry: however long a sender has been silent, that costs one. The application's numbers count
-//! messages alone, without gaps: inside a view they are the log's numbers less the nulls before them, and
-//! each view begins with both equal.
+//! In the rotation a sender gives up numbers. Runs of nulls are entries like blocks: they are kept, sent
+//! again and "delivered" in the same way, so only the hand-over to the application has to know them.
+//! Neighbouring runs are one entry: a sender's silence costs one entry, however long it lasts. The
+//! application's numbers count messages alone, without gaps. Inside a view they are the log's numbers less
+//! the nulls before them, and each view begins with both equal.
 //!
-//! # Logs that nobody reads in order
-//! In an unordered group what is ahead of a gap is delivered as well; see [`loose`].
+//! # Logs that no member reads in order
+//! In an unordered group messages ahead of a gap are delivered as well; see [`loose`].
 
 mod loose;
 pub(crate) mod scopes;
@@ -33,7 +33,7 @@ use self::sparse::Loose;
 /// What a block costs in windows and limits besides its bytes: neither it nor its messages are free.
 pub(crate) const BLOCK_OVERHEAD: usize = 128;
 
-/// A number this far ahead of what is held is no sender's.
+/// A number this far ahead of what is held comes from no sender.
 const FAR_AHEAD: u64 = 1 << 32;
 
 /// What a run of nulls costs, however long.
@@ -52,7 +52,7 @@ pub(crate) fn charge(block: &Block) -> usize {
 pub(crate) struct Room {
     /// Bytes in order, and bytes ahead.
     pub(crate) bytes: usize,
-    /// Runs ahead, where they are delivered: each has to be reported to a flush.
+    /// Runs ahead of a gap, where they are delivered: a member has to report each to a flush.
     pub(crate) runs: usize,
 }
 
@@ -84,7 +84,7 @@ impl Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
-    /// In order and without a gap. One of them begins where `delivered` is, unless that is the end.
+    /// In order and without a gap. One entry begins where `delivered` is, unless that is the end.
     entries: VecDeque<Entry>,
     /// Entries that are delivered.
     cursor: usize,
@@ -152,7 +152,7 @@ impl Log {
         self.nulls
     }
 
-    /// The number after the last message held; what comes behind it are nulls.
+    /// The number after the last message held. Numbers held behind it are nulls.
     pub(crate) fn messages_end(&self) -> u64 {
         self.messages_end
     }
@@ -182,7 +182,7 @@ impl Log {
             .is_some_and(|entry| entry.block.level() == Level::Safe)
     }
 
-    /// How many messages may be delivered if those that are safe may up to this number.
+    /// How many messages may be delivered, if safe messages may be delivered up to this number.
     pub(crate) fn ready(&self, safe_until: u64) -> u64 {
         if self.front_is_safe() {
             self.undelivered().min(safe_until.saturating_sub(self.delivered))
@@ -212,8 +212,8 @@ impl Log {
         first
     }
 
-    /// The drawing holds, and what is kept is counted. What a peer sends is cut to fit before it is kept, or
-    /// refused.
+    /// The drawing above holds, and what is kept is counted. What a peer sends is cut to fit before it is
+    /// kept, or refused.
     fn assert_in_order(&self) {
         assert!(
             self.delivered <= self.next && self.next <= self.end && self.stable <= self.next || planted!(),
@@ -377,7 +377,7 @@ impl Log {
     }
 
     /// The next messages to deliver, at most `limit` and at most what came in one block, with the first one's
-    /// number as applications count; from here on they count as delivered. What comes may be nulls.
+    /// number as applications count. They count as delivered from now on. The result may be nulls.
     pub(crate) fn deliver(&mut self, limit: u64) -> Option<(u64, Block)> {
         let number = self.delivered_messages();
         let entry = self.entries.get_mut(self.cursor)?;
@@ -402,7 +402,7 @@ impl Log {
         Some((number, block))
     }
 
-    /// The next entry is nulls: passes so many of them, and joins them with those passed before.
+    /// The next entry is nulls: passes at most `limit` of them, and joins them with the nulls passed before.
     fn pass_nulls(&mut self, limit: u64) -> Block {
         let entry = &mut self.entries[self.cursor];
         let first = entry.first;
@@ -426,7 +426,7 @@ impl Log {
         nulls
     }
 
-    /// What is held of `first..end`, a block or run of nulls at a time; blocks that together have at most
+    /// What is held of `first..end`, a block or run of nulls at a time. Blocks that together have at most
     /// `bytes` are joined.
     pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Option<(u64, Block)> {
         if self.loose.is_some() && first >= self.next {

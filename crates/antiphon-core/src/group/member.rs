@@ -72,11 +72,11 @@ pub(crate) struct Group {
     pub(crate) nonce: u64,
     /// Whether a leader may know of this attempt.
     pub(crate) asked: bool,
-    /// Which member it asked last since that one takes it for its leader, and under which node view.
+    /// The member that it asked last because that member takes it for its leader, and under which node view.
     pub(crate) counted_on: Option<(Incarnation, ViewId)>,
     pub(super) next_seq: u64,
     pub(super) queue: Queue,
-    /// What was refused for want of room, in bytes: the application is told when there is.
+    /// The bytes of what was refused for want of room: the application is told when there is room.
     pub(super) refused: Option<usize>,
     /// The same of an object.
     pub(super) refused_object: Option<usize>,
@@ -84,7 +84,7 @@ pub(crate) struct Group {
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
     pub(super) backlog: Backlog,
-    /// How many direct messages were accepted, for whomever.
+    /// How many direct messages were accepted, to all members together.
     pub(super) tells: u64,
     /// Direct messages that the application has not taken.
     pub(super) untaken: Untaken,
@@ -104,21 +104,21 @@ pub(crate) struct Membership {
     pub(crate) flow: Flow,
     /// The flush answered last under this node view.
     pub(crate) promise: Option<Promise>,
-    /// The decision on the next view of which it has said that it holds the cut.
+    /// The decision on the next view for which this member has said that it holds the cut.
     pub(crate) held_cut: Option<Decision>,
     /// Per sender, where its log ended when this member reported to a flush last; empty before that.
     pub(crate) reported: Vec<u64>,
     /// When to doubt the flush's leader, and how often it was doubted.
     pub(crate) watch: Option<(Time, u32)>,
-    /// What came before the present view, until all have installed that.
+    /// What came before the present view, until all members have installed the present view.
     pub(crate) retained: Option<Retained>,
     pub(crate) lead: Lead,
     pub(crate) joins: Vec<Joiner>,
     pub(crate) leaves: BTreeSet<Incarnation>,
-    /// Those whose nodes say that their application has stopped reading.
+    /// The members whose nodes say that their application has stopped reading.
     pub(crate) slow: BTreeMap<Incarnation, Slow>,
     pub(crate) standstill: Standstill,
-    /// Alive, but to be removed; why.
+    /// Members that are alive but are to be removed, and the reason.
     pub(crate) dropped: BTreeMap<Incarnation, String>,
     /// A member waits for a flush.
     pub(crate) resume: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Membership {
     pub(crate) assembly: Assembly,
     /// Payloads beside the log, whatever the view.
     pub(crate) objects: Objects,
-    /// What members tell one other, whatever the view.
+    /// Direct messages between two members, whatever the view.
     pub(crate) direct: Direct,
     pub(super) early: Vec<(Incarnation, GroupData)>,
     pub(super) early_bytes: usize,
@@ -266,7 +266,7 @@ impl Group {
             return Err(SendError::NotScoped);
         }
         self.check_room(ctx, length)?;
-        // Nulls are nobody's to send.
+        // No sender sends nulls.
         if planted!(LargeIsNotAtomic) {
             block.pieces().for_each(|piece| self.queue.push(first, piece));
         } else if !block.is_empty() && !block.is_nulls() {
@@ -299,7 +299,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether so many bytes can wait here besides what does. Anything can that waits alone.
+    /// Whether so many bytes can wait here besides what waits already. If nothing else waits, anything can.
     fn has_room(&self, bytes: usize) -> bool {
         self.queue.is_empty() || self.queue.bytes() + bytes + BLOCK_OVERHEAD <= self.window()
     }
@@ -365,7 +365,8 @@ impl Group {
         }
         self.deliver_ready(ctx);
         self.admit_objects(ctx);
-        // Only when there is room for just that: else it would be offered and refused for ever.
+        // The application is told only when the refused bytes have room: else it would offer them again for
+        // ever.
         if self.refused.is_some_and(|bytes| self.has_room(bytes)) && self.queue.bytes() * 2 <= window {
             self.refused = None;
             self.event(ctx, GroupEvent::Writable);
@@ -433,7 +434,7 @@ impl Group {
             let filled = stream.end_batch();
             stream.pack(ctx.now, ctx.profile, self.credit.outstanding(), ctx.effects);
             if filled {
-                // What this member itself had to be waited for.
+                // Some messages waited for this member's own part of the order.
                 self.deliver_ready(ctx);
                 if let Phase::Member(membership) = &mut self.phase {
                     membership.stream.watch_rows(ctx.now, ctx.profile);
@@ -477,7 +478,7 @@ impl Group {
         self.try_install(ctx);
     }
 
-    /// Whom this member hands a frame with this record on to, if to anyone.
+    /// The member that gets a frame with this record from this member, if there is one.
     pub(crate) fn hand_on(
         &mut self,
         ctx: &Context<'_>,
@@ -516,9 +517,10 @@ impl Group {
         }
     }
 
-    /// Gives messages of this sender in the present view to the application; its own with their tickets. If
-    /// it gives none and never will, which numbers of the sender count as taken at once; at the end of a view
-    /// nobody needs to know, since the next one begins with its own positions.
+    /// Gives messages of this sender in the present view to the application; its own with their tickets.
+    /// Returns the numbers of the sender that count as taken at once, because the application will never get
+    /// them. At the end of a view no member needs these numbers, since the next view begins with its own
+    /// positions.
     pub(crate) fn deliver(
         &mut self,
         ctx: &mut Context<'_>,

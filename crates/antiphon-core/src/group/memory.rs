@@ -7,16 +7,16 @@
 //! | accepted from the application, not sent yet | a window |
 //! | pieces of messages that are not whole, of each sender | a message |
 //! | each sender's log in the present view | two windows and a reserve: what its credit admits, and what was forgotten last |
-//! | each sender's log in the view before, until everyone has the present one | the same |
-//! | each sender's log in the last view of an earlier membership, until everyone has the next | the same |
+//! | each sender's log in the view before, until all members have the present one | the same |
+//! | each sender's log in the last view of an earlier membership, until all have the next one | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
 //! | objects of each other sender (see [`super::object`]) | `max_object_bytes` |
-//! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
+//! | objects of all others, together with objects that the application was given and has not taken | `object_memory_bytes` |
 //! | this member's own objects, the same way | `max_object_bytes` |
 //! | direct messages to each other member, and what came of it behind a gap (see [`super::direct`]) | `TELL_CREDIT_BYTES` each |
 //!
 //! What the application was given and has not taken is not counted here; credit bounds it to a window per
-//! sender. A member that starts over gives every sender its whole window again, so it asks for the group only
+//! sender. A member that starts over gives every sender its whole window again. So it asks for the group only
 //! when its application has read what came before.
 
 use super::data::MAX_EARLY_BYTES;
@@ -31,8 +31,8 @@ pub struct Memory {
     pub held: usize,
     /// The most that may be held, with the present number of members.
     pub bound: usize,
-    /// Of what is held, the objects: payloads beside the log, whole or not. Those that the application was
-    /// given are not among them.
+    /// The objects among what is held: payloads beside the log, whole or not. Objects that the application
+    /// was given are not counted.
     pub objects: usize,
 }
 

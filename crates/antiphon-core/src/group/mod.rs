@@ -1,12 +1,12 @@
 //! Groups: named closed sets of members with their own views and ordered messages.
 //!
-//! A group derives from node views and needs no agreement of its own: the elder of the node view says where a
-//! group is or who founds it ([`directory`]), the group's leader takes in joins and leaves, and a
-//! [flush](crate::flush) carries everyone from one view to the next. Between flushes each member has a
-//! [log](log) per sender; a [stream](stream) keeps them complete, acknowledged and bounded, and an
-//! [order engine](crate::order) says what is delivered next. [`credit`] counts bytes from a sender to the
-//! applications of all members, its own included; `slow.rs` says what becomes of one that does not read.
-//! What a member tells one other goes beside all that ([`direct`]).
+//! A group derives from node views and needs no agreement of its own. The elder of the node view says where a
+//! group is, or names its founder ([`directory`]). The group's leader takes in joins and leaves. A
+//! [flush](crate::flush) carries all members from one view to the next. Between flushes each member has a
+//! [log](log) per sender. A [stream](stream) keeps the logs complete, acknowledged and bounded, and an [order
+//! engine](crate::order) says what is delivered next. [`credit`] counts bytes from a sender to the
+//! applications of all members, its own included. `slow.rs` says what happens to a member whose application
+//! does not read. A direct message from one member to one other goes beside all that ([`direct`]).
 //!
 //! ```text
 //!             join                    view k                        view k+1
@@ -15,16 +15,17 @@
 //! ```
 //!
 //! # What a group relies on
-//! - Every primary node view is handed in, in order; a non-primary one suspends all groups (R17).
-//! - Control messages are reliable and ordered per pair, and come with the node view they were sent under.
-//!   One that was sent under another view than the present one is dropped: at each primary view everyone
-//!   reports, asks, or begins again, so nothing from before is needed, and no ballot rule besides "this view"
-//!   is either.
+//! - The node hands in every primary node view, in order. A non-primary one suspends all groups (R17).
+//! - Control messages are reliable and ordered per pair, and come with the node view they were sent under. A
+//!   control message that was sent under another view than the present one is dropped. Nothing from before is
+//!   needed, because at each primary view all members report, ask, or begin again. For the same reason no
+//!   ballot rule besides "this view" is needed.
 //! - Data records may be lost, doubled, reordered and late.
 //!
 //! # What it never does
-//! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends
-//! nothing again under another view: what was accepted during a flush goes out in the next view, once.
+//! A group delivers nothing under a non-primary view. It forgets nothing that a survivor may still miss. It
+//! sends nothing again under another view: a message that was accepted during a flush goes out in the next
+//! view, once.
 
 pub(crate) mod context;
 pub(crate) mod credit;
@@ -100,7 +101,7 @@ pub struct Groups {
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
     packed: bool,
-    /// The number of the last object that was sent, to whatever group.
+    /// The number of the last object that this node sent, in any group.
     last_object: u64,
     nonsense: u64,
 }
@@ -169,8 +170,8 @@ impl Groups {
         Self::new(profile, Random::new(seed))
     }
 
-    /// This node goes by another incarnation: all membership in groups is void. Groups that had been joined
-    /// say so and are joined again under the next primary view.
+    /// This node has another incarnation from now on: all membership in groups is void. Groups that had been
+    /// joined report this to the application and are joined again under the next primary view.
     pub fn handle_new_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
         self.begin(now);
         let old = (self.me != Incarnation(0)).then_some(self.me);
@@ -246,7 +247,7 @@ impl Groups {
     pub fn handle_message(&mut self, now: Time, from: Incarnation, view: ViewId, message: GroupMessage) {
         self.begin(now);
         // R13: what was sent under another node view than the present one belongs to a ballot that is over
-        // (or, for a grant, is void, R12): its sender begins again as soon as it has the present view.
+        // (or, for a grant, is void, R12). The sender begins again as soon as it has the present view.
         if self.suspended || view != self.nodes.id || !self.nodes.members.contains(&from) {
             return;
         }
@@ -277,7 +278,7 @@ impl Groups {
         }
     }
 
-    /// A record of a frame that receivers hand on: handles it, and says to whom the frame goes from here.
+    /// A record of a frame that receivers hand on: handles it, and returns the next receiver of the frame.
     pub fn handle_chained(&mut self, now: Time, from: Incarnation, record: GroupData) -> Option<Incarnation> {
         let handle = self.find(data_group(&record));
         let ctx = context!(self);
@@ -294,7 +295,7 @@ impl Groups {
         self.groups.values().any(chain)
     }
 
-    /// Whether messages may come by multicast: if not, nobody needs to call.
+    /// Whether messages may come by multicast: if not, no member needs to call.
     pub(crate) fn casts(&self) -> bool {
         let casts = |group: &Group| group.options.dissemination == Dissemination::Multicast;
         self.groups.values().any(casts)
@@ -439,7 +440,7 @@ impl Groups {
         self.groups.retain(|_, group| !over(group));
     }
 
-    /// This node did not run for so long: whom it waits for had no more time than it had itself.
+    /// This node did not run for so long. The nodes that it waits for had no more time than it had itself.
     pub fn forgive(&mut self, missed: Duration) {
         for group in self.groups.values_mut() {
             group.forgive(missed);

@@ -8,7 +8,7 @@ use crate::group::terms::differ;
 use crate::group::{Groups, Phase};
 
 impl Groups {
-    /// Of the groups that somebody would join and this node is a member of: those that would refuse it, and
+    /// The groups that another node would join and this node is a member of: those that would refuse it, and
     /// why.
     pub(crate) fn objections(&self, asked: &[GroupAsked]) -> Vec<(String, String)> {
         let objection = |asked: &GroupAsked| {

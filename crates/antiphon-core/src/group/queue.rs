@@ -1,5 +1,5 @@
 //! The queue of a group: blocks of this member that the core has taken and that are not in its log yet, since
-//! they wait for credit or for the end of a flush. Whoever drives the node hands them over from an
+//! they wait for credit or for the end of a flush. The driver of the node hands them over from an
 //! [outbox](crate::outbox).
 
 use std::collections::VecDeque;
@@ -122,8 +122,9 @@ impl Sent {
         }
     }
 
-    /// Message `seq` is delivered: its ticket, and how many of the `count` from there on go on with it. What
-    /// was sent before it may be delivered later: an unordered group has safe messages wait for themselves.
+    /// Message `seq` is delivered: its ticket, and how many of the `count` messages from there on have
+    /// consecutive tickets. A message that was sent before it may be delivered later: in an unordered group
+    /// safe messages wait by themselves.
     pub(crate) fn take(&mut self, seq: u64, count: u64) -> Option<Tickets> {
         let index = self.runs.partition_point(|(first, run)| first + run.count <= seq);
         let (first, run) = self.runs.get_mut(index)?;

@@ -1,8 +1,8 @@
-//! A member whose application has stopped reading is removed from the group, and nobody else is.
+//! A member whose application has stopped reading is removed from the group, and no other member is.
 //!
-//! Credit makes the slowest reader the pace of a group, which is right while it reads. One that has stopped
-//! reading would stop everyone who sends, for ever: after [`crate::GroupOptions::slow_after`] it goes, with
-//! the cause `slow`.
+//! Credit makes the slowest reader the pace of a group. That is right while the reader reads. A reader that
+//! has stopped would stop every sender for ever. So after [`crate::GroupOptions::slow_after`] it is removed,
+//! with the cause `slow`.
 //!
 //! ```text
 //!  sender that waits          the member's node                          the group's leader
@@ -12,46 +12,47 @@
 //!                             Resync "slow: …"  ◄── cut, next view ─────  View, crashed and causes say it
 //! ```
 //!
-//! # Who decides
-//! The one that is judged: only its own node knows whether its application reads. A sender sees
-//! acknowledgements, which may be lost or late, and only of its own messages; it therefore asks and never
-//! accuses. If many ask, one answer is given. A node that does not even answer is the detector's matter, not
-//! this one's.
+//! # Which node decides
+//! The judged member's own node: only that node knows whether its application reads. A sender sees only
+//! acknowledgements of its own messages, and they may be lost or late. A sender therefore asks and never
+//! accuses. If many senders ask, the member gives one answer. If a node does not even answer, that is the
+//! detector's matter.
 //!
 //! # What counts
-//! - The sender's clock of a member runs while its next message would not fit into its window if that
-//!   member's position alone counted, or while that member has no room for an object of the sender's. It is
-//!   read a few times per `slow_after`, starts over when the position moves, and goes on across views.
+//! - A sender has a clock for each member. It runs while the sender's next message would not fit into its
+//!   window if that member's position alone counted, or while that member has no room for an object of the
+//!   sender's. The sender reads it a few times per `slow_after`. It starts over when the position moves, and
+//!   goes on across views.
 //! - The member's clock runs from the last message its application took, or from when there was one to take.
-//!   Taking one message of *any* sender starts it over: who reads slowly, but reads, is never removed. Time
+//!   Taking one message of *any* sender starts it over: a slow reader that reads is never removed. Time
 //!   without a primary counts: an application can read then, too.
 //! - The last call gives an application that was paused together with its node the time to be scheduled
 //!   again. If the node was paused during the last call itself, the call is made again.
-//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends. It is
-//!   30 s in every profile, or members of different profiles could not meet in a group; the last call follows
+//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on the sender. It is
+//!   30 s in every profile, or members of different profiles could not meet in a group. The last call follows
 //!   the profile.
 //!
 //! # One after the other
-//! Many an application sends and reads in one loop. While it waits to send, because of a reader that has
-//! stopped, it does not read either, and soon nobody does. So the leader waits until all that stand still
-//! have said so, and removes the one that has stood longest; the others, free to go on, have until the next
-//! look and the next last call to do so. If really more than one has stopped, they go one view after the
-//! other.
+//! Many applications send and read in one loop. While such an application waits to send, because of a reader
+//! that has stopped, it does not read either, and soon no application reads. So the leader waits until all
+//! members that stand still have said so, and removes the member that has stood longest. The others are then
+//! free to go on. They have until the next look and the next last call to do so. If really more than one has
+//! stopped, they are removed one view after the other.
 //!
 //! # How it goes
-//! As a leaver goes: it takes part in the flush, delivers the cut, and supplies others with what it holds;
-//! that needs its node, not its application. So a slow *leader* leads the flush that is without it, as any
-//! leader that leaves. Then its application gets `Resync` behind all that it has not read, and after it
-//! nothing: what it had accepted and not sent is told as not delivered when it is a member again. The node
-//! asks for the group again once all is read (R21), so a member that never reads again never comes back. The
-//! last member of a group stays: it holds nobody up.
+//! As a leaver goes: the member takes part in the flush, delivers the cut, and supplies others with what it
+//! holds. That needs its node, not its application. So a slow *leader* leads the flush that removes it, like
+//! any leader that leaves. Then its application gets `Resync` behind all that it has not read, and nothing
+//! after it. Messages that the node had accepted and not sent are told as not delivered when it is a member
+//! again. The node asks for the group again once its application has read all (R21), so a member that never
+//! reads again never comes back. The last member of a group stays: it holds up no other member.
 //!
-//! # Who dies when
-//! | who | when | then |
+//! # Which member dies when
+//! | which | when | then |
 //! |---|---|---|
-//! | the sender that waits | after asking | the member answers by its own clock; nobody waits any more if it was the only one |
+//! | the sender that waits | after asking | the member answers by its own clock; if it was the only sender that waited, no one waits any more |
 //! | the member | any time | it crashed; nothing of this is needed |
-//! | nobody, the application reads again | after its node has said so | it is removed all the same, reads to the end, and comes back |
+//! | none, the application reads again | after its node has said so | the member is removed all the same, reads to the end, and comes back |
 //! | the leader | before the flush has decided | the request is gone; senders ask again within a fraction of `slow_after` |
 //! | the leader | after | the next leader completes the view, the cause is in the decision |
 
@@ -70,15 +71,16 @@ use crate::{Profile, Time};
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
 
-/// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at
-/// one look, and its last call takes as long as anyone's: what differs is the network and the scheduler.
+/// How long the leader waits for others to say that they stand still as well. Every member is asked at one
+/// look, and all last calls take equally long: only the network and the scheduler differ.
 pub(crate) fn settling(profile: &Profile) -> Duration {
     profile.batch.max(profile.suspect_after / 8)
 }
 
 impl Membership {
-    /// Who goes in the next view because its application has stopped reading: of those that may, the one that
-    /// has stood still longest, once all had the time to say so. Of two alike the junior.
+    /// The member that is removed in the next view because its application has stopped reading. Of the
+    /// members that may be removed, it is the one that has stood still longest, once all had the time to say
+    /// so. Of two alike it is the junior.
     pub(crate) fn slowest(
         &self,
         ctx: &Context<'_>,
@@ -98,7 +100,7 @@ impl Membership {
 }
 
 impl Group {
-    /// Messages wait for credit: look at who holds them up, after a while.
+    /// Messages wait for credit: look, after a while, at the members that hold them up.
     pub(super) fn watch_readers(&mut self, now: Time) {
         let Some(slow_after) = self.options.slow_after else {
             return;
@@ -124,7 +126,8 @@ impl Group {
         }
         let called = standstill.last_call.filter(|(at, _)| due(Some(*at)));
         if let Some((at, waits)) = called {
-            // A call that ends this late was not heard: the node stood still, and its application with it.
+            // If a call ends this late, the application did not hear it: the node stood still, and its
+            // application with it.
             let again = ctx.now.since(at) >= ctx.profile.suspect_after / 4;
             standstill.last_call = again.then_some((ctx.now + ctx.profile.suspect_after, waits));
             if !again {
@@ -136,7 +139,7 @@ impl Group {
         }
     }
 
-    /// As a sender: asks those that have held it up for all of `slow_after`.
+    /// As a sender: asks the members that have held it up for all of `slow_after`.
     fn look_at_readers(&mut self, ctx: &mut Context<'_>) {
         let Some(slow_after) = self.options.slow_after else {
             return;
@@ -197,7 +200,7 @@ impl Group {
         }
     }
 
-    /// Nothing was taken at the last call either.
+    /// The application took nothing at the last call either.
     fn give_up_reading(&mut self, ctx: &mut Context<'_>, waits: Incarnation) {
         let stands = self.backlog.stands_for(ctx.now);
         let Phase::Member(membership) = &self.phase else {
@@ -241,8 +244,8 @@ impl Group {
         if membership.stream.rank(from).is_none() {
             return self.tell_removed(ctx, from, group);
         }
-        // One that is alone holds nobody up; and what was said in another view is asked for again if it still
-        // holds.
+        // A member that is alone holds up no other. What was said in another view is asked for again if it
+        // still holds.
         if membership.stream.id != view
             || membership.stream.members.len() < 2
             || cause.len() > MAX_CAUSE_BYTES

@@ -1,10 +1,10 @@
 //! The messages of one group in one view: a log per sender, the order, acknowledgements and repairs.
 //!
-//! What a message costs: its sender copies it once into a [block](Block), which is kept, sent to all and
-//! delivered as it is. A receiver tells each sender two numbers (what it holds, what its application has
-//! consumed) at the end of a receive batch if asked or if much came in, otherwise by a short timer. A gap is
-//! asked for at once; a lost tail is noticed by its sender, which shows how far its log reaches to those that
-//! lag. Everything here is per view; a flush ends it.
+//! What a message costs: its sender copies it once into a [block](Block). The block is kept, sent to all and
+//! delivered as it is. A receiver tells each sender two numbers: what it holds, and what its application has
+//! consumed. It does so at the end of a receive batch if the sender asked or if much came in, otherwise by a
+//! short timer. A receiver asks for a gap at once. The sender notices a lost tail and shows the members that
+//! lag how far its log reaches. Everything here is per view; a flush ends it.
 
 mod loose;
 mod repair;
@@ -28,7 +28,7 @@ use crate::{Class, GroupOptions, Profile, Time};
 
 /// Blocks that together have no more than this share a frame.
 const JOIN_BYTES: usize = 4096;
-/// Order records ride on a data frame only below this.
+/// Order records ride on a data frame only if it is below this.
 const PIGGYBACK_BYTES: usize = 50_000;
 
 /// How far a member has come in this member's log, as it said.
@@ -51,11 +51,11 @@ struct Told {
     now: bool,
     /// The sender waits for credit: tell it as soon as a fair part is consumed.
     eager: bool,
-    /// Gaps up to here were asked for.
+    /// This member has asked for the gaps up to here.
     asked: u64,
 }
 
-/// Where a member comes into a view.
+/// Where a member stands when a view begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning<'a> {
     /// Its rank.
@@ -248,8 +248,8 @@ impl Stream {
         done
     }
 
-    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less. Between
-    /// any two blocks there may be a run of nulls, which is charged with half of the least that a block is.
+    /// How many bytes of each log are kept at most. A sender that keeps to its window needs far less. Between
+    /// any two blocks there may be a run of nulls, which is charged with half of the least charge of a block.
     fn limit(&self) -> usize {
         let windows = if self.engine.takes_nulls() { 3 } else { 2 };
         self.window * windows + (1 << 17)
@@ -300,7 +300,7 @@ impl Stream {
         self.owe_ack(now, profile, sender, bytes, ask);
     }
 
-    /// Another member has supplied messages of a sender, of which it says nothing else.
+    /// Another member has supplied messages of a sender, and says nothing else of that sender.
     pub(crate) fn supplied(
         &mut self,
         now: Time,
@@ -334,8 +334,8 @@ impl Stream {
         log.heard_of(first);
         if refused {
             self.dropped += 1;
-            // Asked for at once, it would come again at once. What is behind a gap is asked for again when
-            // that takes its time.
+            // If this member asked for it at once, it would come again at once. Messages behind a gap are
+            // asked for again when the repair of the gap takes long.
             self.told[sender].asked = self.told[sender].asked.max(log.end());
         }
         self.engine.held(sender, log);
@@ -490,7 +490,7 @@ impl Stream {
         self.ack_later(now, profile);
     }
 
-    /// Messages wait for credit: those that hold it back are asked, should their acknowledgement have been
+    /// Messages wait for credit. The members that hold them back are asked, in case their acknowledgement was
     /// lost.
     pub(crate) fn set_starved(&mut self, now: Time, profile: &Profile, starved: bool) {
         self.starved = starved;
@@ -612,7 +612,7 @@ impl Stream {
         let behind = consumed < self.logs[rank].next_message();
         let ordered = self.engine.ordered();
         let told = &mut self.told[rank];
-        // Credit was waited for and has come: back to the timer until the sender asks again.
+        // The credit that the sender waited for has come: back to the timer until the sender asks again.
         let eager = told.eager && behind;
         *told = Told {
             held,
@@ -699,7 +699,7 @@ impl Stream {
         }
     }
 
-    /// Shows those that lag how far the log reaches: a lost tail leaves no gap that they could see.
+    /// Shows the members that lag how far the log reaches: a lost tail leaves no gap that they could see.
     fn probe(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
         let lagging =
             |(rank, row): &(usize, &Row)| *rank != self.me && (self.lags(row) || self.lags_in_order(row));
@@ -740,7 +740,7 @@ impl Stream {
     }
 }
 
-/// Numbers this close to the end of their type are no sender's.
+/// No sender has numbers this close to the end of their type.
 const MAX_LOG: u64 = 1 << 33;
 
 const _: () = assert!(MAX_RUNS * 6 + PIGGYBACK_BYTES + 256 < antiphon_wire::frame::MAX_RECORDS_BYTES);

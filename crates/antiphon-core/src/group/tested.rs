@@ -43,8 +43,8 @@ impl Groups {
         self.groups.get(&group).filter(|_| !self.suspended)?.withheld()
     }
 
-    /// The view of a group that this node has installed, whether or not its application was told, and who of
-    /// it is removed already.
+    /// The view of a group that this node has installed, whether or not its application was told, and the
+    /// members of it that are removed already.
     pub fn roll(&self, group: GroupHandle) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
         self.groups.get(&group)?.roll()
     }

@@ -40,17 +40,17 @@ pub(crate) trait TotalOrder {
         false
     }
 
-    /// What all others have to be told and were not, one record at a time.
+    /// The next record for all others that was not sent to them yet.
     fn tell_all(&mut self) -> Option<Word> {
         None
     }
 
-    /// What one other member has to be told, once all were told.
+    /// A record for one other member, once all were told.
     fn tell_one(&mut self, _logs: &[Log], _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
         None
     }
 
-    /// There is nobody to tell anything.
+    /// There is no other member to tell anything.
     fn keep_alone(&mut self) {}
 
     /// A member said something.
@@ -62,7 +62,7 @@ pub(crate) trait TotalOrder {
         None
     }
 
-    /// What one other member has to be told again, if the timer is due.
+    /// A record to send again to one other member, if the timer is due.
     fn timeout(&mut self, _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
         None
     }
@@ -81,7 +81,7 @@ pub(crate) trait TotalOrder {
     }
 
     /// A part of the order exists and is not held here: the member to ask for it, and the question. Asks once
-    /// for each gap, and once more whenever it is to ask `again`.
+    /// for each gap, and once more at each call with `again`.
     fn missing(&mut self, _again: bool) -> Option<(usize, Word)> {
         None
     }

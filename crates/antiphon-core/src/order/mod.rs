@@ -6,26 +6,27 @@
 //! engine.
 //!
 //! - [`Engine::Unordered`]: any message that is here, whatever is missing before it.
-//! - [`Engine::Scoped`]: any message that is here, if the one of its scope before it was delivered; see
+//! - [`Engine::Scoped`]: any message that is here, if the message before it in its scope was delivered; see
 //!   `group/log/scopes.rs`.
-//! - [`Engine::Fifo`]: any message before which its sender's are held. Nothing to agree on.
+//! - [`Engine::Fifo`]: any message, if all messages of its sender before it are held. There is nothing to
+//!   agree on.
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
-//! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with
+//! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and silent members fill theirs with
 //!   nulls; see [`rotation`].
 //! - [`Engine::Token`]: each member numbers its own messages when it has the token; see [`token`].
 //!
-//! A safe message whose turn it is waits until all members are known to hold it, and all behind it in its
-//! order with it; see `group/stream/safe.rs`.
+//! A safe message waits at its turn until all members are known to hold it. All messages behind it in its
+//! order wait with it; see `group/stream/safe.rs`.
 //!
 //! # The interface
 //! The stream of a group view (`group/stream.rs`) has one [`Engine`] and asks it by methods. Nothing outside
 //! this folder looks at which engine it is. The engine of a total order implements [`TotalOrder`], which
-//! makes its order known to all, and names its [`Walk`], which says where in the order this member is.
+//! makes its order known to all. It names its [`Walk`], which says where in the order this member is.
 //!
 //! | when | the stream asks | the engine answers |
 //! |---|---|---|
 //! | messages entered a log | [`held`](TotalOrder::held) | nothing; it may give them positions |
-//! | messages may be due | [`next`](Walk::next), [`took`](Walk::took) | whose come now, and how many |
+//! | messages may be due | [`next`](Walk::next), [`took`](Walk::took) | which rank's come now, and how many |
 //! | a receive batch ends | [`end_batch`](TotalOrder::end_batch) | whether it numbered or gave up numbers |
 //! | frames are packed | [`tell_all`](TotalOrder::tell_all) | words for all others, until there are none |
 //! | all frames are packed | [`tell_one`](TotalOrder::tell_one) | at most one word for one member |
@@ -37,9 +38,9 @@
 //! | a cut is delivered | [`rest`](Walk::rest) | the walk up to the first message that is not in the cut |
 //!
 //! One member may make the order for all ([`maker`](TotalOrder::maker)). The stream then looks after its
-//! words as it looks after messages: the others acknowledge them ([`all_hold`](TotalOrder::all_hold)) and ask
-//! for those that they miss ([`missing`](TotalOrder::missing)), and the maker shows those that lag how far
-//! the order goes ([`mark`](TotalOrder::mark)). An engine without a maker looks after its words itself: by a
+//! words as it looks after messages. The others acknowledge them ([`all_hold`](TotalOrder::all_hold)) and ask
+//! for words that they miss ([`missing`](TotalOrder::missing)). The maker shows members that lag how far the
+//! order goes ([`mark`](TotalOrder::mark)). An engine without a maker looks after its words itself: by a
 //! timer, or by what the next word carries.
 //!
 //! **What an engine may rely on.** All members of a view have the same engine and the same ranks. A log has
@@ -48,11 +49,10 @@
 //! [`Word::Missing`] and [`Word::TokenHeld`] may come later. Words may be lost, doubled, late, in any order,
 //! or nonsense.
 //!
-//! **What an engine must keep.** All members walk the same order, and nobody takes back what was walked
+//! **What an engine must keep.** All members walk the same order, and no member takes back what was walked
 //! (G21). A message comes behind everything that its sender had delivered when it sent it (G20). A cut names
 //! a prefix of each log and of the records; [`rest`](Walk::rest) walks these in the same order at every
-//! survivor (R16). By what it hears, an engine neither panics nor grows without bound. It allocates nothing
-//! per message.
+//! survivor (R16). No word makes an engine panic or grow without bound. It allocates nothing per message.
 //!
 //! **A fourth engine** is a file here that implements [`TotalOrder`] and names its [`Walk`], a variant of
 //! [`Engine`] with its arm in `total!` and in [`Engine::new`], and the option: [`TotalEngine`] with its name
@@ -62,25 +62,27 @@
 //! `group/tests/world.rs`, every story runs with it.
 //!
 //! # At the cut
-//! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a
-//! prefix of that. The rest is delivered by one rule on that same data, so it has one order everywhere. In
-//! fifo order that is all of the cut, by (rank, number). In an unordered group members hold and have
-//! delivered sets of numbers, not beginnings (`group/log/loose.rs`), and so the cut is the **union** of what
-//! the survivors hold (R15). A sender that takes part in the flush holds all that it sent: its cut is a
-//! prefix, and who lacks something inside asks for it as in every order. Of a sender that departed, reports
-//! name the runs beyond the prefix, the cut has those that any survivor holds, with a survivor that does, and
-//! all members fetch and deliver them; what nobody has left is nobody's, and later messages do not wait for
-//! it. A message in pieces of which the cut lacks one is delivered by nobody: no survivor had it whole, or
-//! all its pieces would be in reports.
+//! A flush ends the view with a cut: a prefix per sender and, where the order travels, a prefix of the order.
+//! The rest is delivered by one rule on that same data, so it has one order everywhere.
 //!
+//! In fifo order the rest is all of the cut, by (rank, number).
 //!
-//! In a scoped group the same, and what names a message that is not there is left out, so that the cut is a
-//! prefix per sender and scope.
+//! In an unordered group members hold and have delivered sets of numbers, not prefixes
+//! (`group/log/loose.rs`). So the cut is the **union** of what the survivors hold (R15). A sender that takes
+//! part in the flush holds all that it sent: its cut is a prefix, and a member that lacks something inside
+//! asks for it as in every order. For a sender that departed, reports name the runs beyond the prefix. The
+//! cut has the runs that any survivor holds, and names a survivor that does. All members fetch and deliver
+//! them. Messages that no survivor has are lost, and later messages do not wait for them. If the cut lacks a
+//! piece of a message, no member delivers the message: no survivor had it whole, or all its pieces would be
+//! in reports.
 //!
-//! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of
-//! the *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a
-//! dead member may have sent it after delivering, by a record that died with it, a message that this rule
-//! would put behind it.
+//! In a scoped group it is the same. In addition, a message that names a missing message is left out, so the
+//! cut is a prefix per sender and scope.
+//!
+//! In total order a member walks the agreed order up to the first message that is not in the cut. Then it
+//! delivers what is left of the *surviving* senders' prefixes by (rank, number). All members drop what is
+//! left of dead senders. Why: a dead member may have delivered a message, by a record that died with it, and
+//! then sent its own. This rule would put the delivered message behind that one.
 
 pub(crate) mod interface;
 mod records;
@@ -213,12 +215,12 @@ impl Engine {
         total!(self, engine => engine.end_batch(logs), else false)
     }
 
-    /// What all others have to be told about the order, one record at a time.
+    /// The next record about the order for all others.
     pub(crate) fn tell_all(&mut self) -> Option<Word> {
         total!(self, engine => engine.tell_all(), else None)
     }
 
-    /// What one other member has to be told about the order, once all were told.
+    /// A record about the order for one other member, once all were told.
     pub(crate) fn tell_one(
         &mut self,
         logs: &[Log],
@@ -228,7 +230,7 @@ impl Engine {
         total!(self, engine => engine.tell_one(logs, now, retransmit), else None)
     }
 
-    /// There is nobody to tell anything.
+    /// There is no other member to tell anything.
     pub(crate) fn keep_alone(&mut self) {
         total!(self, engine => engine.keep_alone(), else ());
     }
@@ -242,7 +244,7 @@ impl Engine {
         total!(self, engine => engine.next_timeout(), else None)
     }
 
-    /// What one other member has to be told again, if the timer is due.
+    /// A record to send again to one other member, if the timer is due.
     pub(crate) fn timeout(&mut self, now: Time, retransmit: Duration) -> Option<(usize, Word)> {
         total!(self, engine => engine.timeout(now, retransmit), else None)
     }
@@ -282,8 +284,8 @@ impl Engine {
         records.is_none_or(|records| records.insert(first, runs))
     }
 
-    /// This member's row for safe delivery, a number per column up to which it holds everything; and per
-    /// sender the first message that the row does not cover.
+    /// This member's row for safe delivery: a number per column up to which it holds everything. Also, per
+    /// sender, the first message that the row does not cover.
     pub(crate) fn reach(&self, logs: &[Log]) -> (Vec<u64>, Vec<u64>) {
         let per_sender = || {
             let row: Vec<u64> = logs.iter().map(Log::next).collect();
@@ -341,8 +343,8 @@ impl Engine {
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };
         for rank in ranks.clone().map(|rank| (rank + first) % ranks.len()) {
-            // G20 causal order: only a survivor's messages are known to come after nothing that is missing
-            // here.
+            // G20 causal order: only a survivor's messages are known not to depend on a message that is
+            // missing here.
             if survives[rank] || !self.is_total() || planted!(TailOfTheDead) {
                 tail.push((rank, (cut[rank] + 1).saturating_sub(delivered[rank])));
             }

@@ -1,9 +1,9 @@
 //! The records of an order that travels: runs of (sender, count), held, kept for others and walked.
 //!
 //! Position p of the view's order is the p-th message in the concatenation of all runs. The member that makes
-//! the order appends runs; the others insert them as they come, also behind gaps. A run is kept until every
+//! the order appends runs. The others insert them as they come, also behind gaps. A run is kept until every
 //! member holds it: until then any survivor may have to supply it in a flush. [`Sequencer`](super::Sequencer)
-//! and [`Token`](super::Token) differ in who makes the records, and in how these reach the others.
+//! and [`Token`](super::Token) differ in which member makes the records, and in how these reach the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,7 @@ pub(crate) struct Records {
     /// The first position not delivered.
     delivered: u64,
     ahead: BTreeMap<u64, Vec<Run>>,
-    /// Positions are known to reach up to here, exclusive.
+    /// Positions are known to exist before this one.
     end: u64,
     stable: u64,
     /// The first position that [`Records::take_unsent`] has not given yet.
@@ -118,7 +118,7 @@ impl Records {
 
     /// Gives the next positions to a run.
     pub(super) fn append(&mut self, run: Run) {
-        // What others say is looked through in `insert`.
+        // Runs from others are checked in `insert`.
         assert!(
             run.count > 0 && usize::from(run.sender) < self.numbered.len() && self.delivered <= self.next,
             "G21: {run:?} at {} of {} senders, delivered {}",
@@ -208,7 +208,7 @@ impl Records {
         self.unsent
     }
 
-    /// There is nobody to send anything to.
+    /// There is no other member to send anything to.
     pub(super) fn skip_unsent(&mut self) {
         self.unsent = self.next;
     }

@@ -1,7 +1,7 @@
-//! The rotation: the places of the order are dealt out in advance, so nobody has to number anything.
+//! The rotation: the places of the order are dealt out in advance, so no member has to number anything.
 //!
 //! Each sender's log is cut into **slots** of [`SLOT`] numbers, counted from the view's start. Slot r of the
-//! member with rank s has the place (r, s), and everyone walks the places one after the other:
+//! member with rank s has the place (r, s), and every member walks the places one after the other:
 //!
 //! ```text
 //!            round 0         round 1         round 2
@@ -9,64 +9,63 @@
 //!  rank 1   │ ∅∅∅∅∅∅∅∅∅∅∅ │ p ∅∅∅∅∅∅∅∅ │             delivers:   a b c   x y      d e f g   p   z
 //!  rank 2   │ x y ∅∅∅∅∅∅∅ │ z ∅∅∅∅∅∅∅∅ │
 //! ```
-//! Messages carry nothing for it and no order travels. A message is delivered when its slot is reached: one
-//! delay after it was sent if all others have something in the rounds before, two if one of them has to be
-//! heard of first.
+//! Messages carry nothing for the order, and no order travels. A message is delivered when its slot is
+//! reached. That is one delay after it was sent if all others have something in the rounds before. It is two
+//! delays if one of them first has to hear of the message and send nulls.
 //!
 //! # Nulls (∅)
-//! The walk waits for every slot, so a member with nothing to send fills its own with **nulls**: numbers that
-//! it gives up. At the end of a receive batch a member
-//! - ends the slot that it has begun: whoever packs a frame packs whole slots, and is not waited for in the
-//!   middle of one;
+//! The walk waits for every slot. So a member with nothing to send fills its own slots with **nulls**:
+//! numbers that it gives up. At the end of a receive batch a member
+//! - ends the slot that it has begun: a member packs whole slots into a frame, so no other member waits for
+//!   it in the middle of one;
 //! - fills its slots up to the last **message** that it holds of any other, as far as that message waits for
 //!   them.
 //!
-//! Nulls follow messages, never other nulls: where nobody sends, nothing is sent. A run of nulls is a record
-//! of a few bytes however many it stands for, and rides on the member's own messages where there are any.
+//! Nulls follow messages, never other nulls: if no member sends messages, nothing is sent. A run of nulls is
+//! a record of a few bytes, whatever its length. It rides on the member's own messages where there are any.
 //!
 //! **Nulls are in the log**, as entries with a count and no bytes (`group/log.rs`), and have numbers like
-//! messages. So they are acknowledged, asked for, supplied by any survivor, handed on in chains and part of
-//! the cut, by the code that does this for messages. What knows them is the sender that makes them, this walk
-//! that passes over them, and the log, which leaves them out of the numbers that applications see. They cost
-//! no credit; there are never two runs between two blocks of messages, so what they take is bounded with the
-//! messages, and a silent member's take one entry.
+//! messages. So the code for messages also acknowledges them, asks for them, supplies them from any survivor,
+//! hands them on in chains and puts them into the cut. Three parts know them: the sender that makes them,
+//! this walk that passes over them, and the log, which leaves them out of the numbers that applications see.
+//! They cost no credit. There are never two runs between two blocks of messages, so their memory is bounded
+//! with the messages, and a silent member's nulls take one entry.
 //!
 //! # Why slots, and not single messages
 //! With one message per place, delivery would change the sender at each message, and a frame of a thousand
 //! would be taken apart a thousand times. A slot has room for what a member usually packs at once, and
-//! filling up one costs nothing. A slot is only numbers: whatever pieces a log comes in, all members cut it
-//! at the same places.
+//! filling up a slot costs nothing. A slot is only numbers: whatever pieces a log comes in, all members cut
+//! it at the same places.
 //!
 //! # At the cut (R16)
 //! The cut is a prefix per sender, in numbers, nulls included; the order needs no part of its own. The walk
-//! goes on to the first slot that is not whole in the cut; behind that, survivors' messages are delivered by
-//! (rank, number), and those of the dead are void, also where they are held
+//! goes on to the first slot that is not whole in the cut. Behind that slot, survivors' messages are
+//! delivered by (rank, number). Messages of the dead are void, also where they are held
 //! ([`Engine::tail`](super::Engine::tail)).
-//! - *Everyone who survives has delivered a beginning of that walk*: it delivered what it held, and the cut
-//!   has all that.
-//! - *What is void, no survivor has seen*: it lies behind a slot that no survivor holds, and no walk passes
+//! - *Every survivor has delivered a beginning of that walk*: it delivered what it held, and the cut has all
 //!   that.
+//! - *No survivor has delivered what is void*: it lies behind a slot that no survivor holds, and no walk
+//!   passes that slot.
 //! - *A cause is never behind its effect* (G20): a member's next message goes into its first slot that is not
 //!   filled, and its own walk has not passed that one. So what it had delivered is at earlier places. A
-//!   survivor's message behind the cut's walk has all its causes in the walk or among its own; one of the
-//!   dead may have causes that died with them, so it is dropped.
-//! - *Nulls behind the walk* are passed over: survivors' numbers stay without gaps, and the next view begins
-//!   with numbers of messages alone, for which reports say how many of the numbers held are nulls.
-//!
-//! # Who dies when
-//! | who | when | then |
+//!   survivor's message behind the cut's walk has all its causes in the walk or among its own messages. A
+//!   message of a dead member may have causes that died with it, so it is dropped.
+//! - *Nulls behind the walk* are passed over. Survivors' numbers stay without gaps, and the next view begins
+//!   with numbers of messages alone. For that reason reports say how many of the numbers held are nulls.
+//! # Which member dies when
+//! | which | when | then |
 //! |---|---|---|
 //! | a silent member | before its nulls are sent | all wait at its slot, until the node view without it; the flush delivers the rest |
-//! | a silent member | when one survivor has its nulls | that one may have delivered behind them; they are in the cut, and all do the same |
+//! | a silent member | when one survivor has its nulls | that survivor may have delivered behind them; they are in the cut, and all do the same |
 //! | a sender | in the middle of a slot | the cut ends there: what is held of the slot is delivered, what others have behind it is the tail |
-//! | the leader, or any other | | like every member: no one is special here |
+//! | the leader, or any other | | like every member: no member is special here |
 //! | a joiner | | it begins with a view, at round 0 like all |
 //!
 //! # What it costs
-//! Everyone is waited for: the slowest member's receive batch decides when the walk goes on, and a member
-//! that hangs stops all delivery until it is removed. (Any total order waits for the one that makes it; this
-//! one waits for all.) With n members and one sender, each of its batches is answered with n−1 runs of nulls
-//! to n−1 members each.
+//! The walk waits for all members: the slowest member's receive batch decides when it goes on, and a member
+//! that hangs stops all delivery until it is removed. (Any total order waits for its maker; here all members
+//! are makers.) With n members and one sender, each of its batches is answered with n−1 runs of nulls to n−1
+//! members each.
 //!
 //! # Invariants
 //! - Places depend on numbers alone: not on pieces, on times, or on what was delivered.
@@ -90,7 +89,7 @@ pub(crate) struct Rotation {
     me: usize,
     /// Per rank, the first number of this view.
     start: Vec<u64>,
-    /// Whose slot is next, and how much of it is left.
+    /// The rank whose slot is next, and how much of the slot is left.
     turn: usize,
     left: u64,
     /// How many numbers of all logs the walk has passed.
@@ -109,13 +108,13 @@ impl Rotation {
         }
     }
 
-    /// The number up to which this member's log must reach so that nobody waits for it.
+    /// The number that this member's log must reach so that no other member waits for it.
     fn wanted(&self, me: usize, logs: &[Log]) -> u64 {
         let slots = |rank: usize, end: u64| (end - self.start[rank]).div_ceil(SLOT);
         let own = slots(me, logs[me].next());
         let others = (0..logs.len()).filter(|rank| *rank != me).map(|rank| {
             let reached = slots(rank, logs[rank].messages_end());
-            // In the round of the last message, only those before its sender are waited for.
+            // In the round of the last message, the walk waits only for members before its sender.
             if me < rank {
                 reached
             } else {

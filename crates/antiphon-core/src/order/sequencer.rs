@@ -1,8 +1,8 @@
 //! The sequencer: the view's first member multicasts order records, runs of (sender, count).
 //!
-//! The sequencer appends a run for whatever it newly holds and sends all new runs at the end of a receive
-//! batch, in its own data frames where it has some. [Records](super::Records) are acknowledged, repaired and
-//! kept like messages: until every member holds them.
+//! The sequencer appends a run for the messages that it newly holds. It sends all new runs at the end of a
+//! receive batch, in its own data frames where it has some. [Records](super::Records) are acknowledged,
+//! repaired and kept like messages: until every member holds them.
 
 use antiphon_wire::group::Run;
 
@@ -18,7 +18,7 @@ const MAKER: usize = 0;
 pub(crate) struct Sequencer {
     am_sequencer: bool,
     records: Records,
-    /// Records before this position were asked for at once; again they are asked for by the timer.
+    /// Records before this position were asked for at once. Only the timer asks for them again.
     asked: u64,
 }
 
@@ -96,7 +96,7 @@ impl TotalOrder for Sequencer {
     }
 
     fn all_hold(&mut self, position: u64) {
-        // What was not sent yet, nobody else can hold, whatever they say.
+        // No other member can hold what was not sent yet, whatever it says.
         self.records.set_stable(position.min(self.records.unsent()));
     }
 

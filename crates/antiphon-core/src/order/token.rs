@@ -1,48 +1,49 @@
-//! The token: whoever has it numbers its own messages, and passes it on.
+//! The token: the member that has it numbers its own messages, and passes it on.
 //!
 //! ```text
 //!   a ──token──► b ──token──► c ──token──► d ──token──► a …            in the order of the view's ranks
 //!                │ "the next 12 positions are mine" ──► all            broadcast, with b's messages where it has some
 //! ```
 //! Messages go to all as soon as credit admits them; only their **positions** wait for the token. The token
-//! says which position is next. A member that has it gives its messages the next positions, tells all
-//! (`Orders`), and passes the token on in the same batch: nobody waits until a burst has been sent. Everyone
-//! delivers by position, as with the sequencer, whose [records](super::Records) these are: runs of (sender,
+//! says which position is next. The member that has it gives its messages the next positions, tells all
+//! (`Orders`), and passes the token on in the same batch: no member waits until a burst has been sent. All
+//! deliver by position, as with the sequencer. The [records](super::Records) are the same: runs of (sender,
 //! count).
 //!
 //! # The token carries what it has seen
-//! It has all runs since its last visit to where it is: each run travels with it once around. So whoever has
-//! missed an `Orders` record has it from the token, nobody asks for records, and a member that has the token
-//! knows the whole order. What has come around to the member that was last to carry it, everyone holds: the
-//! token's first position is the stable mark.
+//! The token has all runs since its last visit to the member where it is: each run travels with it once
+//! around. So a member that has missed an `Orders` record gets it from the token. No member asks for records,
+//! and the member that has the token knows the whole order. When the token comes back to a member, the runs
+//! from before it last left that member have gone around, and all members hold them: the token's first
+//! position is the stable mark.
 //!
 //! # At rest
-//! A member that finds nothing carried, has nothing to number and holds nothing of others without a position
-//! keeps the token: nobody sends, and nothing is sent. It tells the one that it had it from (`TokenHeld`), so
-//! that this one does not send it again. Messages end the rest: its own are numbered at once, for those of
-//! others it passes the token on. (Totem has a record of its own for that; here messages reach the holder
-//! anyway.) Since a token comes to rest where its last run was made, one member that sends alone numbers its
-//! messages without waiting.
+//! A member keeps the token if the token carries nothing, if the member has nothing to number, and if it
+//! holds no message of others without a position. Then no member sends anything. It tells the member before
+//! it (`TokenHeld`), so that this one does not send the token again. Messages end the rest. The holder
+//! numbers its own messages at once; for messages of others it passes the token on. (Totem has a record of
+//! its own for that; here messages reach the holder anyway.) The token comes to rest where its last run was
+//! made. So one member that sends alone numbers its messages without waiting.
 //!
 //! # Loss
-//! Whoever has passed the token on keeps a copy, and sends it again unless it hears of it: from the token
-//! itself, or from a `TokenHeld`. Every pass has a higher **hop**; a token whose hop is not above the last
-//! one seen is a copy and is answered by `TokenHeld`, no more (else there were two tokens, and two messages
-//! at one position). A token that died with a member is not made again: without it nothing is numbered, the
-//! node view without the dead ends the group's view, and the next one begins with a token of its own, at its
-//! first member. A token of another view is void by its view id (R16).
+//! A member that has passed the token on keeps a copy. It sends the copy again unless it hears of the token:
+//! from the token itself, or from a `TokenHeld`. Every pass has a higher **hop**. A token whose hop is not
+//! above the last one seen is a copy, and a member only answers it with `TokenHeld` (else there were two
+//! tokens, and two messages at one position). A token that died with a member is not made again. Without it
+//! nothing is numbered until the node view without the dead member ends the group's view. The next group view
+//! begins with a token of its own, at its first member. A token of another view is void by its view id (R16).
 //!
 //! # At the cut
 //! As with the sequencer: the cut has the longest prefix of the order that any survivor holds, and the walk
 //! ends at the first message that is not in the cut.
 //!
-//! # Who dies when
-//! | who | when | then |
+//! # Which member dies when
+//! | which | when | then |
 //! |---|---|---|
-//! | the holder | having numbered, before anyone was told | its messages have no position for anyone: void (they are the dead's) |
+//! | the holder | having numbered, before it told any member | its messages have no position at any member: void (they are the dead's) |
 //! | the holder | when some were told | the longest order that any survivor holds counts, for all |
-//! | the next one | before it has the token | its predecessor sends it in vain until the node view without it |
-//! | anyone | at rest | the token is where it is, or gone; the next view begins with another |
+//! | the next member | before it has the token | its predecessor sends it in vain until the node view without it |
+//! | any member | at rest | the token is where it is, or gone; the next view begins with another |
 //!
 //! # Invariants
 //! - One member at most may number: the one with the highest hop, until it has passed the token on.
@@ -74,7 +75,7 @@ enum Taken {
 /// Where the token is, as far as this member knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
-    /// Here; whether the one before should be told that it stays.
+    /// The token is here. `owes_word`: the member before should be told that it stays.
     Here { owes_word: bool },
     /// Passed on, and not heard of since.
     Passed(Passed),
@@ -91,12 +92,12 @@ pub(crate) struct Token {
     hop: u64,
     /// What was numbered and not told to all yet.
     fresh: Option<(u64, u32)>,
-    /// The next position when the token left here last: what comes before has gone around when it is here
-    /// again.
+    /// The next position when the token left this member last. When it is here again, the positions before
+    /// this have gone around.
     left_at: u64,
     /// The first position that the token carries.
     carried: u64,
-    /// When the token goes to the next member again, if nothing is heard of it.
+    /// When this member sends the token to the next member again, if it hears nothing of it.
     again_at: Option<Time>,
 }
 
@@ -128,24 +129,25 @@ impl Token {
         (self.me + self.members() - 1) % self.members()
     }
 
-    /// The member that this one passes the token to.
+    /// The member to which this one passes the token.
     fn after(&self) -> usize {
         (self.me + 1) % self.members()
     }
 
     /// Gives positions to this member's messages, if the token is here. True if there were any.
     fn number(&mut self, logs: &[Log]) -> bool {
-        // Whoever had the token before may say that this member has numbered what it never sent.
+        // The member that had the token before may say that this member has numbered messages that it never
+        // sent.
         let waiting = logs[self.me]
             .next()
             .saturating_sub(self.records.numbered(self.me));
         if waiting == 0 || !matches!(self.place, Place::Here { .. }) {
             return false;
         }
-        // What is more than a run has room for waits for the token's next visit.
+        // Messages for which a run has no room wait for the token's next visit.
         let count = waiting.min(u64::from(MAX_COUNT - self.fresh.map_or(0, |(_, count)| count))) as u32;
         let first = self.records.next_position();
-        // Where the token is, nobody else gives positions.
+        // Where the token is, no other member gives positions.
         assert!(
             self.fresh
                 .is_none_or(|(before, count)| before + u64::from(count) == first)
@@ -176,7 +178,7 @@ impl Token {
         let own = runs.iter().all(|run| usize::from(run.sender) == from);
         let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let here = matches!(self.place, Place::Here { .. });
-        // Where the token is, nobody else gives positions.
+        // Where the token is, no other member gives positions.
         if !own || here && first.saturating_add(length) > self.records.next_position() {
             return false;
         }
@@ -204,7 +206,7 @@ impl Token {
         Taken::Here
     }
 
-    /// Passes the token on, if it is here and anyone waits for it or for what it carries.
+    /// Passes the token on, if it is here and any member waits for it or for what it carries.
     fn pass(&mut self, logs: &[Log]) -> Option<Passed> {
         let waits = |(rank, log): (usize, &Log)| log.next() > self.records.numbered(rank);
         let wanted = self.carried < self.records.next_position() || logs.iter().enumerate().any(waits);
@@ -226,7 +228,7 @@ impl Token {
         Some(passed)
     }
 
-    /// The hop of a token that stays here, if the one that passed it on has not been told so.
+    /// The hop of a token that stays here, if the member that passed it on has not been told so.
     fn word_owed(&mut self) -> Option<u64> {
         let Place::Here { owes_word } = &mut self.place else {
             return None;
@@ -234,7 +236,7 @@ impl Token {
         std::mem::take(owes_word).then_some(self.hop)
     }
 
-    /// The next one has had the token of this hop.
+    /// The next member has had the token of this hop.
     fn arrived(&mut self, hop: u64) {
         if matches!(&self.place, Place::Passed(passed) if passed.hop <= hop) {
             self.place = Place::Away;
@@ -283,7 +285,7 @@ impl TotalOrder for Token {
         })
     }
 
-    /// Passes the token on if somebody waits for it; otherwise it stays, and the member before is told.
+    /// Passes the token on if any member waits for it; otherwise it stays, and the member before is told.
     fn tell_one(&mut self, logs: &[Log], now: Time, retransmit: Duration) -> Option<(usize, Word)> {
         if let Some(passed) = self.pass(logs) {
             self.again_at = Some(now + retransmit * 2);
@@ -359,7 +361,8 @@ mod tests {
             self.logs[who].append(Block::of(b"m"));
         }
 
-        /// Lets the token go on from this member; nobody hears what was told to all. Gives where it stays.
+        /// Lets the token go on from this member; no member hears what was told to all. Returns where the
+        /// token stays.
         fn turn(&mut self, mut at: usize) -> usize {
             for _ in 0..100 {
                 self.tokens[at].number(&self.logs);

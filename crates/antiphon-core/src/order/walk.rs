@@ -18,7 +18,7 @@ pub(crate) trait Walk {
     /// none of the positions before it.
     fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>);
 
-    /// The ranks to deliver, one entry per run, up to the first message that is not in the cut: a prefix per
-    /// log, and the positions before `ordered`. `delivered` is moved along.
+    /// The ranks to deliver, one entry per run, up to the first message that is not in the cut. The cut is a
+    /// prefix per log, and the positions before `ordered`. Moves `delivered` along.
     fn rest(&self, cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)>;
 }

@@ -1,4 +1,4 @@
-//! Who is bound where, and which lifelines exist between them.
+//! Which endpoint is bound at which address, and which lifelines exist between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -16,7 +16,8 @@ use crate::tcp::refusals::Refusals;
 use crate::transport::InputSenders;
 use crate::{Connection, Input};
 
-/// Names one binding; never reused, so that a dead one is not taken for its successor at the same address.
+/// Names one binding; never reused, so that a dead endpoint is not taken for its successor at the same
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EndpointId(u64);
 
@@ -31,7 +32,7 @@ pub(super) struct Delivery {
 
 #[derive(Debug, Default)]
 pub(super) struct Hub {
-    /// What takes time and may be lost; without it all arrives at once.
+    /// What takes time and may be lost; without it all frames arrive at once.
     pub(super) air: Option<Air>,
     next: u64,
     by_addr: BTreeMap<SocketAddr, EndpointId>,
@@ -64,7 +65,7 @@ struct Lifeline {
     watcher: EndpointId,
     dial: DialId,
     connection: Connection,
-    /// What the watcher has not read, and from when it may: it is under way, the path is blocked, or the
+    /// What the watcher has not read, and when it may read it: it is under way, the path is blocked, or the
     /// watcher's queue was full.
     held: VecDeque<(Duration, LifelineEvent)>,
 }
@@ -272,7 +273,7 @@ impl Hub {
         self.air.as_ref().is_some_and(|air| air.blocks(from, to))
     }
 
-    /// Sends a probe; false if it is lost already, as all are on a network where nothing takes time.
+    /// Sends a probe; false if it is lost already. On a network where nothing takes time all probes are lost.
     pub(super) fn probe(&mut self, from: SocketAddr, to: SocketAddr, frame: Bytes) -> bool {
         let Some(air) = &mut self.air else {
             return false;
@@ -295,7 +296,7 @@ impl Hub {
             Parcel::Probe { from, to, frame } => {
                 let receiver = self.by_addr.get(&to).and_then(|id| self.endpoints.get(id));
                 if let Some(receiver) = receiver.filter(|_| !self.blocks(from, to)) {
-                    // A datagram: lost where nobody takes it.
+                    // A datagram: lost where no node takes it.
                     let _ = receiver.senders.probes.try_send(Input::Probe { frame });
                 }
             }
@@ -330,8 +331,8 @@ impl Hub {
         }
     }
 
-    /// The endpoint's faults have changed, or its queue may have room: what it had not read may be readable
-    /// now.
+    /// The endpoint's faults have changed, or its queue may have room. It may now be able to read what it had
+    /// not read.
     pub(super) fn release_held(&mut self, watcher: EndpointId) {
         let numbers: Vec<u64> = self
             .lifelines
@@ -394,7 +395,7 @@ impl Hub {
             let local = self.endpoints.get(&lifeline.watched).map(|watched| watched.addr);
             let Some(local) = local else { continue };
             let event = LifelineEvent::Failed { dial: lifeline.dial };
-            // A full queue of a watched node delays nothing that it must know: it finds out at its next
+            // A watched node with a full queue loses nothing that it must know: it finds out at its next
             // write.
             if let Some(event) = self.answer((lifeline.watched, local), endpoint.addr, event, None) {
                 self.tell(lifeline.watched, event);
@@ -414,7 +415,7 @@ impl Hub {
         self.trouble(from, to, PathTrouble::Refused, None);
     }
 
-    /// Has an endpoint hear of trouble with an address, which one that is `gone` had.
+    /// Has an endpoint hear of trouble with an address, where the endpoint `gone` was bound.
     fn trouble(&mut self, to: EndpointId, peer: SocketAddr, trouble: PathTrouble, gone: Option<EndpointId>) {
         let addr = self.endpoints.get(&to).map(|endpoint| endpoint.addr);
         match (&mut self.air, addr) {
@@ -462,7 +463,7 @@ impl Hub {
         }
     }
 
-    /// Answers a dial, or says that a lifeline is over; gives back what is so at once.
+    /// Answers a dial, or says that a lifeline is over. Returns what is so at once.
     fn answer(
         &mut self,
         to: (EndpointId, SocketAddr),

@@ -3,7 +3,7 @@
 //! ```text
 //!   MemoryNetwork ── bind(addr) ──► MemoryTransport of a, MemoryTransport of b, …
 //!        │
-//!   hub: who is bound where, which lifelines exist
+//!   hub: which endpoint is bound where, which lifelines exist
 //! ```
 //! [`Weather`]: what may lie between them.
 //!

@@ -5,15 +5,15 @@
 //! ```
 //! Without it frames arrive at once. With it each direction between two addresses has a [`Path`]. On a path
 //! frames of one class, and what a lifeline carries, arrive in the order in which they were sent, as over
-//! TCP. Loss takes frames and probes. It takes nothing from a lifeline, whose kernel sends again: that comes
-//! later by [`SENT_AGAIN_AFTER`] for each time it is lost.
+//! TCP. Loss takes frames and probes. It takes nothing from a lifeline, because the kernel sends again: the
+//! bytes come later by [`SENT_AGAIN_AFTER`] for each time they are lost.
 //!
-//! A cut loses frames, those under way included, and holds back what a lifeline carries, its end included,
+//! A cut loses frames, those under way included. It holds back what a lifeline carries, its end included,
 //! until the path works again.
 //!
-//! Time is that of the tokio runtime [`Weather::carry`] runs on, in whole milliseconds, as the runtime's
-//! timers are. On a runtime with one thread whose clock is paused all that happens is a function of the seed
-//! and of what the nodes do; [`Weather::fingerprint`] tells two runs apart that differ in a bit.
+//! Time is the time of the tokio runtime [`Weather::carry`] runs on, in whole milliseconds, like the
+//! runtime's timers. On a runtime with one thread whose clock is paused, all that happens is a function of
+//! the seed and of what the nodes do. [`Weather::fingerprint`] tells two runs apart that differ in a bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -64,7 +64,7 @@ pub struct Weather {
 pub const MAX_LATENCY: Duration = Duration::from_secs(60);
 /// After how long a kernel repeats what a lifeline lost.
 pub const SENT_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// A lifeline loses the same this often at most.
+/// A lifeline loses the same bytes at most this often.
 const MOST_TRIES: u32 = 8;
 /// How long the writer of a lifeline waits for an answer, as over TCP.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
@@ -110,8 +110,8 @@ impl Weather {
         self.network.lock().blocks(from, to)
     }
 
-    /// Ends the node at this address as a loss of power would: nobody is told, and nothing answers there
-    /// until a node binds again. False if none is bound there.
+    /// Ends the node at this address as a loss of power would: no other node is told, and nothing answers
+    /// there until a node binds again. False if none is bound there.
     pub fn power_off(&self, addr: SocketAddr) -> bool {
         self.network.lock().power_off(addr)
     }
@@ -127,8 +127,8 @@ impl Weather {
         hub.air.as_ref().map_or(0, |air| air.digest.finish())
     }
 
-    /// Brings everything where it goes when its time has come; never returns. Time begins when this is first
-    /// polled.
+    /// Brings all frames to their destinations when their time has come; never returns. Time begins when this
+    /// is first polled.
     pub async fn carry(&self) {
         let start = Instant::now();
         loop {
@@ -175,7 +175,7 @@ pub(super) enum Parcel {
         /// Only if this lifeline is still there.
         of: Option<u64>,
     },
-    /// An endpoint hears that one at this address refuses it, or is gone.
+    /// An endpoint hears that the endpoint at this address refuses it, or is gone.
     Trouble {
         to: EndpointId,
         peer: SocketAddr,
@@ -184,7 +184,7 @@ pub(super) enum Parcel {
     },
 }
 
-/// What keeps its order among itself, on each path.
+/// What keeps its order, on each path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
     Control,
@@ -268,7 +268,7 @@ impl Air {
         }
     }
 
-    /// When what is written to a lifeline arrives. What is lost is sent again.
+    /// When bytes that are written to a lifeline arrive. Lost bytes are sent again.
     pub(super) fn stream_arrival(&mut self, from: SocketAddr, to: SocketAddr) -> Duration {
         let path = self.path(from, to);
         let mut at = self.now() + self.latency(&path);
@@ -330,7 +330,7 @@ impl Air {
         self.schedule(at, Parcel::Answer { to, peer, event, of });
     }
 
-    /// Tells later what a full queue did not take.
+    /// Brings again, later, what a full queue did not take.
     pub(super) fn again(&mut self, parcel: Parcel) {
         let at = self.now() + AGAIN_AFTER;
         self.schedule(at, parcel);

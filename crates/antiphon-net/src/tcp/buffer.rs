@@ -3,9 +3,9 @@
 //! Frames are slices of the read buffer, and a buffer lives as long as any of its frames: in a log, in an
 //! application's hands. A busy connection would therefore ask the system for fresh memory all the time, and
 //! the kernel would clear every page of it. So buffers that were read full are kept for a while, and used
-//! again once nobody holds a frame of theirs any more. A quiet connection keeps none and reads little at a
-//! time, and what is small it reads by way of the stack into memory of its own size: a message of a hundred
-//! bytes would otherwise hold what a whole read may bring, until all members have it.
+//! again once no frame of theirs is held any more. A quiet connection keeps none and reads little at a time.
+//! It reads a small amount by way of the stack into memory of its own size: otherwise a message of a hundred
+//! bytes would hold the memory of a whole read, until all members have it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,11 +18,11 @@ use antiphon_wire::stream::StreamDecoder;
 use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
-/// Room for a read of a quiet connection, and of one that fills what it is given.
+/// Room for a read of a quiet connection, and of a connection that fills what it is given.
 const READ_BYTES: RangeInclusive<usize> = 16 << 10..=256 << 10;
-/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then.
-/// At most sixteen times what the core keeps a slice of ([`antiphon_wire::block::WORTH_KEEPING`]): frames
-/// that stay hold little more.
+/// A buffer of a busy connection. The rest of a frame that ends the buffer moves to the next buffer, which is
+/// rare at this size. At most sixteen times what the core keeps a slice of
+/// ([`antiphon_wire::block::WORTH_KEEPING`]): frames that stay hold little more.
 const BUSY_BUFFER_BYTES: usize = 512 << 10;
 /// Room for a read of a quiet connection, as long as it does not fill it.
 const SMALL_READ_BYTES: usize = 4 << 10;
@@ -45,8 +45,8 @@ impl ReadBuffers {
         }
     }
 
-    /// Reads once, without waiting, what there is: a read that did not fill its room spares the next one,
-    /// which would find nothing. Gives how much; 0 is the end of the stream.
+    /// Reads once, without waiting. If a read does not fill its room, the next read would find nothing and is
+    /// spared. Returns the number of bytes; 0 is the end of the stream.
     pub(super) fn poll_read(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -80,7 +80,7 @@ impl ReadBuffers {
         let wanted = self.room.max(decoder.missing().min(MAX_FRAME_BYTES));
         let buffer = decoder.buffer();
         if buffer.capacity() - buffer.len() < wanted {
-            // What was cut from the old buffer keeps it; only the rest of a frame is copied.
+            // Frames that were cut from the old buffer keep it; only the rest of a frame is copied.
             let mut next = self.fresh(buffer.len() + wanted);
             next.extend_from_slice(buffer);
             let mut old = std::mem::replace(buffer, next);
@@ -93,7 +93,7 @@ impl ReadBuffers {
     }
 
     /// Before a wait that may be long: a quiet connection that holds no part of a frame gives back its
-    /// buffer, which the next read would not have had room in anyway. A node may have hundreds of connections
+    /// buffer. The next read would not have had room in it anyway. A node may have hundreds of connections
     /// that bring a few frames a second.
     pub(super) fn pause(&self, decoder: &mut StreamDecoder) {
         if !self.is_busy() && decoder.buffer().is_empty() {
@@ -105,7 +105,7 @@ impl ReadBuffers {
         if !self.is_busy() {
             return BytesMut::with_capacity(at_least);
         }
-        // The latest that is free is the most likely to be in the cache still.
+        // The latest free buffer is the most likely to be in the cache still.
         let free = (0..self.spent.len())
             .rev()
             .find(|index| self.spent[*index].try_reclaim(BUSY_BUFFER_BYTES));

@@ -4,11 +4,12 @@
 //!   enquirer ── preamble «ATPQ», one control frame ──►  inbound ── frame ──► core: taken, or why not
 //!            ◄────────────────── Notice, end ─────────  inbound ◄─┘
 //! ```
-//! The dialling side is for programs that look for what is wrong. Whatever answers is told apart as far as a
-//! stranger can: a port that nobody listens at, packets that vanish, something that is no node, a node that
+//! The dialling side is for programs that look for what is wrong. It tells apart what is at an address as far
+//! as a stranger can: a port without a listener, packets that vanish, something that is no node, a node that
 //! takes the frame or says why it does not.
 //!
-//! The enquirer gives up after its time at each step; the listener's limits are those of every connection.
+//! The enquirer gives up after its time at each step; the listener has the same limits as for every
+//! connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ use super::inbound::Inbound;
 use super::{connect, preamble};
 use crate::Input;
 
-/// Bytes kept of what something that is no node said.
+/// If something that is no node spoke: the most bytes kept of what it said.
 const MAX_STRANGE_BYTES: usize = 64;
 /// How long the notice may take to leave.
 const NOTICE_WITHIN: Duration = Duration::from_secs(1);
@@ -44,13 +45,13 @@ pub enum Reached {
         /// How long the connection took.
         connected: Duration,
     },
-    /// Nobody listens there: the host refuses.
+    /// No program listens there: the host refuses.
     Refused,
     /// No answer to the attempt to connect: packets are dropped on the way, or the host is gone.
     TimedOut,
     /// The system knows no way there, or forbids it.
     Unreachable(io::Error),
-    /// It took the connection and said nothing: no node, one that is stopped, or one that does not know
+    /// It took the connection and said nothing: no node, a stopped node, or a node that does not know
     /// enquiries.
     Silent,
     /// It took the connection and ended it without a word.
@@ -90,14 +91,14 @@ fn not_connected(error: io::Error) -> Reached {
     }
 }
 
-/// Says what is to be said, and gives what came: a notice, or the beginning of something else.
+/// Says what is to be said, and returns the answer: a notice, or the beginning of something else.
 async fn converse(mut stream: TcpStream, advertised: SocketAddr, frame: &Bytes) -> Vec<u8> {
     let mut said = Vec::new();
     let mut question = Vec::with_capacity(preamble::PREAMBLE_BYTES + 4 + frame.len());
     question.extend_from_slice(&preamble::encode_asking(advertised));
     question.extend_from_slice(&length_prefix(frame.len()));
     question.extend_from_slice(frame);
-    // What cannot be written may still have been answered: a server of another kind often speaks first.
+    // Even if the write fails, there may be an answer: a server of another kind often speaks first.
     let _ = stream.write_all(&question).await;
     let mut buffer = [0; MAX_STRANGE_BYTES];
     while said.len() < MAX_STRANGE_BYTES {
@@ -107,7 +108,7 @@ async fn converse(mut stream: TcpStream, advertised: SocketAddr, frame: &Bytes) 
         }
         let notice = said.len() <= NOTICE_BYTES && said.starts_with(&b"ATPN"[..said.len().min(4)]);
         if !notice {
-            // Whoever it is may hold the connection open for long.
+            // The other side may hold the connection open for long.
             break;
         }
     }
@@ -115,7 +116,7 @@ async fn converse(mut stream: TcpStream, advertised: SocketAddr, frame: &Bytes) 
 }
 
 impl Inbound {
-    /// Serves an enquiry: hands its frame to the core, and says what that thinks of it.
+    /// Serves an enquiry: hands its frame to the core, and says what the core thinks of it.
     pub(super) async fn answer_enquiry(mut self, first: Bytes) {
         let refused = match frame::peek(&first) {
             Ok((Kind::Control, _)) => None,
@@ -143,7 +144,7 @@ impl Inbound {
                 return;
             }
         }
-        // Ended from here before the core had looked at the frame: what becomes of it is not known, so
+        // This side ended before the core had looked at the frame. What becomes of it is not known, so
         // nothing is said of it.
         if !self.connection.is_authenticated() && self.connection.refusal().is_none() {
             return;
@@ -156,7 +157,7 @@ impl Inbound {
                 false => verdict(self.connection.refusal()),
             },
         };
-        // Whoever asked and does not read loses what it asked for.
+        // An enquirer that does not read loses the notice.
         let _ = timeout(NOTICE_WITHIN, self.stream.write_all(&notice.encode())).await;
     }
 }

@@ -5,8 +5,8 @@
 //!                                               ├─ Lifeline ─────► records, until it ends (lifeline.rs)
 //!                                               └─ of an enquiry ► a notice, and its end (enquiry.rs)
 //! ```
-//! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The
-//! core says what is authentic, through [`Connection`].
+//! A connection that has brought no authentic frame in time is closed: a port scanner, a browser, a slow
+//! loris. The core says what is authentic, through [`Connection`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -32,11 +32,11 @@ use crate::{Connection, Input};
 /// After an error of `accept` (no descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections may be open, and from whom.
+/// How many connections may be open, and from which addresses.
 #[derive(Debug)]
 pub(super) struct InboundLimits {
     all: Arc<Semaphore>,
-    /// Those that have brought no authentic frame yet, oldest first.
+    /// Connections that have brought no authentic frame yet, oldest first.
     unauthenticated: Mutex<VecDeque<Connection>>,
     max_unauthenticated: usize,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
@@ -71,7 +71,7 @@ impl InboundLimits {
             .map_err(|_| "limit-connections")?;
         let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_ip.entry(ip).or_insert(0);
-        // Behind a loopback address are all nodes of this host, and who has that may do worse.
+        // Behind a loopback address are all nodes of this host, and a process on this host may do worse.
         if *count >= self.max_per_ip && !ip.is_loopback() {
             return Err("limit-per-ip");
         }
@@ -83,8 +83,9 @@ impl InboundLimits {
         })
     }
 
-    /// Makes room for a newcomer by ending the oldest that has not said anything authentic: a flood of silent
-    /// connections must not keep members out, who speak within milliseconds. Returns those ended.
+    /// Makes room for a newcomer by ending the oldest connection that has not said anything authentic. A
+    /// flood of silent connections must not keep members out, and members speak within milliseconds. Returns
+    /// the ended ones.
     fn make_room(&self, newcomer: &Connection) -> Vec<Connection> {
         let mut waiting = self
             .unauthenticated
@@ -134,7 +135,7 @@ pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: A
                     }
                 }
                 Err(error) => {
-                    // Whoever waits in the kernel's queue is served once there is room again.
+                    // A connection that waits in the kernel's queue is served once there is room again.
                     if common.lacks.note(&common.inputs, &error).is_none() {
                         common.refusals.not_accepted(&error);
                     }
@@ -213,7 +214,7 @@ impl Inbound {
         }
     }
 
-    /// Learns who dialled; false if the connection is over.
+    /// Learns the dialler's address; false if the connection is over.
     async fn read_preamble(&mut self) -> bool {
         loop {
             match preamble::read(self.decoder.buffer()) {
@@ -234,12 +235,12 @@ impl Inbound {
             self.common.faults.unblocked(self.from).await;
             self.deadline = Instant::now() + self.common.config.authenticate_within;
         }
-        // Nobody waiting to dial this peer is no news to anyone.
+        // If no task waits to dial this peer, nothing needs the news.
         let _ = self.common.alive.send(self.from);
         true
     }
 
-    /// Until when something authentic must have come.
+    /// By this time something authentic must have come.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -294,7 +295,8 @@ impl Inbound {
             .map_err(|error| self.common.refusals.stream(self.connection.remote(), &error))
     }
 
-    /// Reads what is there, waiting for the first byte, within the limits for whoever is not authenticated.
+    /// Reads what is there, waiting for the first byte, within the limits for a connection that is not
+    /// authenticated.
     pub(super) async fn read(&mut self) -> Read {
         self.buffers.pause(&mut self.decoder);
         loop {
@@ -308,7 +310,7 @@ impl Inbound {
                         return Read::Failed;
                     }
                     if self.is_lifeline && self.common.faults.blocks(self.from) {
-                        // What a blocked peer wrote, its FIN included, stays in the kernel.
+                        // The bytes of a blocked peer, its FIN included, stay in the kernel.
                         self.common.faults.unblocked(self.from).await;
                         continue;
                     }

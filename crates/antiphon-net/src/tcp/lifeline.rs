@@ -5,12 +5,12 @@
 //!   dial ─► preamble ─► hello, votes, … GOODBYE ─────►  read armed, never writes
 //!   read armed: any byte or end here is a failure       FIN ─► process gone, if nothing else explains it
 //! ```
-//! A kernel closes the sockets of a process that ends, in whatever way it ends, with a FIN, behind all bytes
-//! written before. So a FIN proves the end of the process *if code never sends one*: [`LifelineSocket`] is
-//! the only owner of a watched side's socket, and its `Drop` makes every close by code a reset. The
-//! descriptor is closed on exec from its creation and never duplicated.
+//! When a process ends, in whatever way, a kernel closes its sockets with a FIN, behind all bytes written
+//! before. So a FIN proves the end of the process *if code never sends one*. [`LifelineSocket`] is the only
+//! owner of a watched side's socket, and its `Drop` makes every close by code a reset. The descriptor is
+//! closed on exec from its creation and never duplicated.
 //!
-//! A fork without exec would share the descriptor and suppress the FIN, which is safe: the end is then merely
+//! A fork without exec would share the descriptor and suppress the FIN. That is safe: the end is then merely
 //! not proven. `closefrom` and the like would send a FIN from a living process; the crate's page forbids
 //! them.
 
@@ -47,7 +47,8 @@ impl LifelineSocket {
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
-    /// Writes all of it now, or fails. Past the runtime's readiness, which may lag behind the kernel's.
+    /// Writes all of it now, or fails. It does not ask the runtime whether the socket is ready, because the
+    /// runtime may lag behind the kernel.
     fn write_at_once(&self, bytes: &[u8]) -> bool {
         rustix::net::send(
             self.stream.as_fd(),
@@ -85,7 +86,7 @@ impl OutboundLifeline {
         Self { slot, _task: task }
     }
 
-    /// Writes a whole record now. False if it could not, and then no FIN will follow what was written: the
+    /// Writes a whole record now. False if it could not; then no FIN will follow what was written, and the
     /// caller drops the lifeline. True also if it has failed before, which was reported.
     pub(super) fn write(&self, record: &Bytes) -> bool {
         let slot = lock(&self.slot);
@@ -102,7 +103,7 @@ impl OutboundLifeline {
 
 impl Drop for OutboundLifeline {
     fn drop(&mut self) {
-        // The task is aborted next, but holds the socket until the runtime gets to it; no FIN may come of
+        // The task is aborted next, but it holds the socket until the runtime gets to it. No FIN may come of
         // that.
         if let Some(socket) = lock(&self.slot).take() {
             socket.poison();
@@ -140,7 +141,7 @@ async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: S
         event: LifelineEvent::Failed { dial },
         connection: None,
     };
-    // The driver may have gone; then nobody needs to know.
+    // The driver may be gone; then no task needs to know.
     let _ = common.inputs.urgent.send(failed).await;
 }
 
@@ -170,7 +171,7 @@ async fn open(
     Ok((socket, LifelineEvent::Opened { dial, local, remote }))
 }
 
-/// Watches whoever dialled, starting with the first record.
+/// Watches the process that dialled, starting with the first record.
 pub(super) async fn watch(mut inbound: Inbound, first: Bytes) {
     inbound.is_lifeline = true;
     let (Ok(local), Ok(())) = (

@@ -7,11 +7,11 @@
 //!   outbound lifeline ──── records ──────────────────►  inbound        (R9: only the watched side writes)
 //!   inbound           ◄─── frames, records ───────────  outbound …
 //! ```
-//! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and
-//! closes it when nothing came for long: what a node holds grows with the peers it speaks to, not with those
-//! it knows. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
-//! of its first frame. Nobody writes on an inbound connection, unless its dialler asked for a notice
-//! ([`enquire`]): a byte or an end towards the dialler is trouble.
+//! A node that has something to send dials when the first frame comes, one connection per (address, class).
+//! It closes the connection when nothing came for long: what a node holds grows with the peers it speaks to,
+//! not with the peers it knows. A connection begins with its dialler's advertised `preamble`; the kind of its
+//! first frame shows what it is for. A node never writes on an inbound connection, unless its dialler asked
+//! for a notice ([`enquire`]): a byte or an end towards the dialler is trouble.
 //!
 //! Probes ([`antiphon_core::Output::Probe`]) go by a UDP socket on the same port number, if one was given.
 //!
@@ -83,12 +83,13 @@ pub struct TcpConfig {
     pub connect_timeout: Duration,
     /// An outbound connection on which no message was sent for this long is closed.
     pub idle_timeout: Duration,
-    /// The same for control connections. Members that speak at all do so several times in it; of the others,
-    /// most were met once while the cluster formed, and a large cluster has too many of them to keep.
+    /// The same for control connections. Members that speak at all do so several times in it. Most of the
+    /// other control connections were used once while the cluster formed, and a large cluster has too many of
+    /// them to keep.
     pub idle_control_timeout: Duration,
-    /// So many control connections a node dials without looking whether it needs them. When another is
-    /// dialled beyond them, those that were not used for three tenths of [`TcpConfig::idle_control_timeout`]
-    /// are closed at once: those of members that speak at all are used more often.
+    /// A node dials so many control connections without looking whether it needs them. When it dials another
+    /// one beyond them, it closes at once the connections that were not used for three tenths of
+    /// [`TcpConfig::idle_control_timeout`]. Connections to members that speak at all are used more often.
     pub quiet_control: usize,
     /// An inbound connection must bring an authentic frame within this time.
     pub authenticate_within: Duration,
@@ -128,7 +129,7 @@ pub(crate) struct Common {
     pub(crate) refusals: Refusals,
     pub(crate) lacks: Lacks,
     pub(crate) counters: AtomicCounters,
-    /// Peers that have just dialled us: whoever waits before dialling them again may try at once.
+    /// Peers that have just dialled us: a task that waits before it dials them again may try at once.
     pub(crate) alive: tokio::sync::broadcast::Sender<SocketAddr>,
     next_lifeline: AtomicU64,
 }
@@ -192,7 +193,7 @@ impl AtomicCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A datagram came that is no probe, where nothing else is taken.
+    /// A datagram came that is no probe, on a socket that takes only probes.
     pub(crate) fn datagram_refused(&self) {
         self.datagrams_refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -217,7 +218,7 @@ pub struct TcpTransport {
     common: Arc<Common>,
     local_addr: SocketAddr,
     outbound: BTreeMap<(SocketAddr, Class), Outbound>,
-    /// Those that have frames to be flushed.
+    /// Connections that have frames to be flushed.
     fresh: Vec<(SocketAddr, Class)>,
     lifelines: BTreeMap<DialId, OutboundLifeline>,
     /// One for each address.
@@ -226,8 +227,8 @@ pub struct TcpTransport {
     prober: Option<Prober>,
 }
 
-/// Connections that the driver writes to itself at the end of a turn: beyond it tasks write, which may do so
-/// while it goes on.
+/// The driver itself writes to so many connections at the end of a turn. To more connections tasks write, and
+/// they may do so while the driver goes on.
 const DIRECT_WRITES: usize = 16;
 /// Addresses with an outbound queue at one time.
 const MAX_OUTBOUND: usize = 4096;
@@ -315,7 +316,7 @@ impl TcpTransport {
             }
             let old = self.outbound.get_mut(&(to, class));
             let fresh = old.map(Outbound::take_fresh).unwrap_or_default();
-            // The frames of those that have closed in this turn find that out when they are flushed.
+            // Frames for a connection that has closed in this turn find that out when they are flushed.
             self.outbound
                 .retain(|_, outbound| outbound.is_open() || outbound.has_fresh());
             if self.outbound.len() >= MAX_OUTBOUND {
@@ -332,8 +333,8 @@ impl TcpTransport {
         self.outbound.get_mut(&(to, class))
     }
 
-    /// Makes room for one more control connection, if there are many: whoever forms or joins a large cluster
-    /// meets many members once, within less than the idle time.
+    /// Makes room for one more control connection, if there are many. A node that forms or joins a large
+    /// cluster meets many members once, within less than the idle time.
     fn close_quiet(&mut self) {
         let config = &self.common.config;
         let quiet = config.idle_control_timeout * 3 / 10;
@@ -341,7 +342,7 @@ impl TcpTransport {
         if control.count() < config.quiet_control {
             return;
         }
-        // Dropped, and thereby closed: all that they took was written.
+        // Dropped, and thereby closed: all frames that they took were written.
         self.outbound.retain(|(_, class), outbound| {
             let unused = outbound.unused_since().filter(|_| *class == Class::Control);
             unused.is_none_or(|since| since.elapsed() < quiet)
@@ -384,7 +385,7 @@ impl Transport for TcpTransport {
             if refused.is_empty() {
                 continue;
             }
-            // They meet a connection of their own, as what comes later does.
+            // These frames go to a new connection, as later frames do.
             let mut lost = refused.len() as u64;
             if let Some(next) = self.outbound(to, class) {
                 lost -= refused
@@ -483,7 +484,7 @@ impl Transport for TcpTransport {
                     let _ = (&mut task.0).await;
                 }
             };
-            // What has not left by then is lost; the others find out as they would from a crash.
+            // Frames that have not left by then are lost; the others find out as they would from a crash.
             let _ = tokio::time::timeout(within, finished).await;
             // Only then are the ports free again.
             if let Some(prober) = prober {
@@ -507,8 +508,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Dials a peer. A dial of a port of this host that nobody listens on may, by chance, meet itself; that is a
-/// refusal.
+/// Dials a peer. A dial of a port of this host without a listener may, by chance, connect to itself; that
+/// counts as a refusal.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(addr).await?;
     if stream.local_addr()? == stream.peer_addr()? {

@@ -8,8 +8,8 @@
 //! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble,
 //! and the core repairs what still matters.
 //!
-//! What the driver sends in one turn it hands over together. If that is little, and nothing waits before it,
-//! it is written there and then: at light load the way over a queue and a task costs as much time as the core
+//! The driver hands over together what it sends in one turn. If that is little, and nothing waits before it,
+//! the driver writes it at once: at light load the way over a queue and a task costs as much time as the core
 //! itself. More is left to the task, which on a runtime with several threads writes while the driver goes on.
 
 use std::collections::VecDeque;
@@ -34,14 +34,15 @@ use crate::{Input, Lack};
 const QUEUE_FRAMES: usize = 4096;
 /// Frames written with one system call.
 const BATCH: usize = 64;
-/// What is written by the driver itself, at most: below it a task costs more than its share of the work is
+/// The driver itself writes at most this much: below it a task costs more than its share of the work is
 /// worth.
 const DIRECT_BYTES: usize = 4 << 10;
 /// The first wait after a failure; doubles up to [`MAX_BACK_OFF`].
 const MIN_BACK_OFF: Duration = Duration::from_millis(20);
 /// Short: a peer that starts is found this soon, and one refused dial costs next to nothing.
 const MAX_BACK_OFF: Duration = Duration::from_millis(500);
-/// The longest wait where the peer takes the connection and closes it soon, as one with too many does.
+/// The longest wait if the peer takes the connection and closes it soon, as a peer with too many connections
+/// does.
 const MAX_BUSY_BACK_OFF: Duration = Duration::from_secs(4);
 /// A connection that lived this long was a good one: the next failure starts from the shortest wait.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
@@ -80,11 +81,11 @@ pub(super) struct Queued {
 struct Line {
     /// While there is one.
     stream: Option<Arc<TcpStream>>,
-    /// The task has something to write, or frames wait for it: what comes now must not overtake them.
+    /// The task has something to write, or frames wait for it: new frames must not overtake them.
     busy: bool,
     /// When something was sent last.
     used: Instant,
-    /// What a write outside the task has met: the system says it once.
+    /// The failure of a write outside the task: the system reports it once.
     failed: Option<Failure>,
 }
 
@@ -121,7 +122,7 @@ impl Outbound {
         }
     }
 
-    /// Whether it still takes frames. One that was idle for long does not.
+    /// Whether it still takes frames. A connection that was idle for long does not.
     pub(super) fn is_open(&self) -> bool {
         !self.queue.is_closed()
     }
@@ -143,12 +144,12 @@ impl Outbound {
         true
     }
 
-    /// What waits to be flushed, for another connection.
+    /// The frames that wait to be flushed, for another connection.
     pub(super) fn take_fresh(&mut self) -> Vec<Queued> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Takes what another connection was to send.
+    /// Takes the frames that another connection was to send.
     pub(super) fn adopt(&mut self, fresh: Vec<Queued>) {
         let bytes = fresh.iter().map(|queued| queued.frame.len()).sum();
         self.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -160,8 +161,8 @@ impl Outbound {
         !self.fresh.is_empty()
     }
 
-    /// Writes what was taken, if it may and that is little, or leaves it to the task. Whether it wrote, and
-    /// what is refused since the connection has just ended for want of use.
+    /// Writes the taken frames, if it may and they are few, or leaves them to the task. Returns whether it
+    /// wrote, and the frames that are refused because the connection has just ended for want of use.
     pub(super) fn flush(&mut self, may_write: bool) -> (bool, Vec<Frame>) {
         let bytes: usize = self.fresh.iter().map(|queued| queued.frame.len()).sum();
         let mut batch = Batch::default();
@@ -173,7 +174,7 @@ impl Outbound {
             && batch.frames.iter().all(|(queued, _)| queued.due.is_none())
         {
             wrote = true;
-            // What is left the task writes, or meets the end of the connection with.
+            // The task writes the rest, or the rest meets the end of the connection with it.
             match stream.try_write_vectored(&batch.slices(Instant::now())) {
                 Ok(written) => batch.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -228,7 +229,7 @@ struct Path {
     alive: broadcast::Receiver<SocketAddr>,
     line: Arc<Mutex<Line>>,
     back_off: Duration,
-    /// The last connection was dialled on news of the peer, and was no good: it is not believed again at
+    /// The last connection was dialled on news of the peer, and was no good: the next news is not believed at
     /// once.
     misled: bool,
 }
@@ -311,7 +312,7 @@ impl Path {
         }
     }
 
-    /// Nothing is written to the connection any more. Gives what a write outside the task has met.
+    /// Nothing is written to the connection any more. Returns the failure of a write outside the task.
     fn hang_up(&self) -> Option<Failure> {
         let mut line = lock(&self.line);
         line.stream = None;
@@ -319,8 +320,8 @@ impl Path {
         line.failed.take()
     }
 
-    /// The next frame, from without a connection. `None`: there will be no more. What came while the queue
-    /// closed still leaves.
+    /// The next frame, without a connection. `None`: there will be no more. Frames that came while the queue
+    /// closed still leave.
     async fn next(&mut self) -> Option<Queued> {
         let idle_timeout = self.idle_timeout();
         match tokio::time::timeout(idle_timeout, self.queue.recv()).await {
@@ -339,9 +340,9 @@ impl Path {
         }
     }
 
-    /// Waits for the back-off, with jitter, or until the peer itself dials us; whether it was that. Not if
-    /// the last connection that was made so was closed soon: two nodes that are too busy to take connections
-    /// would wake each other for ever.
+    /// Waits for the back-off, with jitter, or until the peer itself dials us. Returns whether the peer
+    /// dialled. It does not wait for that if the last connection made so was closed soon: two nodes that are
+    /// too busy to take connections would wake each other for ever.
     async fn wait_before_dialling(&mut self) -> bool {
         if self.back_off.is_zero() {
             return false;
@@ -402,7 +403,8 @@ impl Path {
             }
             {
                 let mut line = lock(&self.line);
-                // Not for a ring of the timer below, which would else never find the connection unused.
+                // A ring of the timer below does not count as use: otherwise it would never find the
+                // connection unused.
                 if bytes > 0 {
                     line.used = Instant::now();
                 }
@@ -479,7 +481,7 @@ impl Batch {
         self.frames.push_back((queued, prefix));
     }
 
-    /// What is not wholly written.
+    /// The frames that are not wholly written.
     fn into_rest(mut self) -> impl Iterator<Item = Queued> {
         if let Some((first, _)) = self.frames.front_mut() {
             first.written = self.written;
@@ -541,7 +543,8 @@ async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns when the other side does what it never does to a connection it only receives on: end it, or write.
+/// Returns when the other side does what it never does to a connection that it only receives on: end it, or
+/// write.
 pub(super) async fn unexpected(stream: &TcpStream) -> io::Error {
     let mut byte = [0];
     loop {

@@ -8,7 +8,8 @@
 //!
 //! `ATPQ` asks for a notice of what became of the connection's first frame (see [`super::enquiry`]).
 //!
-//! Nothing believes it: it says where to answer an *authentic* frame, and which peer's injected faults apply.
+//! A preamble is never believed: it says where to answer an *authentic* frame, and which peer's injected
+//! faults apply.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -25,7 +26,7 @@ pub(super) enum Start {
     Incomplete,
     /// The dialler's advertised address, in [`PREAMBLE_BYTES`].
     Preamble(SocketAddr),
-    /// The same of one that asks for a notice.
+    /// The same address, with a request for a notice.
     Asking(SocketAddr),
     /// A frame, or nothing of ours.
     Other,
@@ -35,7 +36,7 @@ pub(super) fn encode(advertised: SocketAddr) -> [u8; PREAMBLE_BYTES] {
     with(MAGIC, advertised)
 }
 
-/// For a connection that wants to know what becomes of its first frame.
+/// For a dialler that wants to know what becomes of its first frame.
 pub(super) fn encode_asking(advertised: SocketAddr) -> [u8; PREAMBLE_BYTES] {
     with(ASKING, advertised)
 }

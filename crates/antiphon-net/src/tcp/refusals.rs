@@ -1,4 +1,4 @@
-//! What was refused, said once in a while: whoever floods the port must not flood the log as well.
+//! What was refused, logged once in a while: a host that floods the port must not flood the log as well.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -65,7 +65,7 @@ impl Refusals {
         self.note("not-a-stream", remote, &error.to_string());
     }
 
-    /// A datagram was none. Anybody can send those: they are no connections, and counted elsewhere.
+    /// A datagram was none of ours. Any host can send those: they are no connections, and counted elsewhere.
     pub(crate) fn datagram(&self, remote: SocketAddr, error: &DatagramError) {
         if let Some(suppressed) = self.may_log("not-a-datagram") {
             tracing::warn!(target: "antiphon::net", %remote, suppressed, "datagram refused: {error}");
@@ -91,7 +91,7 @@ impl Refusals {
         }
     }
 
-    /// A dial that the settings forbid; not a refusal of somebody else.
+    /// The settings forbid this dial; no other node is refused.
     pub(crate) fn not_loopback(&self, to: SocketAddr) {
         if let Some(suppressed) = self.may_log("not-loopback") {
             tracing::error!(
@@ -101,14 +101,14 @@ impl Refusals {
         }
     }
 
-    /// The system did not hand over a connection: somebody's who has given up meanwhile, most likely.
+    /// The system did not hand over a connection. Most likely its dialler has given up meanwhile.
     pub(crate) fn not_accepted(&self, error: &io::Error) {
         if let Some(suppressed) = self.may_log("not-accepted") {
             tracing::warn!(target: "antiphon::net", %error, suppressed, "cannot accept a connection");
         }
     }
 
-    /// How many lines of this cause were not written since the last, if one may be written now.
+    /// How many lines of this cause were not written since the last line, if one may be written now.
     fn may_log(&self, cause: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut causes = self.shared.causes.lock().unwrap_or_else(PoisonError::into_inner);

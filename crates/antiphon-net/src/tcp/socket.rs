@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use super::TcpConfig;
 
-/// Unsent bytes the kernel takes of a bulk connection: more would only wait there where nothing can overtake
-/// it.
+/// Unsent bytes the kernel takes of a bulk connection: more would only wait in the kernel, where nothing can
+/// overtake it.
 const BULK_NOTSENT_BYTES: u32 = 128 << 10;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -5,10 +5,10 @@
 //!  Looking ────────────────────────────────────────────► Open ──silence, "unknown session", too large──► Looking
 //!  frames go by TCP                                      frames go by UDP             what was on its way is lost
 //! ```
-//! A hello is as large as the datagrams that are to follow, so an answer says three things: the peer takes
-//! UDP, no firewall is in between, and datagrams of this size pass. As long as one is missing, frames go by
-//! TCP, and a hello is tried again from time to time while there is something to send. Frames that were on
-//! their way when a path breaks are lost: some have arrived, and the core repairs what still matters.
+//! A hello is as large as the datagrams that are to follow. So an answer says three things: the peer takes
+//! UDP, no firewall is in between, and datagrams of this size pass. Without an answer, frames go by TCP, and
+//! the node tries a hello again from time to time while there is something to send. Frames that were on their
+//! way when a path breaks are lost: some have arrived, and the core repairs what still matters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -69,7 +69,8 @@ struct Route {
 }
 
 impl Flows {
-    /// Passes an answer on; it is lost if there is no such flow, or if it has many that it did not look at.
+    /// Passes an answer on. It is lost if there is no such flow, or if the flow has many answers that it did
+    /// not look at.
     pub(super) fn pass(&self, flow: u64, answer: Answer) {
         if let Some(route) = self.lock().get(&flow) {
             // Reports are cumulative and welcomes repeated.
@@ -170,7 +171,7 @@ impl Flow {
 /// The task's side.
 struct Path {
     ports: Ports,
-    /// The socket that is sent from: chosen anew with each search, since routes change when links fail.
+    /// The socket to send from. It is chosen anew with each search, since routes change when links fail.
     shared: Arc<Shared>,
     to: SocketAddr,
     destination: SockAddr,
@@ -259,7 +260,7 @@ impl Path {
             tokio::select! {
                 () = &mut wanted => return true,
                 queued = self.queue.recv() => match queued {
-                    // It was queued while the path broke.
+                    // The frame was queued while the path broke.
                     Some(queued) => {
                         self.state.queued_bytes.fetch_sub(queued.frame.len(), Ordering::AcqRel);
                         self.shared.tcp.counters.dropped(1);
@@ -287,7 +288,7 @@ impl Path {
         };
         let mut session = 0;
         let sizes = sizes(self.to, self.shared.config.max_datagram);
-        // What a welcome says is as little to be believed as all else.
+        // A welcome is no more to be believed than anything else.
         let possible = SMALLEST_DATAGRAM..=sizes[0];
         for size in sizes {
             for _ in 0..TRIES {
@@ -304,7 +305,7 @@ impl Path {
                     }
                     session = welcome.session;
                     if !welcome.open {
-                        // Lost or too large is what the next try is for.
+                        // If it is lost or too large, the next try follows.
                         let _ = self.hello(session, flow, usize::from(welcome.size));
                         continue;
                     }
@@ -425,7 +426,7 @@ impl Path {
                 size: link.size,
                 segments: all(count),
             };
-            // Once nothing more may leave, an answer is what it waits for.
+            // Once nothing more may leave, the flow waits for an answer.
             let next = backlog.front().map(|queued| queued.frame.len());
             let ask = next.is_some_and(|length| !window.has_room(length, link.size));
             self.send_segments(link, &send, window.behind(number), ask)
@@ -445,7 +446,7 @@ impl Path {
         Ok(())
     }
 
-    /// Sends segments of a frame: those that follow one another with one system call.
+    /// Sends segments of a frame: consecutive segments with one system call.
     async fn send_segments(&mut self, link: &Link, send: &Again, behind: u16, ask: bool) -> io::Result<()> {
         let length = send.frame.len();
         let segment_bytes = send.size + SEGMENT_HEADER_BYTES;

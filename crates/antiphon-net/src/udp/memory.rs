@@ -1,7 +1,7 @@
 //! Memory for frames while they are put together.
 //!
-//! As with TCP ([`crate::tcp`]), frames are slices of large buffers that are used again once nobody holds a
-//! frame of theirs any more: memory that is fresh from the system costs more than the copy into it.
+//! As with TCP ([`crate::tcp`]), frames are slices of large buffers. A buffer is used again once none of its
+//! frames is held any more: memory that is fresh from the system costs more than the copy into it.
 
 use antiphon_wire::block::WORTH_KEEPING;
 use bytes::BytesMut;
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     fn fresh(&mut self, bytes: usize) -> BytesMut {
-        // The latest that is free is the most likely to be in the cache still.
+        // The latest free chunk is the most likely to be in the cache still.
         let free = (0..self.spent.len())
             .rev()
             .find(|index| self.spent[*index].try_reclaim(CHUNK_BYTES));

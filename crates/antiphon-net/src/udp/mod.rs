@@ -8,32 +8,33 @@
 //! ```
 //! | what | travels by | why |
 //! |---|---|---|
-//! | lifelines | TCP | proof of a death is a FIN (R9); nothing without connections has one |
-//! | control | TCP | little and small, each frame waited for by somebody: the kernel repeats it, and notices a refused or broken path at once |
-//! | bulk, chain, cast to those that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
+//! | lifelines | TCP | proof of a death is a FIN (R9), and only a connection has one |
+//! | control | TCP | little and small, and a member waits for each frame: the kernel repeats it, and notices a refused or broken path at once |
+//! | bulk, chain, cast to members that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
 //!
 //! Probes travel bare, on the same socket: they begin as frames do and not as datagrams do, and nothing
 //! answers them (the module `probes`).
 //!
-//! **Every node with this transport sends and takes UDP; nobody has to be told who does.** A hello as large
-//! as the path allows is answered, or messages go on by TCP: to a node without UDP, through a firewall that
-//! drops it, over a path that has become smaller. What goes to all at once is sent by multicast beside either
-//! transport (the module `multicast`). The module `flow` says how, `window` how much may be on its way,
-//! `sessions` what happens at the receiver, and [`antiphon_wire::datagram`] what is in a datagram.
+//! **Every node with this transport sends and takes UDP; no node has to be told which others do.** A hello as
+//! large as the path allows is answered, or messages go on by TCP: to a node without UDP, through a firewall
+//! that drops it, over a path that has become smaller. What goes to all at once is sent by multicast beside
+//! either transport (the module `multicast`). The module `flow` says how a node sends, `window` how much may
+//! be on its way, `sessions` what happens at the receiver, and [`antiphon_wire::datagram`] what is in a
+//! datagram.
 //!
 //! # Why frames are cut here
-//! A frame has up to 64 KiB, a datagram what the path takes, 1472 bytes on most. Frames of that size would
-//! each be sealed, numbered and opened by themselves, 40 times as often. So a frame is sealed once for all
-//! destinations, as on every transport, and cut into at most 64 segments on its way into the socket, without
-//! a copy and by one system call. What one lost segment costs is that segment: the receiver names it, the
-//! sender has the frame still. It gives up after a while, and the core repairs, as it does on a broken TCP
-//! connection.
+//! A frame has up to 64 KiB, a datagram what the path takes, 1472 bytes on most paths. Frames of that size
+//! would each be sealed, numbered and opened by themselves, 40 times as often. So a frame is sealed once for
+//! all destinations, as on every transport, and cut into at most 64 segments on its way into the socket,
+//! without a copy and by one system call. A lost segment costs only that segment: the receiver names it, and
+//! the sender still has the frame. The sender gives up after a while, and the core repairs, as it does on a
+//! broken TCP connection.
 //!
 //! # Invariants
-//! - A sender has no more on its way than the receiver granted, one frame excepted; the grants together are
+//! - A sender has no more on its way than the receiver granted, one frame excepted. The grants together are
 //!   half of the kernel's buffer. So the buffer overflows only if more senders begin at once than it has room
 //!   for.
-//! - What is reported as arrived is with the driver, or was given up.
+//! - A frame that is reported as arrived is with the driver, or was given up.
 //! - No datagram is larger than what a hello has shown to pass; none is fragmented by IP.
 //!
 //! # Costs
@@ -43,17 +44,17 @@
 //!
 //! # What happens when…
 //! - *the peer's process ends*: its next incarnation does not know the session and says so; the flow says
-//!   hello again. That it died is told by TCP alone: a silent UDP path proves nothing and is no path trouble;
+//!   hello again. Only TCP tells of the death: a silent UDP path proves nothing and is no path trouble;
 //! - *datagrams are lost*: the receiver names what is missing as soon as it sees what comes after; if nothing
 //!   comes after, the sender asks. Frames wait for the one before them, for 0.4 s at most;
 //! - *all datagrams are lost*: after six questions without an answer, within two seconds, messages go by TCP,
 //!   and a hello is tried from time to time;
 //! - *the driver does not take frames*: nothing is reported, senders stop when their windows are full;
-//! - *a stranger sends*: without a cookie that was sent to where it claims to be it leaves no trace but a
-//!   counter and a line in the log now and then; with one, it has a session that may hold 128 KiB until the
+//! - *a stranger sends*: without a cookie that was sent to the address it claims, it leaves no trace but a
+//!   counter and a line in the log now and then. With one, it has a session that may hold 128 KiB until the
 //!   core refuses its first frame;
-//! - *somebody on the path forges segments*: the frame does not open and is lost. Against those only a path
-//!   of one's own helps.
+//! - *a host on the path forges segments*: the frame does not open and is lost. Only a private path helps
+//!   against such a host.
 
 mod enquiry;
 mod flow;
@@ -110,7 +111,7 @@ impl UdpConfig {
     }
 }
 
-/// What all tasks of one socket share. A node has one for each of its addresses.
+/// What all tasks of one socket share. A node has one socket for each of its addresses.
 #[derive(Debug)]
 struct Shared {
     config: UdpConfig,
@@ -155,7 +156,7 @@ impl SegmentCounters {
 #[derive(Debug)]
 pub struct UdpTransport {
     tcp: TcpTransport,
-    /// What everything in TCP's care is shared through.
+    /// What TCP shares: everything in its care goes through this.
     common: Arc<Common>,
     ports: Ports,
     flows: BTreeMap<SocketAddr, Flow>,
@@ -169,8 +170,8 @@ struct Ports {
 }
 
 impl Ports {
-    /// The socket to send from to an address: the one bound to what the system would send from, or else one
-    /// that can.
+    /// The socket to send from to an address: the socket bound to the address that the system would send
+    /// from, or else one that can send there.
     fn towards(&self, to: SocketAddr) -> &Arc<Shared> {
         socket::towards(&self.all, |port| port.socket.local, to).unwrap_or(&self.all[0])
     }
@@ -241,7 +242,7 @@ impl UdpTransport {
 
     fn flow(&mut self, to: SocketAddr) -> Option<&mut Flow> {
         if !self.flows.contains_key(&to) {
-            // Whoever may not be dialled is refused, and said to be, by the other transport.
+            // The other transport refuses an address that may not be dialled, and says so.
             if self.common.config.loopback_only && !to.ip().is_loopback() {
                 return None;
             }
@@ -293,7 +294,7 @@ impl Transport for UdpTransport {
         self.tcp.cast(frame);
     }
 
-    /// By the socket of the flows: whoever answers those takes it there.
+    /// By the socket of the flows: a node that answers flows takes probes there.
     fn probe(&mut self, to: SocketAddr, frame: Bytes) {
         let port = self.ports.towards(to);
         if probes::may_send(&self.common, to) {
@@ -348,7 +349,7 @@ impl Transport for UdpTransport {
                     let _ = (&mut task.0).await;
                 }
             };
-            // What has not arrived by then is lost, as with TCP.
+            // Frames that have not arrived by then are lost, as with TCP.
             let _ = tokio::time::timeout(within, finished).await;
             for mut receiver in receivers {
                 receiver.0.abort();

@@ -1,18 +1,17 @@
 //! Probes: a frame of kind `probe` alone in a datagram, on the port number that the node listens on (R21).
 //!
-//! Heartbeats that TCP holds up for seconds where packets are lost go also so; when, the core knows. Nothing
-//! here waits, repeats or answers: a probe for which a socket has no room is lost, and the next one follows
-//! half a heartbeat later. Whoever can send to the port can bring what looks like one to the core, which
-//! opens those of members alone: up to there, a datagram costs a look at its first bytes and a place in a
-//! short queue of its own. Beyond that queue it is dropped.
+//! TCP holds heartbeats up for seconds where packets are lost. So the core also sends them this way when it
+//! sees need. Nothing here waits, repeats or answers: a probe for which a socket has no room is lost, and the
+//! next one follows half a heartbeat later. Any host that can send to the port can bring something that looks
+//! like a probe to the core, which opens only those of members. Up to there, a datagram costs a look at its
+//! first bytes and a place in a short queue of its own. Beyond that queue it is dropped.
 //!
-//! A hello ([`greet`](super::greet)), from whoever would send messages so or asks whether UDP passes, is
-//! answered with `unknown`, which names its flow: no session
-//! has such a number, so it means nothing to a sender. The answer is the shortest datagram there is, and
-//! nothing is remembered.
+//! A hello ([`greet`](super::greet)) comes from a node that would send messages so, or that asks whether UDP
+//! passes. The answer is `unknown`, which names its flow: no session has such a number, so it means nothing
+//! to a sender. The answer is the shortest datagram there is, and nothing is remembered.
 //!
-//! A node whose UDP port is taken, or whose system forbids it, goes on without: its silence is then as long
-//! as TCP's, as if UDP did not pass.
+//! A node whose UDP port is taken, or whose system forbids it, goes on without probes. Its silence is then as
+//! long as TCP's, as if UDP did not pass.
 
 use std::io;
 use std::net::SocketAddr;
@@ -60,7 +59,7 @@ pub(super) fn hand_over(common: &Common, datagram: &[u8]) {
     common.counters.probe_received(taken.is_ok());
 }
 
-/// Whether a probe may be sent there: as for frames, but that a fault that delays these does not delay it.
+/// Whether a probe may be sent there: as for frames, but a fault that delays frames does not delay it.
 pub(super) fn may_send(common: &Common, to: SocketAddr) -> bool {
     if common.config.loopback_only && !to.ip().is_loopback() {
         return false;
@@ -119,14 +118,14 @@ impl Prober {
     }
 }
 
-/// Says that this node is here and takes no messages so. Now or never: whoever greets does so again.
+/// Says that this node is here and takes no messages so. Now or never: a node that greets does so again.
 fn answer(common: &Common, socket: &UdpSocket, to: SocketAddr, hello: &Hello) {
     if common.faults.blocks(hello.advertised) {
         return;
     }
     let mut bytes = Vec::new();
     Datagram::Unknown { session: hello.flow }.encode(&mut bytes);
-    // What has no room is lost.
+    // Without room it is lost.
     let _ = socket.try_send_to(&bytes, to);
 }
 

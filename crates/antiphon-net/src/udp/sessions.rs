@@ -6,15 +6,15 @@
 //!             ├─ segment ─► its session's assembly ─► frames in order ─► driver ─► report to the sender
 //!             └─ welcome, report, unknown session ─► the flow that they are for (flow.rs)
 //! ```
-//! A report is sent for what the driver has: as long as it does not take frames, nothing is reported, and
-//! senders stop when their windows are full. So nothing is ever dropped because an application is slow.
+//! A report is sent for what the driver has. As long as the driver does not take frames, nothing is reported,
+//! and senders stop when their windows are full. So nothing is ever dropped because an application is slow.
 //!
 //! # Bounds
-//! Whoever cannot answer where its datagrams seem to come from costs one hash and one small datagram; the
-//! cookie is a hash of its address under a secret, so nothing is remembered of it. Sessions are limited in
-//! number, and for each IP address; while the core has taken no frame of a session for authentic it may hold
-//! 128 KiB, and the oldest of them make room for newcomers. The others may hold twice their share of the
-//! kernel's buffer each.
+//! A host that cannot receive at the address that its datagrams claim costs one hash and one small datagram.
+//! The cookie is a hash of its address under a secret, so nothing is remembered of it. Sessions are limited
+//! in number, and for each IP address. While the core has taken no frame of a session for authentic, the
+//! session may hold 128 KiB, and the oldest such sessions make room for newcomers. Other sessions may each
+//! hold twice their share of the kernel's buffer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -36,7 +36,7 @@ use super::probes;
 use crate::tcp::canonical;
 use crate::{Connection, Input};
 
-/// What one read brings at most: few enough bytes to be still in the cache when frames are made of them.
+/// One read brings at most so much: few enough bytes to be still in the cache when frames are made of them.
 const BUFFERS: usize = 8;
 /// The kernel joins datagrams up to this.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -46,15 +46,15 @@ const READS: usize = 2;
 const REPORT_WITHIN: Duration = Duration::from_millis(5);
 /// What is missing is named again after this, and then after twice as long each time.
 const MAX_REPORT_EVERY: Duration = Duration::from_millis(40);
-/// How long frames wait for one before them. Senders give up sooner what they will not repair.
+/// How long frames wait for a frame before them. Senders give up sooner on what they will not repair.
 const HOLD: Duration = Duration::from_millis(400);
 /// A session that brought something within this time has a share in the buffer.
 const ACTIVE: Duration = Duration::from_secs(1);
-/// Between two looks for sessions that nobody uses.
+/// Between two looks for sessions that no sender uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A session that has parts of frames and gets no more of them is over after this.
 const STALE: Duration = Duration::from_secs(10);
-/// What a session may hold that has brought nothing authentic yet.
+/// The most bytes that a session may hold before it has brought anything authentic.
 const STRANGER_BYTES: usize = 128 << 10;
 /// The bounds of a share: a frame of any size must fit, and more than this is never of use.
 const SHARE_BYTES: std::ops::RangeInclusive<usize> = 80 << 10..=4 << 20;
@@ -92,7 +92,7 @@ struct Session {
     assembly: Assembly,
     opened: Instant,
     heard: Instant,
-    /// Since when frames wait for one before them.
+    /// Since when frames wait for a frame before them.
     blocked: Option<Instant>,
     touched: bool,
     /// Bytes not reported yet.
@@ -124,7 +124,7 @@ impl Receiver {
         }
     }
 
-    /// Runs until it is aborted, or until nobody takes what it brings.
+    /// Runs until it is aborted, or until the driver is gone.
     pub(super) async fn run(mut self) {
         let mut buffers = vec![0; BUFFERS * BUFFER_BYTES];
         let driver = self.shared.tcp.inputs.bulk.clone();
@@ -202,8 +202,8 @@ impl Receiver {
         if self.shared.tcp.faults.blocks(hello.advertised) {
             return;
         }
-        // Of nobody who cannot be reached there is anything remembered: the cookie shows that this one has
-        // heard us.
+        // Nothing is remembered of a host that cannot be reached: the cookie shows that this one has heard
+        // us.
         let cookie = self.secret.hash_one((remote, hello.flow, hello.advertised));
         let open = hello.session == cookie && cookie != 0;
         if open && !self.open(now, cookie, remote, hello) {
@@ -271,7 +271,8 @@ impl Receiver {
         true
     }
 
-    /// A segment, and those of the same session that follow: whatever is the same for all is looked up once.
+    /// A segment, and those of the same session that follow: what is the same for all of them is looked up
+    /// once.
     fn segments(&mut self, now: Instant, remote: SocketAddr, first: Segment<'_>, more: &mut Chunks<'_, u8>) {
         let number = first.session;
         let known = self
@@ -316,7 +317,7 @@ impl Receiver {
         }
     }
 
-    /// The sender may start over at once. Not too often: this answers anybody.
+    /// The sender may start over at once. Not too often: this answers any host.
     fn unknown_session(&mut self, remote: SocketAddr, session: u64) {
         self.shared.counters.refused(1);
         if self
@@ -333,7 +334,7 @@ impl Receiver {
         }
     }
 
-    /// Hands over what is whole and in order of all sessions that a read has brought something for.
+    /// Hands over what is whole and in order, of all sessions for which a read has brought something.
     fn hand_over_touched(&mut self, now: Instant) {
         for number in std::mem::take(&mut self.touched) {
             if let Some(session) = self.sessions.get_mut(&number) {
@@ -422,7 +423,7 @@ impl Receiver {
         due.into_iter().for_each(|due| self.wake_by(due));
     }
 
-    /// Sends the reports that are due, and waits no longer for what has not come for long.
+    /// Sends the reports that are due, and gives up waiting for what has not come for long.
     fn look_after(&mut self, now: Instant) {
         self.wake = None;
         if now.duration_since(self.swept) >= SWEEP_EVERY {
@@ -473,7 +474,8 @@ impl Receiver {
     fn answer(&mut self, to: SocketAddr, datagram: &Datagram<'_>) {
         self.out.clear();
         datagram.encode(&mut self.out);
-        // What is lost here is sent again when its cause comes again, as if it was lost on the way.
+        // If this datagram is lost, it is sent again when its cause comes again, as if it was lost on the
+        // way.
         let _ = self.shared.socket.send_or_forget(to, &self.out);
     }
 

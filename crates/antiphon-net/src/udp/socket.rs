@@ -59,7 +59,7 @@ pub(super) struct Datagrams {
     state: UdpSocketState,
     /// What it is bound to.
     pub(super) local: SocketAddr,
-    /// Cleared when the path turns out not to do it.
+    /// Cleared when it turns out that the path does not support it.
     segments_in_kernel: AtomicBool,
     /// What the kernel holds until it is read, as it counts: with its overhead.
     pub(super) receive_bytes: usize,
@@ -79,7 +79,7 @@ impl Datagrams {
         })
     }
 
-    /// Sends one small datagram now or never: whatever is sent so is repeated by a timer.
+    /// Sends one small datagram now or never: a timer repeats everything that is sent so.
     pub(super) fn send_or_forget(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: self.destination(to),
@@ -177,8 +177,8 @@ pub(super) fn destination(local: SocketAddr, to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The socket to send from to an address: the one bound to what the system would send from, or else one that
-/// can.
+/// The socket to send from to an address: the socket bound to the address that the system would send from, or
+/// else one that can send there.
 pub(super) fn towards<T>(all: &[T], local: impl Fn(&T) -> SocketAddr, to: SocketAddr) -> Option<&T> {
     let source = if all.len() > 1 { source_towards(to) } else { None };
     let bound = |socket: &&T| source.is_some_and(|source| local(socket).ip() == source);
@@ -193,11 +193,11 @@ pub(super) fn towards<T>(all: &[T], local: impl Fn(&T) -> SocketAddr, to: Socket
 /// Asks for large buffers; gives what the kernel granted for receiving.
 fn enlarge_buffers(socket: &std::net::UdpSocket) -> io::Result<usize> {
     let reference = SockRef::from(socket);
-    // Both say what they can; what was granted is asked for below.
+    // If one fails, the default stays; what was granted is asked for below.
     let _ = reference.set_send_buffer_size(SEND_BYTES);
     let _ = reference.set_recv_buffer_size(RECEIVE_BYTES);
     #[cfg(target_os = "linux")]
-    // Beyond the system's limit, for whoever may.
+    // Beyond the system's limit, if this process may do that.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BYTES);
     let granted = reference.recv_buffer_size()?;
     if granted < RECEIVE_BYTES {

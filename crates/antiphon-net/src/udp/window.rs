@@ -1,9 +1,9 @@
 //! What is on its way to a peer, and how much may be.
 //!
-//! The receiver grants a window: its share of what its kernel holds until it is read, so that this does not
-//! overflow. Inside of it the sender keeps a window of its own, which grows while everything arrives and
-//! shrinks when something is lost on the way: the network in between has queues as well. One frame may always
-//! be on its way.
+//! The receiver grants a window: its share of what its kernel holds until it is read, so that this buffer
+//! does not overflow. Inside of it the sender keeps a window of its own. That window grows while everything
+//! arrives and shrinks when something is lost on the way: the network in between has queues as well. One
+//! frame may always be on its way.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const FIRST_WINDOW: usize = 256 << 10;
 const GROWTH: usize = 64 << 10;
 /// Frames on their way at most: the receiver keeps track of twice as many.
 const MAX_FRAMES: usize = MAX_AHEAD as usize / 2;
-/// How often what is missing of a frame is sent again before the core is left to repair it.
+/// How often the missing part of a frame is sent again before the repair is left to the core.
 const MAX_REPAIRS: u8 = 12;
 /// Without a report for a round trip and this, the sender asks for one. Receivers collect for 5 ms.
 const PATIENCE: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! The witness's hands: a file in memory between a node and whoever started it, and the telling of a death
-//! (R10).
+//! The I/O of a witness: a file in memory between a node and the process that started it (the supervisor),
+//! and the telling of a death (R10).
 //!
 //! ```text
 //!   supervisor: Keeper ── inherited descriptor ──► node: Testament
@@ -8,17 +8,18 @@
 //!       └─ Keeper::read ◄─────────────────────── the same memory: it has no queue and no end
 //!            └─ Death ─ tell ──► each member, on a connection of its own, until it is taken
 //! ```
-//! The node holds a lock of the file as long as it may write there. The kernel takes it away when the last
-//! copy of the node's own descriptor is closed, which is before the end of its process can be waited for. So
-//! whoever waited for another process than the one that wrote, a wrapper that started the node, a parent that
-//! left it running as a daemon, or one of two copies of a fork, finds the lock held, and has no proof.
+//! The node holds a lock of the file as long as it may write there. The kernel releases the lock when the
+//! last copy of the node's own descriptor is closed. That happens before anything can wait for the end of the
+//! process. A supervisor may wait for another process than the one that wrote: a wrapper that started the
+//! node, a parent that left it running as a daemon, or one of two copies of a fork. Such a supervisor finds
+//! the lock held, and has no proof.
 //!
 //! What it proves, and why, is on the page of [`antiphon_core::witness`].
 //!
-//! The file begins with a mark that the supervisor sets, so that a node that is given any other file refuses
-//! it and leaves it as it is. Then it holds the length of a frame (4 bytes, little-endian) and the frame; a
+//! The file begins with a mark that the supervisor sets. A node that is given any other file refuses it and
+//! leaves it as it is. Then the file holds the length of a frame (4 bytes, little-endian) and the frame; a
 //! length of 0, or no bytes at all, is nothing. A write is a system call and a copy of at most 64 KiB, and
-//! blocks on nobody. If the process is killed in the middle of it, the frame's tag does not fit.
+//! waits for no process. If the process is killed in the middle of it, the frame's tag does not fit.
 
 mod tell;
 #[cfg(test)]
@@ -54,7 +55,7 @@ impl Testament {
     /// What the system says: it is not given to this process; `InvalidData` if no supervisor made it;
     /// `WouldBlock` if another node has it.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // A description of its own: what was inherited does not hold the lock.
+        // The node opens its own file description: an inherited one does not hold the lock.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut mark = [0; MARK.len()];
         let read = file.read_at(&mut mark, 0)?;
@@ -66,12 +67,12 @@ impl Testament {
         }
         lock(&file)?;
         let testament = Self { file };
-        // Of whoever had it before nothing may be left.
+        // Nothing of an earlier holder may be left.
         testament.leave(None)?;
         Ok(testament)
     }
 
-    /// Leaves this frame in place of what was left before. If that fails, nothing is left, which is no error:
+    /// Leaves this frame in place of what was left before. If that fails, nothing is left. This is no error:
     /// the node is without a witness until the next time.
     ///
     /// # Errors
@@ -133,8 +134,8 @@ impl Keeper {
     /// What was left; empty if nothing. To be called once the process that left it was waited for.
     ///
     /// # Errors
-    /// `WouldBlock` if some process may still write there: then the node lives, whoever was waited for.
-    /// Otherwise what the system says, or `InvalidData` if it is nothing that a [`Testament`] leaves.
+    /// `WouldBlock` if some process may still write there: then the node lives, whichever process was waited
+    /// for. Otherwise what the system says, or `InvalidData` if it is nothing that a [`Testament`] leaves.
     pub fn read(&self) -> io::Result<Bytes> {
         let own = OpenOptions::new().read(true).write(true).open(self.path())?;
         lock(&own)?;

@@ -1,10 +1,10 @@
 //! Telling a death to members: to each on a connection of its own, again and again.
 //!
-//! A member says on that connection whether it took the frame, and whether it could make anything of it: a
-//! node that is in no view, or in another lineage, cannot, and may be a member later. Only a member that
-//! could shares it, so only that one shortens the telling. That notice is not authenticated, and need not be:
-//! who can forge it can as well keep the frame from arriving. It only decides whether the frame is sent
-//! again.
+//! A member says on that connection whether it took the frame, and whether it could use it. A node that is in
+//! no view, or in another lineage, cannot use it, and may be a member later. Only a member that could use it
+//! shares it, so only such a member shortens the telling. That notice is not authenticated, and need not be:
+//! a host that can forge it can as well keep the frame from arriving. It only decides whether the frame is
+//! sent again.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ use crate::tcp::{Reached, enquire};
 const WITHIN: Duration = Duration::from_secs(1);
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Who is not there, or is somebody else, in so many rounds in a row is not told any more, if another took
-/// it.
+/// If a member is not there, or another node has its address, in so many rounds in a row, it is not told any
+/// more, once another member took the certificate.
 const ABSENT_ROUNDS: u8 = 3;
 
-/// Once somebody has taken it, the others are tried for so long: who took it shares it with all whom it
-/// reaches.
+/// Once a member has taken it, the others are tried for so long: that member shares it with all members that
+/// it reaches.
 const REST: Duration = Duration::from_secs(2);
 
 /// What came of telling.
@@ -38,8 +38,7 @@ pub struct Handed {
     pub taken: usize,
     /// So many are not there: their hosts refuse, or others have their addresses.
     pub absent: usize,
-    /// So many could not be reached in all that time, or were in no view in which they could have made
-    /// anything of it.
+    /// So many could not be reached in all that time, or were in no view in which they could have used it.
     pub unreached: usize,
 }
 
@@ -59,7 +58,7 @@ struct Listener {
     addresses: Vec<SocketAddr>,
     /// The address that is next.
     next: usize,
-    /// How often in a row somebody said that it is not there.
+    /// How often in a row something said that it is not there.
     absent: u8,
 }
 
@@ -67,15 +66,16 @@ struct Listener {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Taken,
-    /// It is there, and can make nothing of it now.
+    /// It is there, and cannot use it now.
     Unused,
     Absent,
     Nothing,
 }
 
-/// Tells a death to all whom it names, until each has taken it or is not there, for at most `patience`, and
-/// for two seconds once somebody has; but once at least, which takes up to two seconds. `of` is where the
-/// dead was reached: injected faults act on the witness of a node as on the node.
+/// Tells a death to all members that it names, until each has taken it or is not there. This takes at most
+/// `patience`, and at most two seconds once a member has taken it. It tells at least once, which takes up to
+/// two seconds. `of` is where the dead node was reached: injected faults act on the witness of a node as on
+/// the node.
 ///
 /// # Cancel safety
 /// Nothing is sent any more if the future is dropped.
@@ -99,8 +99,8 @@ pub async fn tell(mut death: Death, of: SocketAddr, patience: Duration) -> Hande
                     handed.taken += 1;
                     until = until.min(Instant::now() + REST);
                 }
-                // R9: a refusal proves nothing, it may be a firewall's. Only where somebody else knows it is
-                // that enough.
+                // R9: a refusal proves nothing, it may come from a firewall. It is enough only if another
+                // member knows of the death.
                 Answer::Absent if listener.is_gone() && handed.taken > 0 => handed.absent += 1,
                 Answer::Absent => listeners.push(listener),
                 Answer::Unused | Answer::Nothing => {
@@ -136,7 +136,8 @@ impl Listener {
         address
     }
 
-    /// One more word that it is not there. Whether that was the last needed: at each address so often.
+    /// One more answer that it is not there. Returns whether it was the last one needed: so many at each
+    /// address.
     fn is_gone(&mut self) -> bool {
         self.absent = self.absent.saturating_add(1);
         usize::from(self.absent) >= usize::from(ABSENT_ROUNDS) * self.addresses.len()

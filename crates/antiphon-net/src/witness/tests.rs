@@ -138,7 +138,7 @@ fn an_earlier_vote_that_cannot_be_taken_away_is_an_error() {
     testament.leave(None).expect_err("still there");
 }
 
-/// The death of somebody, to be told at these addresses.
+/// The death of a member, to be told at these addresses.
 fn death(tell: Vec<SocketAddr>) -> Death {
     let key = ClusterKey::from_bytes([5; 32]);
     let record = LifelineRecord::Testament {
@@ -158,7 +158,7 @@ fn death(tell: Vec<SocketAddr>) -> Death {
     Death::of("c", &key, testament, Incarnation(2)).expect("a proof")
 }
 
-/// Says this to everybody who asks.
+/// Says this to each node that asks.
 fn answers(listener: TcpListener, verdict: Verdict) {
     tokio::spawn(async move {
         loop {
@@ -184,7 +184,7 @@ async fn a_death_is_told_on_until_a_member_takes_it_whatever_others_can_make_of_
     drop(member);
     answers(seeking, Verdict::Unused);
     let comes = addrs[1];
-    // Later than others are tried once somebody has taken it.
+    // It starts later than the time for which others are tried once a member has taken it.
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(4)).await;
         answers(TcpListener::bind(comes).await.unwrap(), Verdict::Taken);

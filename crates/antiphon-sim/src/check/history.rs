@@ -1,4 +1,4 @@
-//! The trace, sorted by who saw what where.
+//! The trace, sorted by process, incarnation, group and view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,14 +45,14 @@ pub struct Facts {
     pub asked_to_leave_group: Vec<(Micros, GroupIndex)>,
     /// The receipts it got.
     pub receipts: Vec<(Micros, GroupIndex, u64, Outcome)>,
-    /// The same of direct messages, and for whom they were.
+    /// The same of direct messages, with their receivers.
     pub tell_receipts: Vec<(Micros, GroupIndex, Incarnation, u64, TellOutcome)>,
 }
 
 /// One incarnation.
 #[derive(Debug)]
 pub struct Life {
-    /// Whose.
+    /// The process.
     pub process: ProcessId,
     /// Which.
     pub incarnation: Incarnation,
@@ -123,7 +123,7 @@ pub struct Tell {
     pub at: Micros,
     /// Of which group.
     pub group: GroupIndex,
-    /// To whom.
+    /// The receiver.
     pub to: Incarnation,
     /// Its ticket.
     pub ticket: u64,
@@ -165,7 +165,7 @@ pub enum StayEnd {
 /// on, too.
 pub(super) type GroupKey = (Lineage, GroupId);
 
-/// A view's identity across components: two of them may make views of one group with the same id.
+/// A view's identity across components: two components may make views of one group with the same id.
 pub(super) type ViewKey = (Lineage, GroupId, GroupViewId);
 
 /// A view, and what was delivered in it.

@@ -6,9 +6,9 @@
 //!                 └─► inside   and what they did not see: votes, ways of frames, what nodes hold, the plan
 //!                                                                                             └──► Report
 //! ```
-//! A checker reads the [`Trace`] and nothing else. Most rules of `app` are those of [`antiphon_judge`], which
-//! the lab has look at the lines of real nodes, too; those of `inside` need the simulator. A checker of `app`
-//! uses nothing of `inside`.
+//! A checker reads the [`Trace`] and nothing else. Most rules of `app` are rules of [`antiphon_judge`], with
+//! which the lab checks the lines of real nodes, too. The rules of `inside` need the simulator. A checker of
+//! `app` uses nothing of `inside`.
 
 mod app;
 mod history;

@@ -146,7 +146,7 @@ impl Story {
         self.node_view_by(&silent, members, before, counter, by);
     }
 
-    /// The same; whoever is not in it any more was accused so.
+    /// The same; members that are not in it any more were accused so.
     pub(super) fn node_view_by(
         &mut self,
         evidence: &Evidence,
@@ -225,7 +225,7 @@ impl Story {
         }
     }
 
-    /// The group view of this number, seen by these: those of `came` came along from the view before.
+    /// The group view of this number, seen by these: members in `came` came along from the view before.
     #[allow(clippy::too_many_arguments, reason = "each list is one of the view's")]
     pub(super) fn group_view(
         &mut self,

@@ -1,4 +1,4 @@
-//! Each checker rejects a story in which its guarantee is broken, and accepts the one in which nothing is.
+//! Each checker rejects a story in which its guarantee is broken, and accepts a story in which it holds.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ fn half_without_the_elder_is_no_quorum() {
     story.is_accepted();
 }
 
-/// The elder alone makes a view of itself after three; who votes for what is up to the test.
+/// The elder alone makes a view of itself after three; the test decides which members vote for what.
 fn a_view_of_one_after_three(votes: impl FnOnce(&mut Story, &Arc<NodeView>)) -> Story {
     let mut story = Story::of(3, Order::Total);
     let view = Arc::new(Story::view(&[0], &ALL, 2));

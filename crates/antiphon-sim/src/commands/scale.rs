@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 10)]
     faulty: u16,
     /// How: `killed`, `power-lost`, `flip-flop` (they get nothing for 20 s, and everything for 20 s, twice),
-    /// `lossy-out` or `lossy-in` (they lose four fifths of what they send, or are sent).
+    /// `lossy-out` or `lossy-in` (four fifths of what they send, or of what is sent to them, is lost).
     #[arg(long, default_value = "killed")]
     fault: String,
     /// How long a silent member is waited for, in milliseconds.

@@ -1,14 +1,14 @@
 //! The flush, explored exhaustively (R26): virtual synchrony when leaders die and a joiner waits.
 //!
-//! The members are the shipping [`Groups`]. Around them stands the least that makes them a cluster:
+//! The members are the shipping [`Groups`]. The smallest possible surroundings make them a cluster:
 //!
 //! - **Two channels per pair**, control and data, each in order and each at its own pace. A control message
 //!   is held back until its receiver has installed the node view it was sent under, as the node does.
 //! - **A crash** can come before and after any step. Each channel of the dead member may still deliver any
-//!   prefix of what it holds, at any time, also much later (R13). That nothing more of it ever comes is the
-//!   same as that it is lost.
+//!   prefix of what it holds, at any time, also much later (R13). If nothing more of it ever comes, that is
+//!   the same as a loss.
 //! - **Messages of an earlier node view** are dropped by their receiver whatever else it knows (R13), so they
-//!   vanish as soon as they are next; those to the dead vanish at once.
+//!   vanish as soon as they are next. Messages to dead members vanish at once.
 //! - **Node views** follow crashes, one each, and every member installs them in order, whenever it likes.
 //! - **Time stands still** unless nothing else can happen; then the next deadline passes, a few times at
 //!   most.
@@ -18,10 +18,10 @@
 //! as soon as they are next in their channel.
 //!
 //! The invariants: members that go from one group view to the same next one have delivered the same messages
-//! in the same order between them (G14, G21); what one delivered as safe is delivered by all of the view, or
-//! all that the notice before it names, that go on from there, whatever happens to the one (G24, G25); a view
-//! id has one member list; the living never go from one view to different ones, so none is skipped; at the
-//! end all the living are in the same view, and it lists exactly them.
+//! in the same order between them (G14, G21). If one member delivered a message as safe, all of the view (or
+//! all members that the notice before it names) that go on from there deliver it, whatever happens to that
+//! member (G24, G25). A view id has one member list. The living never go from one view to different ones, so
+//! none is skipped. At the end all the living are in the same view, and it lists exactly them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct FlushModel {
     pub crashes: u8,
     /// Whether only the member that leads the group may crash.
     pub leaders_only: bool,
-    /// Who sends one message each, at any time.
+    /// Members that send one message each, at any time.
     pub senders: Vec<Id>,
     /// Whether what they send is safe.
     pub safe: bool,
@@ -67,7 +67,7 @@ pub struct State {
     peers: Vec<Arc<Peer>>,
     control: BTreeMap<(Id, Id), VecDeque<Arc<Sent>>>,
     data: BTreeMap<(Id, Id), VecDeque<Arc<Carried>>>,
-    /// Who has not crashed, at each node view.
+    /// Members that have not crashed, at each node view.
     views: Vec<u8>,
     crashes_left: u8,
     to_send: BTreeSet<Id>,
@@ -97,11 +97,12 @@ struct Peer {
 #[derive(Debug, Clone, Default, Hash)]
 struct Seen {
     members: BTreeMap<GroupViewId, Vec<Incarnation>>,
-    /// Who has installed each view.
+    /// Members that have installed each view.
     installed: BTreeMap<GroupViewId, u8>,
     /// From one view to the next: what was delivered between them.
     between: BTreeMap<(GroupViewId, GroupViewId), Vec<(Incarnation, u64)>>,
-    /// What was delivered as safe in each view, and who must deliver it too if it goes on from there.
+    /// What was delivered as safe in each view, and the members that must deliver it too if they go on from
+    /// there.
     owed: BTreeSet<(GroupViewId, (Incarnation, u64), Vec<Incarnation>)>,
 }
 
@@ -116,7 +117,7 @@ impl Seen {
         detour.map(|(_, next)| *next)
     }
 
-    /// Something safe that one who is owed it went on without.
+    /// A safe message that a member had to deliver and went on without.
     fn unpaid(&self) -> Option<String> {
         self.owed.iter().find_map(|(view, item, to)| {
             let mut steps = self.between.iter().filter(|((last, _), _)| last == view);
@@ -407,7 +408,7 @@ impl FlushModel {
         Some(carried)
     }
 
-    /// The earliest deadline passes. False if nobody waits for one soon.
+    /// The earliest deadline passes. False if no member waits for one soon.
     fn wait(&self, state: &mut State) -> bool {
         let alive = || (0..self.nodes()).filter(|id| state.peers[usize::from(*id)].alive);
         let due = |id: Id| state.peers[usize::from(id)].groups.next_timeout();

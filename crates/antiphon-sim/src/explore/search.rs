@@ -1,13 +1,13 @@
 //! The search: every state that a model can reach, each visited once.
 //!
-//! States are told apart by a 128-bit fingerprint, so a run remembers 16 bytes for each (18 to 55 with the
-//! table around them, the most while it grows). Of n states, some two share one with odds of n²/2¹²⁹ at most:
-//! below 10⁻²² for ten to the eighth. A limit of states is the limit of memory: a search that meets it says
-//! that it is not complete.
+//! A 128-bit fingerprint tells states apart, so a run remembers 16 bytes for each state (18 to 55 with the
+//! table around them, the most while it grows). Of n states, the odds that some two share a fingerprint are
+//! n²/2¹²⁹ at most: below 10⁻²² for ten to the eighth. A limit of states is the limit of memory: a search
+//! that meets it says that it is not complete.
 //!
-//! A search that expects no violation goes depth first, which keeps few states in memory. One that finds a
-//! violation is repeated breadth first, with a note of whence each state came, so that the schedule printed
-//! is a shortest one.
+//! A search that expects no violation goes depth first, which keeps few states in memory. If a search finds a
+//! violation, it is repeated breadth first, with a note of each state's predecessor, so that the printed
+//! schedule is a shortest one.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Display;
@@ -29,8 +29,7 @@ pub trait Model {
     fn successors(&self, state: &Self::State, into: &mut Vec<(Self::Step, Self::State)>);
     /// What is wrong in this state.
     fn violation(&self, state: &Self::State) -> Option<String>;
-    /// Whether a step is one that need never be taken, such as a crash: a state with only such steps may last
-    /// for ever.
+    /// Whether a step need never be taken, such as a crash: a state with only such steps may last for ever.
     fn resting(&self, _step: &Self::Step) -> bool {
         false
     }

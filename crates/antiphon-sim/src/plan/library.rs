@@ -1,5 +1,5 @@
-//! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it
-//! drawn from the seed.
+//! The plans by name: one for each schedule that breaks a protocol without a certain rule. The seed draws
+//! what surrounds the schedule.
 
 mod anyhow;
 mod bulk;
@@ -227,7 +227,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r7-cut-off" | "r7-answers-go-astray" => random.range(3, 6) as usize,
         "r6-minority-settles" => random.range(5, 7) as usize,
         "r7-behind" => random.range(4, 5) as usize,
-        // In a pair nobody else hears the host that loses packets.
+        // In a pair no third host hears the host that loses packets.
         "r21-lossy-host" => random.range(2, 7) as usize,
         "r21-only-udp-passes" => random.range(3, 7) as usize,
         "deaf-hosts" => random.range(5, 12) as usize,

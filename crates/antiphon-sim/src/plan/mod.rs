@@ -46,10 +46,11 @@ pub struct Plan {
     pub deaf: Vec<(Slot, Slot)>,
     /// Slots from which none can be sent.
     pub silent: Vec<Slot>,
-    /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
+    /// If nothing but multicast can fail: how long a message may take once its sender knows which members
+    /// hear it.
     pub prompt: Option<Micros>,
-    /// If processes start and end and nothing else happens to anybody: how long a group may take for the
-    /// view that follows a node view.
+    /// If processes start and end and nothing else happens: how long a group may take for the view that
+    /// follows a node view.
     pub follows_within: Option<Micros>,
     /// If all paths work: from then on no frame may go through another node, whatever happened to processors
     /// before.
@@ -75,7 +76,7 @@ pub struct Plan {
     pub transport: Transport,
     /// The network as it is between faults.
     pub network: Network,
-    /// The groups; every node joins those that [`GroupPlan::members`] says.
+    /// The groups; every node joins the groups that [`GroupPlan::members`] says.
     pub groups: Vec<GroupPlan>,
     /// The group whose members are replicas of a machine, if there is one. Nothing else is sent to it.
     pub replicated: Option<Replicated>,
@@ -178,13 +179,13 @@ pub struct Witnessing {
     pub fails_percent: u32,
 }
 
-/// Nodes without seeds: each is told at run time whom to ask.
+/// Nodes without seeds: each is told at run time which nodes to ask.
 #[derive(Debug, Clone)]
 pub struct Hinted {
     /// How many nodes must be there to found.
     pub expect: u16,
-    /// Of whom the node at each slot is told from its start on. Slots above all others are addresses where
-    /// nobody is.
+    /// For each slot, the nodes that its node is told of from its start on. Slots above all others are
+    /// addresses without a node.
     pub told: Vec<Vec<Slot>>,
     /// How many locators there are, on hosts behind those of the nodes. Every node is told of all.
     pub locators: usize,
@@ -218,8 +219,8 @@ pub struct Network {
     pub latency: Micros,
     /// And up to this much more.
     pub jitter: Micros,
-    /// So many of the first hosts are at a site far away: a frame takes so much longer between them and the
-    /// others.
+    /// So many of the first hosts are at a site far away. A frame between them and the others takes so much
+    /// longer.
     pub far: (Slot, Micros),
     /// A packet is lost: a datagram for good, what carries a stream until it is sent again.
     pub loss_ppm: u32,
@@ -269,7 +270,7 @@ pub enum Probes {
     Blocked,
 }
 
-/// A path that loses so much is one that nobody may count on, nor on one that leads over it: of a thousand
+/// No member may count on a path that loses so much, nor on a way that leads over it: of a thousand
 /// heartbeats one is missed three times in a row.
 pub(crate) const HARDLY_A_PATH_PPM: u32 = 100_000;
 
@@ -415,7 +416,7 @@ pub struct Load {
     pub safe_percent: u32,
     /// In a hundred: times when a member is told something besides.
     pub tell_percent: u32,
-    /// Bytes of what it is told, at most.
+    /// The most bytes of a direct message.
     pub tell_bytes: usize,
 }
 
@@ -486,7 +487,7 @@ pub enum Action {
     Partition(Vec<Vec<Slot>>),
     /// Nothing from the first list reaches the second.
     OneWay(Vec<Slot>, Vec<Slot>),
-    /// Of what the first list sends to the second, so many of a million packets are lost.
+    /// Of a million packets from the first list to the second, so many are lost.
     Lossy(Vec<Slot>, Vec<Slot>, u32),
     /// Whether probes of the first list pass to the second.
     Probes(Vec<Slot>, Vec<Slot>, Probes),
@@ -518,14 +519,13 @@ pub enum Action {
     ProxyEnds(Slot, Slot),
     /// This many frames of garbage from outside.
     Garbage(Who, u32),
-    /// For this long the node gets all that others send each other as well, from an address that is
-    /// nobody's.
+    /// For this long the node gets all that others send each other as well, from an address without a node.
     Astray(Who, Micros),
     /// A process of a foreign cluster starts at the slot, if it is free, and ends after this time.
     Foreign(Slot, Micros),
     /// Another network from now on.
     Network(Box<Network>),
-    /// From now on the node at a slot is told of these, and of nobody else.
+    /// From now on the node at a slot is told of these, and of no others.
     Tell(Slot, Vec<Slot>),
     /// A locator starts, with what the last one there knew, or without.
     StartLocator(usize, bool),

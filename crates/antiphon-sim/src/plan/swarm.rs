@@ -236,7 +236,7 @@ fn add(random: &mut Random, plan: &mut Plan, kind: Kind, at: Micros) {
             Action::Crash(Who::Slot(a))
         }
         Kind::CrashBetweenOutputs => {
-            // Something must be going on for the outputs to be those of a view change.
+            // Something must be going on, so that the outputs are outputs of a view change.
             let trigger = match random.below(4) {
                 0 => Action::Crash(who(random, slots)),
                 1 => Action::LeaveGroup(who(random, slots), 0),

@@ -5,8 +5,8 @@
 //!   SkipFlush       coordinator  r14-leaders-die-in-the-flush  3   G14
 //!   CutOnOneReport  coordinator  -  the coordinator has no observers
 //! ```
-//! A mistake that one engine cannot make has a dash there and the reason, which people write; all else is
-//! written by `antiphon-sim planted --write`, which keeps those lines.
+//! If one engine cannot make a mistake, there is a dash, and a reason that people write. `antiphon-sim
+//! planted --write` writes all else, and keeps those lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub enum Entry {
         /// What that broke.
         guarantee: String,
     },
-    /// That engine cannot make it, or not so that anybody would notice.
+    /// That engine cannot make it, or no checker would notice.
     NotDue {
         /// Why.
         reason: String,

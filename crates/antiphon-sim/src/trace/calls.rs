@@ -39,10 +39,10 @@ pub enum CallDeed {
         verb: String,
         /// A hash of its payload.
         payload: u64,
-        /// Whether it was made when all was quiet: then somebody can answer.
+        /// Whether it was made when all was quiet: then some member can answer.
         at_rest: bool,
     },
-    /// Nobody waits for it any more.
+    /// No caller waits for it any more.
     Cancels {
         /// Which.
         op: u64,
@@ -68,7 +68,7 @@ pub enum CallDeed {
     Starts {
         /// For which call.
         op: u64,
-        /// Whose call it is.
+        /// The caller.
         caller: Incarnation,
         /// What for.
         verb: String,

@@ -1,5 +1,5 @@
-//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later. So do
-//! probes, whatever carries the others.
+//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later. The same
+//! holds for probes, whatever carries the other frames.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use crate::plan::Probes;
 use crate::trace::{ProcessId, Slot};
 
 impl World {
-    /// A probe goes its own way: it may pass where nothing else does, and the other way round. What the
-    /// network says of it nobody hears.
+    /// A probe goes its own way: it may pass where nothing else does, and the other way round. The network's
+    /// errors about it reach no node.
     pub(super) fn send_probe(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
         let sender = self.processes[from].slot;
         self.traffic.note(sender, to.slot, bytes.len());
@@ -116,7 +116,7 @@ impl World {
         );
     }
 
-    /// Once to everybody, whatever else carries frames; each may miss it.
+    /// Sends once to all, whatever else carries frames; each may miss it.
     pub(super) fn cast(&mut self, from: ProcessId, bytes: &Bytes) {
         let sender = self.processes[from].slot;
         for slot in (0..self.hosts.len()).filter(|slot| *slot != sender) {
@@ -142,7 +142,7 @@ impl World {
         }
         match self.hosts[to.slot].process {
             Some(process) => self.accept(process, Input::Frame { from, bytes }),
-            // The dead process's kernel may say so; the sender takes it for what it is: a hint.
+            // The dead process's kernel may say so; the sender takes it as a hint only.
             None => {
                 if !is_probe
                     && let Some(sender) = sender.and_then(|slot| self.hosts[slot].process)
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// Hands a frame to a node. Of datagrams nobody can tell here whether they went to one or to all: every other
-/// one that may have gone to all is taken so.
+/// Hands a frame to a node. A datagram does not show whether it went to one node or to all: every second one
+/// that may have gone to all is taken so.
 pub(super) fn receive(node: &mut Node, now: Time, from: SocketAddr, bytes: Bytes) -> Result<(), OpenError> {
     if matches!(peek(&bytes), Ok((Kind::Probe, _))) {
         return node.handle_probe(now, bytes);

@@ -248,7 +248,7 @@ impl World {
         self.hint(slot);
     }
 
-    /// The node at a slot hears what it is told now, when it comes to it.
+    /// The node at a slot hears now what it is told, when it comes to it.
     pub(super) fn hint(&mut self, slot: Slot) {
         if let (Some(id), Some(told)) = (self.process_at(slot), self.told.get(slot)) {
             let nodes = told.iter().copied().map(addr_of).collect();
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// Notes whether somebody may count on a path, when anything of it has changed.
+    /// Notes whether a member may count on a path, when anything of it has changed.
     fn note_path(&mut self, from: Slot, to: Slot) {
         let bad = |link| {
             let path = self.path(from, Door { slot: to, link });
@@ -432,8 +432,8 @@ impl World {
         }
     }
 
-    /// One frame from outside the cluster: noise, a real frame with bytes changed, or a lying length.
-    /// A copy of a frame goes where nobody sent it.
+    /// One frame from outside the cluster: noise, a real frame with bytes changed, or a lying length. A copy
+    /// of a frame goes where its sender did not send it.
     pub(super) fn let_stray(&mut self, from: Slot, to: Slot, frame: &Bytes) {
         let astray = self.astray.filter(|(_, until)| self.now < *until);
         let Some((at, _)) = astray.filter(|(at, _)| *at != from && *at != to) else {

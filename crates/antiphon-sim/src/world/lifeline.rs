@@ -8,8 +8,8 @@
 //!           ├─ the reader's process ends ─► Failed at the writer
 //!           └─ cut: all of that waits for the heal; keepalive ─► Broken here, Failed there
 //! ```
-//! A reset that meets a cut is lost: the reader is half open until its keepalive. A host without power sends
-//! nothing, ever. A proxy in between shows the reader another address than the writer has, and may end one
+//! A reset that meets a cut is lost: the reader is half open until its keepalive. A host without power never
+//! sends anything. A proxy in between shows the reader another address than the writer has, and may end one
 //! side alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,9 +28,10 @@ use crate::trace::{Ending, ProcessId, Seen, Slot};
 pub(super) struct Lifelines {
     next_id: u64,
     all: BTreeMap<u64, Lifeline>,
-    /// Those that the writer can still write to.
+    /// Lifelines that the writer can still write to.
     index: BTreeMap<(ProcessId, DialId), u64>,
-    /// Who died, and who was told so by the end of a lifeline that nothing in between could have ended.
+    /// Pairs of a member that died and a member that was told so, by the end of a lifeline that nothing in
+    /// between could have ended.
     told: BTreeSet<(Incarnation, Incarnation)>,
 }
 

@@ -1,11 +1,11 @@
-//! Locators: the core's state machine on a host of its own, reached over connections that a path or the
-//! process ends.
+//! Locators: the core's state machine on a host of its own. Nodes reach it over connections that a path or
+//! the process may end.
 //!
 //! ```text
 //!   node ── Seek ──► connection ──► Locator ── Known ──► the node's address
 //!                      │ refused: no process; lost: it ended, or is another one by now; nothing: the path is cut, the host has no power
 //! ```
-//! The locators' hosts come behind those of nodes: a cut between slots concerns them, too. Frames are not
+//! The locators' hosts come behind the nodes' hosts: a cut between slots concerns them, too. Frames are not
 //! lost on a path that works. What a locator kept in its file is there after a restart if the plan says so.
 
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(super) struct Place {
     /// What it knew when it ended, and when that was.
     kept: Vec<Located>,
     ended: Micros,
-    /// Who has a connection to it: to which start, and when it was used last.
+    /// The processes that have a connection to it: to which start, and when it was used last.
     connections: Vec<(ProcessId, u32, Micros)>,
 }
 
@@ -146,7 +146,7 @@ impl World {
             return self.trouble_with_locator(from, index, PathTrouble::Refused, 2 * latency);
         }
         if old.is_some_and(|(_, start, _)| start != place.starts) {
-            // Whoever is there now knows nothing of this connection.
+            // The locator that is there now knows nothing of this connection.
             return self.trouble_with_locator(from, index, PathTrouble::Lost, 2 * latency);
         }
         place.connections.push((from, place.starts, now));

@@ -11,7 +11,7 @@
 //! - `process`: what a driver, an application, a replica and calls do around a `Node`: clocks that drift,
 //!   inboxes that fill while the process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
-//! - `locator`: those who tell newcomers where nodes are.
+//! - `locator`: locators, which tell newcomers where nodes are.
 //! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
 //! - `witness`: supervisors that see the end of their node's process (R10).
 //! - `faults`: performs the steps of a plan.
@@ -60,7 +60,7 @@ pub struct World {
     plan: Arc<Plan>,
     network: Network,
     hosts: Vec<Host>,
-    /// Of whom the node at each slot is told.
+    /// For each slot, the nodes that its node is told of.
     told: Vec<Vec<Slot>>,
     locators: Vec<locator::Place>,
     processes: Vec<Process>,
@@ -68,13 +68,13 @@ pub struct World {
     streams: Streams,
     lifelines: Lifelines,
     witnesses: witness::Witnesses,
-    /// From, to: what the one sends by multicast the other does not get.
+    /// From, to: the second slot does not get what the first one sends by multicast.
     deaf: BTreeSet<(Slot, Slot)>,
     loaded: bool,
     /// Rises when all faults are taken back: what was scheduled before is void.
     calm: u32,
     recent: Option<Bytes>,
-    /// Who gets what others send each other, and until when.
+    /// The slot that gets what others send each other, and until when.
     astray: Option<(Slot, Micros)>,
     trace: Trace,
     faults: BTreeMap<&'static str, u64>,
@@ -95,7 +95,7 @@ pub struct Traffic {
     pub sent: Vec<u64>,
     /// Bytes of frames that were sent to each slot.
     pub received: Vec<u64>,
-    /// Whom each slot sent to.
+    /// The slots that each slot sent to.
     pub peers: Vec<BTreeSet<Slot>>,
 }
 
@@ -121,7 +121,7 @@ struct Host {
     powered: bool,
 }
 
-/// One of a host's addresses: whoever sends to it uses this link.
+/// One of a host's addresses: a sender that sends to it uses this link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Door {
     slot: Slot,
@@ -598,7 +598,7 @@ pub fn addr_on(slot: Slot, link: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(ip), 7400)
 }
 
-/// Whose address this is, if it is one of the plan's.
+/// The slot and link of this address, if it is one of the plan's.
 fn door_of(addr: SocketAddr, plan: &Plan) -> Option<Door> {
     (0..plan.slots)
         .flat_map(|slot| (0..plan.links_of(slot)).map(move |link| Door { slot, link }))

@@ -1,9 +1,9 @@
 //! A process: one `Node`, the driver around it, and the application on top.
 //!
 //! The driver keeps the core's contract: inputs one at a time; then all outputs in order, then the events,
-//! then the timer. A process that is stopped takes no input while its kernel goes on; one that is slow takes
-//! its time for each. A crash may come between any two outputs: what was performed has happened, the rest
-//! never does.
+//! then the timer. A process that is stopped takes no input while its kernel goes on. A slow process takes
+//! its time for each input. A crash may come between any two outputs: the outputs performed before it have
+//! happened, the rest never happen.
 
 mod application;
 mod calling;
@@ -61,7 +61,7 @@ pub(super) struct Process {
     pub(super) uses: BTreeMap<GroupIndex, Usage>,
     handles: BTreeMap<GroupHandle, GroupIndex>,
     gate: Gate,
-    /// Rises with each pause or slowness: what was scheduled for an earlier one is void.
+    /// Rises with each pause or slowness: what was scheduled under an earlier number is void.
     gate_number: u32,
     inbox: VecDeque<Input>,
     run_scheduled: bool,
@@ -73,7 +73,7 @@ pub(super) struct Process {
     doom: Doom,
     stalled: bool,
     chatter: Chatter,
-    /// Whether it was told that it believes in its view; so it is if nobody told it.
+    /// Whether it was told that it believes in its view. If it was told nothing, it believes.
     leased: bool,
     /// The replica on top of it, while it is in the group for it.
     pub(super) replica: Option<Replicating>,
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// Stopped, slow and stalled processes go on, and nobody is doomed any more.
+    /// Stopped, slow and stalled processes go on, and no process is doomed any more.
     pub(super) fn release(&mut self, id: ProcessId) {
         self.processes[id].doom = Doom::None;
         let number = self.processes[id].gate_number;
@@ -497,7 +497,7 @@ impl World {
                 if let Some(locator) = self.locator_at(to) {
                     return self.send_to_locator(id, locator, bytes);
                 }
-                // Addresses that are nobody's swallow what is sent to them.
+                // Addresses without a node swallow what is sent to them.
                 let Some(door) = door_of(to, &self.plan) else {
                     return;
                 };
@@ -552,13 +552,14 @@ impl World {
                     usage.view = None;
                 }
                 self.note(id, Seen::Incarnation(incarnation));
-                // Not every group says that it starts over: only those that had a view.
+                // Only groups that had a view say that they start over.
                 let cause = "the node has a new incarnation".to_owned();
                 return self.give_all(id, || Given::Void(incarnation, cause.clone()));
             }
             Event::Forming { missing, .. } => Seen::Forming(missing),
             Event::Alone { .. } if self.processes[id].foreign || self.plan.seeds == 1 => return,
-            // Whoever was a member may go on alone where all may; what it makes of that is the checkers'.
+            // A node that was a member may go on alone where all may; the checkers judge what it makes of
+            // that.
             Event::Alone {
                 reason: Alone::NobodyLeft,
             } if self.plan.policy == Policy::Any && self.processes[id].was_member => return,

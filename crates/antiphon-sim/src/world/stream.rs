@@ -1,15 +1,16 @@
 //! Frames on connections, as two kernels keep them (R25).
 //!
-//! One connection per sending process, destination and class. In order, and nothing lost while it stands.
-//! What a process had written before it died still arrives, then the FIN; if it left data unread, a reset
-//! instead, and what was on its way is gone. A cut is silence: after the heal the retransmission comes with
-//! its back-off, or the connection has timed out on one side and is half open on the other. A stopped
-//! process's kernel goes on taking bytes until the buffers are full. Connections of one process progress
-//! independently: those of a dead one may still bring data after its lifeline has proved its death.
+//! There is one connection per sending process, destination and class. It is in order, and loses nothing
+//! while it stands. What a process had written before it died still arrives, then the FIN. If the process
+//! left data unread, a reset comes instead, and what was on its way is gone. A cut is silence: after the heal
+//! the retransmission comes with its back-off, or the connection has timed out on one side and is half open
+//! on the other. A stopped process's kernel goes on taking bytes until the buffers are full. Connections of
+//! one process progress independently: connections of a dead process may still bring data after its lifeline
+//! has proved its death.
 //!
-//! Where packets are lost nothing is, but all waits for what was: the first packet of a burst is sent again
-//! after 200 ms, and each time after twice as long, until it was acknowledged, and what was written meanwhile
-//! goes after it.
+//! Where packets are lost, no bytes are lost, but all bytes wait for the lost ones. The first packet of a
+//! burst is sent again after 200 ms, and each time after twice as long, until it was acknowledged. Bytes
+//! written meanwhile go after it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -270,7 +271,7 @@ impl World {
                 return self.stall_stream(id);
             }
             if self.processes[reader].ended.is_some() {
-                // Nobody owns that connection any more: the kernel answers with a reset.
+                // No process owns that connection any more: the kernel answers with a reset.
                 let at = self.now + self.network.latency;
                 return self.agenda.add(at, Happening::StreamGone(id));
             }

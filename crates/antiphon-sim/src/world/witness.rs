@@ -4,7 +4,8 @@
 //!   process ── testament ──► kept by the host; a write that fails leaves nothing
 //!   process ends ─► the supervisor comes to it, at once or late ─► Death ─► told to each, over the host's paths, until taken
 //! ```
-//! It lives as long as its host has power, and goes on telling when another process runs there already.
+//! The supervisor lives as long as its host has power, and goes on telling when another process runs there
+//! already.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use crate::trace::{Ending, ProcessId, Slot};
 
 /// How late a supervisor may come to the end of its child.
 const LATE: Micros = 2 * SECONDS;
-/// It tells those who have not taken it this often, for that long.
+/// It tells the members that have not taken it this often, for that long.
 const EVERY: Micros = 300 * MILLIS;
 const FOR: Micros = 60 * SECONDS;
 
@@ -41,7 +42,7 @@ pub(super) struct Witnesses {
 struct Teller {
     slot: Slot,
     death: Death,
-    /// Whom it has yet to tell.
+    /// The members that it has yet to tell.
     waiting: Vec<Vec<SocketAddr>>,
     until: Micros,
 }
@@ -132,7 +133,8 @@ impl World {
         }
     }
 
-    /// Brings it to whoever is at an address, if the paths let a connection come about and somebody is there.
+    /// Brings it to the process at an address, if the paths let a connection come about and a process is
+    /// there.
     fn witness_reaches(&mut self, slot: Slot, addr: SocketAddr, death: &mut Death) -> bool {
         let Some(door) = door_of(addr, &self.plan) else {
             return false;
@@ -146,7 +148,7 @@ impl World {
         self.count("witness_told");
         let process = &self.processes[member];
         let receiver = process.node.incarnation();
-        // Only who has the dead in its view can make something of it.
+        // Only a member that has the dead one in its view can use it.
         if process
             .primary
             .as_ref()

@@ -64,7 +64,7 @@ fn a_large_message_travels_in_pieces_that_are_slices_of_it() {
                 assert_eq!(decoded, Err(DecodeError::Invalid), "a piece has something");
             }
         }
-        // What has not been cut is no block for others.
+        // A block that was not cut is not valid on the wire.
         assert!(decode_all::<Block>(encode_to_vec(&large).into()).is_err());
     }
     let whole = block(&[b"one", b"two"]);

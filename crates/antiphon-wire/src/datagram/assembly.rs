@@ -6,13 +6,14 @@
 //!   … ────┼── whole ── partial ── – ───┼──►      a slot per frame; at most MAX_AHEAD of them
 //!    given out                 not heard of yet
 //! ```
-//! A frame is given out once all frames before it were, or will not come any more: because the sender says
-//! that it will not send them again, or because the owner has waited long enough
+//! A frame is given out once all frames before it were given out or will not come any more. A frame will not
+//! come any more if the sender says that it will not send it again, or if the owner has waited long enough
 //! ([`Assembly::give_up_front`]).
 //!
 //! # Bounds
-//! What slots hold in bytes, whatever segments say: a frame that does not fit is refused, except for the one
-//! that is to be given out next, without which nothing would ever go on. So at most the limit and one frame.
+//! What slots hold in bytes, whatever segments say. A frame that does not fit is refused, except for the
+//! frame that is to be given out next: without it nothing would ever go on. So slots hold at most the limit
+//! and one frame.
 
 use std::collections::VecDeque;
 
@@ -175,7 +176,7 @@ impl Assembly {
     }
 
     /// What is missing up to the last segment seen, oldest first; as many frames as a report can name. Of the
-    /// last frame that may be nothing.
+    /// last frame nothing may be missing.
     pub fn gaps(&self) -> impl Iterator<Item = Gap> {
         let last = self.slots.len().saturating_sub(1);
         self.slots
@@ -184,7 +185,7 @@ impl Assembly {
             .filter_map(move |(at, slot)| {
                 let missing = match slot {
                     Slot::Unheard => u64::MAX,
-                    // What comes after it is still on its way.
+                    // The segments after it are still on their way.
                     Slot::Partial(partial) if at == last => partial.missing_inside(),
                     Slot::Partial(partial) => partial.missing,
                     Slot::Whole(_) | Slot::GivenUp => return None,

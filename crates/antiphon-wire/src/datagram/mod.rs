@@ -10,11 +10,11 @@
 //!  |       |         | 5    | session     |                                                    unknown session
 //! ```
 //! Integers are little-endian. Frames travel one way, from a *flow* of the sender to a *session* of the
-//! receiver. `to` is a number that whoever receives the datagram has chosen: nobody who does not see the
-//! traffic can guess it.
+//! receiver. `to` is a number that the receiver of the datagram has chosen. A host that does not see the
+//! traffic cannot guess it.
 //!
 //! A frame of `length` bytes is cut into segments of `size` bytes, the last one shorter: 64 at most, so that
-//! one word says which of them are missing. Nothing here is authentic: a frame is, and only once the frame
+//! one word says which of them are missing. A datagram is not authentic. Only a frame is, once the frame
 //! codec has opened it. [`Assembly`] therefore bounds what a session may hold, whatever its segments say.
 
 mod assembly;
@@ -38,8 +38,8 @@ pub const MIN_DATAGRAM_BYTES: usize = MAX_FRAME_BYTES / MAX_SEGMENTS + SEGMENT_H
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// The highest number of a frame: no session lives that long.
 pub const MAX_NUMBER: u64 = 1 << 62;
-/// Frames with something missing that one report can name. If it names so many, it says nothing of those
-/// after the last.
+/// Frames with something missing that one report can name. If it names so many, it says nothing of the frames
+/// after the last one named.
 pub const MAX_GAPS: usize = 64;
 
 const HEADER_BYTES: usize = 12;
@@ -52,9 +52,9 @@ const REPORT_AT_ONCE: u8 = 1;
 /// What a datagram is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datagram<'a> {
-    /// Somebody wants to send.
+    /// A node wants to send.
     Hello(Hello),
-    /// The answer to it.
+    /// The answer to a hello.
     Welcome(Welcome),
     /// A part of a frame.
     Segment(Segment<'a>),
@@ -67,10 +67,11 @@ pub enum Datagram<'a> {
     },
 }
 
-/// Somebody wants to send. As large as the datagrams that are to follow: it shows that they pass.
+/// A node wants to send. A hello is as large as the datagrams that are to follow: it shows that they pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// What a welcome said, 0 in the first hello: whoever can repeat it is reached at where it seems to be.
+    /// The session of the last welcome, 0 in the first hello. A node that can repeat it is reached at the
+    /// address it seems to have.
     pub session: u64,
     /// The sender's name for what is to follow.
     pub flow: u64,
@@ -78,7 +79,7 @@ pub struct Hello {
     pub advertised: SocketAddr,
 }
 
-/// The answer to a hello, shorter than that: nobody is flooded by what another asked for in its name.
+/// The answer to a hello, and shorter than a hello: so a stranger cannot flood another host in its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The flow of the hello.
@@ -96,11 +97,11 @@ pub struct Welcome {
 /// A part of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Whose it is.
+    /// The session that it belongs to.
     pub session: u64,
     /// The number of its frame, from 1.
     pub number: u64,
-    /// The sender will not send a part of any frame again that is farther behind this one.
+    /// The sender will not send again a part of any frame that is farther behind this frame.
     pub behind: u16,
     /// Bytes of the whole frame.
     pub length: usize,
@@ -117,10 +118,10 @@ pub struct Segment<'a> {
 /// What has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Whose frames it is about.
+    /// The flow whose frames it is about.
     pub flow: u64,
-    /// The highest number of a frame of which something has arrived. All up to it that are not among the gaps
-    /// have arrived, or are not waited for any more ([`MAX_GAPS`] limits what is said).
+    /// The highest number of a frame of which something has arrived. All frames up to it that are not among
+    /// the gaps have arrived, or are not waited for any more ([`MAX_GAPS`] limits what is said).
     pub seen: u64,
     /// How much may be on its way without being reported.
     pub window: u32,
@@ -241,10 +242,10 @@ impl std::fmt::Display for DatagramError {
 
 impl std::error::Error for DatagramError {}
 
-/// Reads a datagram. Its fields are then what they may be, and no more is known of them.
+/// Reads a datagram. Its fields then have possible values, and no more is known of them.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is no datagram.
 pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DatagramError> {
     if bytes.len() < 4 || bytes[..2] != MAGIC {
         return Err(DatagramError::NotADatagram);

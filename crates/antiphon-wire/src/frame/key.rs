@@ -17,9 +17,8 @@ impl ClusterKey {
         Self(bytes)
     }
 
-    /// A key from 64 hexadecimal digits, as a key file holds them. Surrounding whitespace is ignored, and the
-    /// byte order mark
-    /// that some editors begin a text with.
+    /// A key from 64 hexadecimal digits, as a key file holds them. Surrounding whitespace is ignored, and so
+    /// is the byte order mark with which some editors begin a text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim();
         let digits = text.chars().count();
@@ -40,15 +39,15 @@ impl ClusterKey {
 }
 
 impl ClusterKey {
-    /// Eight hexadecimal digits by which people can compare keys; they reveal nothing of them. Each frame has
-    /// them.
+    /// Eight hexadecimal digits by which people can compare keys. They reveal nothing of the key. Each frame
+    /// has them.
     pub fn id(&self) -> String {
         let id = Mode::new(Some(self)).key_id();
         id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A key for another purpose than frames, made of this one. It reveals nothing of this one, nor of those
-    /// for other purposes.
+    /// A key for another purpose than frames, made of this one. It reveals nothing of this key, nor of the
+    /// keys for other purposes.
     pub fn subkey(&self, purpose: &str) -> [u8; 32] {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"antiphon subkey 1").extract(&self.0);
         let mut key = [0; 32];

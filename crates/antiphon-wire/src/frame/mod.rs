@@ -6,24 +6,25 @@
 //!  '---------------------------------- header ---------------------------------'
 //! ```
 //! A frame is authenticated before it is parsed: [`FrameCodec::open`] checks the tag over header and records
-//! before anyone looks at the records. Before the tag only those fields are read that say whether this build
-//! could check it at all, in the order that gives the most helpful error: magic, version, cluster, key id,
-//! tag, replay.
+//! before any code looks at the records. Before the tag, only the fields are read that say whether this build
+//! could check it at all. The order gives the most helpful error: magic, version, cluster, key id, tag,
+//! replay.
 //!
 //! Two modes, told apart by the key id:
-//! - **plain** (key id 0): the tag is an XXH3-128 hash. It finds corruption, **it is no security**: whoever
-//!   reaches the port can make such frames.
+//! - **plain** (key id 0): the tag is an XXH3-128 hash. It finds corruption, **it is no security**: any host
+//!   that reaches the port can make such frames.
 //! - **keyed**: AES-256-GCM over the records with the header as additional data. Every incarnation seals with
-//!   subkeys of its own, one per kind (R24), so a counter is a nonce that never repeats; one sealing serves
+//!   subkeys of its own, one per kind (R24), so a counter is a nonce that never repeats. One sealing serves
 //!   all destinations.
 //!
 //! What a frame costs: sealing is one allocation, one copy of the records and one pass over them. Opening a
 //! plain frame is one pass and no copy: the records are a slice of what was read. Opening a keyed frame
 //! decrypts in place if the buffer has no other owner, otherwise in one copy.
 //!
-//! What the replay window does not do: a receiver that has just started knows no nonces, and a sender evicted
-//! from the table of the last [`MAX_SENDERS`] is forgotten. Records are therefore idempotent or numbered by
-//! themselves; the window keeps late duplicates away from them, it is not what their correctness rests on.
+//! What the replay window does not do: a receiver that has just started knows no nonces, and it forgets a
+//! sender that was evicted from the table of the last [`MAX_SENDERS`]. Records are therefore idempotent or
+//! numbered by themselves. The window keeps late duplicates away from them, but their correctness does not
+//! rest on it.
 
 mod key;
 mod replay;
@@ -52,14 +53,14 @@ pub const TAG_BYTES: usize = 16;
 pub const MIN_FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 /// The most bytes that a frame has room for between header and tag.
 const MAX_CONTENT_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
-/// What is around a frame inside of another one that another node passes on: a tag, a list of
+/// The bytes around a frame that is inside another frame, for a node to pass on: a tag, a list of
 /// [`MAX_RELAYED_TO`] incarnations, a length.
 const ENVELOPE_BYTES: usize = 1 + 1 + 16 * MAX_RELAYED_TO + 3;
-/// To so many nodes one frame may be passed on.
+/// One frame may be passed on to at most so many nodes.
 pub const MAX_RELAYED_TO: usize = 32;
 /// The largest frame that fits into another one, to be passed on.
 pub const MAX_RELAYED_BYTES: usize = MAX_CONTENT_BYTES - ENVELOPE_BYTES;
-/// The most bytes of records that are put into a frame: one that has to be passed on fits into another then.
+/// The most bytes of records in a frame. A frame that has to be passed on then fits into another frame.
 pub const MAX_RECORDS_BYTES: usize = MAX_RELAYED_BYTES - HEADER_BYTES - TAG_BYTES;
 /// The largest frame of kind [`Kind::Probe`]: a datagram of it passes everywhere in one piece, tunnels
 /// included.
@@ -81,10 +82,10 @@ pub enum Kind {
     /// Messages that receivers hand on as they are: such a frame comes from its sender, but not always
     /// directly. It travels among the bulk frames.
     Chain,
-    /// Messages that go to all at once by IP multicast. It travels among the bulk frames to those whom that
-    /// does not reach.
+    /// Messages that go to all at once by IP multicast. To members that multicast does not reach, they travel
+    /// among the bulk frames.
     Cast,
-    /// A sign of life that goes alone in one datagram, beside what else carries frames, and never on a
+    /// A sign of life that goes alone in one datagram, beside the way that carries frames, and never on a
     /// stream.
     Probe,
 }
@@ -145,7 +146,7 @@ impl Frame {
         self.head.len() + self.body.len() + self.tail.len()
     }
 
-    /// Whether it has no bytes. A sealed one has.
+    /// Whether it has no bytes. A sealed frame has some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -201,7 +202,7 @@ pub enum OpenError {
     BadTag,
     /// Seen before, or older than the replay window.
     Replayed,
-    /// By multicast, from somebody whom the receiver does not speak to: not opened.
+    /// By multicast, from a sender that the receiver does not speak to: not opened.
     Stranger,
 }
 
@@ -234,9 +235,9 @@ impl std::error::Error for OpenError {}
 
 /// Seals this incarnation's frames and opens those of others.
 ///
-/// Deterministic: the same calls give the same bytes. It is `Clone` so that a simulation can branch; of a
-/// codec and its clone only one may go on sealing frames that leave the process, since both would use the
-/// same nonces.
+/// Deterministic: the same calls give the same bytes. It is `Clone` so that a simulation can branch. Only one
+/// of a codec and its clone may go on sealing frames that leave the process, since both would use the same
+/// nonces.
 #[derive(Debug, Clone)]
 pub struct FrameCodec {
     /// Everything of the header that never changes; kind and nonce are filled in.
@@ -270,8 +271,8 @@ impl FrameCodec {
     /// Seals one frame for all its destinations.
     ///
     /// # Panics
-    /// If `records` is larger than a frame. Whoever fills frames stops at [`MAX_RECORDS_BYTES`]; more has
-    /// only one that is around another frame, of at most [`MAX_RELAYED_BYTES`].
+    /// If `records` is larger than a frame. Callers stop at [`MAX_RECORDS_BYTES`]. Only a frame around
+    /// another frame has more, at most [`MAX_RELAYED_BYTES`].
     pub fn seal(&mut self, kind: Kind, records: &[u8]) -> Bytes {
         self.seal_all(kind, &[records])
     }
@@ -350,8 +351,8 @@ impl FrameCodec {
             Mode::Keyed(_) => match self.senders.sub_key(sender, kind) {
                 Some(key) => open_keyed(key, kind, nonce, frame)?,
                 None => {
-                    // The key is remembered only once it has opened a frame: without the cluster key nobody
-                    // can make this node keep anything.
+                    // The key is remembered only once it has opened a frame. So without the cluster key no
+                    // host can make this node keep anything.
                     let key = self.mode.sub_key(sender, kind);
                     let records = open_keyed(&key, kind, nonce, frame)?;
                     self.senders.remember(sender, kind, key);

@@ -1,7 +1,7 @@
 //! Which nonces were seen: one sliding window per sender and kind, of the senders heard last.
 //!
-//! In keyed mode an entry is made only by a frame whose tag was right, so only holders of the cluster key can
-//! fill the table. In plain mode anyone can; it is bounded all the same, and the sender heard longest ago
+//! In keyed mode only a frame whose tag was right makes an entry, so only holders of the cluster key can fill
+//! the table. In plain mode any host can. The table is bounded all the same, and the sender heard longest ago
 //! makes room.
 
 use std::collections::BTreeMap;

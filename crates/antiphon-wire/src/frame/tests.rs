@@ -7,7 +7,7 @@ fn key(fill: u8) -> ClusterKey {
     ClusterKey::from_bytes([fill; 32])
 }
 
-/// Alice who seals and Bob who opens, without and with a key.
+/// Alice seals and Bob opens, without and with a key.
 fn pairs() -> [(FrameCodec, FrameCodec); 2] {
     [None, Some(key(9))].map(|key| {
         (

@@ -1,4 +1,4 @@
-//! The receiver's side of a pair: what of one sender was taken, and what it is told about that.
+//! The receiver's side of a pair: what it took of one sender, and what it tells the sender about that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Incoming {
         self.ack_at
     }
 
-    /// Messages from this number on came; there is room for so many bytes that the application has not taken.
-    /// Gives what is taken by that, in order.
+    /// Messages from this number on came. There is room for so many bytes that the application has not taken.
+    /// Returns the messages that are taken now, in order.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -141,15 +141,15 @@ impl Incoming {
         }
     }
 
-    /// What the sender is to be told now, if anything: what was taken, until where something is missing, what
-    /// was consumed.
+    /// What the sender is to be told now, if anything: up to where messages were taken, the end of the gap,
+    /// and up to where they were consumed.
     pub(super) fn poll_ack(&mut self) -> Option<(u64, u64, u64)> {
         if !std::mem::take(&mut self.now) {
             return None;
         }
         self.ack_at = None;
         self.untold = 0;
-        // Once for each gap: if what fills it is lost again, its sender's patience ends.
+        // Once for each gap: if the repair is lost again, the sender's patience ends and it sends again.
         let missing = self.asked != self.next;
         let until = self.ahead.keys().next().filter(|_| missing).copied().unwrap_or(0);
         if until > 0 {
@@ -158,8 +158,8 @@ impl Incoming {
         Some((self.next, until, self.consumed))
     }
 
-    /// A view was installed, and the sender is in it. What was not taken in the view before comes again, as
-    /// of this one.
+    /// A view was installed, and the sender is in it. Messages that were not taken in the view before come
+    /// again, as messages of this view.
     pub(super) fn begin_view(&mut self) {
         self.ahead.clear();
         self.ahead_bytes = 0;

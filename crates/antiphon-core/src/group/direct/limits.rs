@@ -1,4 +1,4 @@
-//! How much may be told, and how often it is said again.
+//! How much one member may tell another, and how often a message is sent again.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub const TELL_CREDIT_BYTES: usize = 1 << 20;
 /// The most bytes of a direct message: what fits a block.
 pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
 
-/// What a direct message takes of the credit besides its payload.
+/// What each direct message takes of the credit besides its payload.
 pub const TELL_OVERHEAD: usize = 64;
 
 /// The most bytes of direct messages that an application was given and has not taken.
 pub(crate) const MAX_UNTAKEN_BYTES: usize = MAX_GROUP_MEMBERS * TELL_CREDIT_BYTES;
 
-/// No number reaches this far: what follows has a number too.
+/// No number reaches this far: the number after it is a number too.
 pub(crate) const MAX_NUMBER: u64 = 1 << 62;
 
 /// What messages take of the credit.
@@ -29,7 +29,7 @@ pub(crate) fn charge(block: &Block) -> usize {
     block.bytes().len() + block.count() as usize * TELL_OVERHEAD
 }
 
-/// How long a sender waits for an answer, the how-manieth time.
+/// How long a sender waits for an answer, at this attempt.
 pub(crate) fn patience(profile: &Profile, attempt: u32) -> Duration {
     profile.retransmit * 2 * (1 << attempt.min(3))
 }

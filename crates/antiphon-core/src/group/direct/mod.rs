@@ -7,51 +7,52 @@
 //!   │          └─► TellReceipts: Delivered
 //!   └─ TellWritable: there is credit again
 //! ```
-//! Each ordered pair of members has a log of its own, with numbers from 1. What is told goes out with the
+//! Each ordered pair of members has a log of its own, with numbers from 1. A direct message goes out with the
 //! frames of the same batch, and never by chain or multicast. [`Outgoing`] is the sender's side of a pair,
-//! [`Incoming`] the receiver's, [`Untaken`] what the receiver's application was given and has not taken. No
-//! pair waits for another: a receiver that is slow or dead delays its own messages alone.
+//! [`Incoming`] the receiver's. [`Untaken`] is what the receiver's application was given and has not taken.
+//! No pair waits for another: a receiver that is slow or dead delays its own messages alone.
 //!
 //! # Invariants
-//! - **A message is taken in the view that its `Tell` names, and in no other.** A receiver that has not
-//!   installed that view yet holds the record until it has; a record of an earlier view is dropped. From its
-//!   flush report on a receiver takes nothing more in the view that ends (R13), so what it has reported is
-//!   all that it ever took there.
-//! - **Numbers of a pair go on across views**, as long as both members go along. What the receiver had not
-//!   taken when a view ended its sender sends again in the next view, with the same numbers: it is then a
-//!   message of that view. What it had taken, it knows by its number.
+//! - **A message is taken in the view that its `Tell` names, and in no other.** If a receiver has not
+//!   installed that view yet, it holds the record until it has. A record of an earlier view is dropped. From
+//!   its flush report on a receiver takes nothing more in the view that ends (R13), so what it has reported
+//!   is all that it ever took there.
+//! - **Numbers of a pair go on across views**, as long as both members go along. Messages that the receiver
+//!   had not taken when a view ended are sent again in the next view, with the same numbers. They are then
+//!   messages of that view. The receiver knows by the number what it has taken already.
 //! - A member that joins, or joins again, begins new pairs.
 //! - `Tell` and `TellAck` name the member that they are for. A copy that comes to another one is dropped.
 //! - **At most [`TELL_CREDIT_BYTES`] of a pair are accepted and not taken by the receiver's application**,
-//!   each message with a charge of [`TELL_OVERHEAD`] bytes. More is refused as `Full`. So whatever is
-//!   accepted may be sent at once, and its receiver has room for it. Of all senders together a receiver keeps
-//!   no more than a group's members may send: beyond that (unread messages of members that are gone) it drops
-//!   what comes, and its sender sends it again later.
-//!
+//!   each message with a charge of [`TELL_OVERHEAD`] bytes. More is refused as `Full`. So every accepted
+//!   message may be sent at once, and its receiver has room for it. Of all senders together a receiver keeps
+//!   no more than a group's members may send. Beyond that (unread messages of members that are gone) it drops
+//!   what comes, and the sender sends it again later.
 //! # What the sender learns
-//! Each message has one receipt. `Delivered`: the receiver has taken it, and hands it to its application,
-//! unless the receiver crashes first or starts over, or its application has asked to leave. When the receiver
-//! is not in the next view, the receipt has the cause. Then the decision on that view says how far a receiver
-//! had come that had reported to the flush: what is before that is `Delivered`, the rest `NotDelivered`. Of
-//! one that has not reported, what it had acknowledged is `Delivered`, what was never sent `NotDelivered`,
-//! the rest `Unknown`. When this member's own membership ends, it is told the same, with [`Parting::Ended`].
+//! Each message has one receipt. `Delivered`: the receiver has taken the message. It hands it to its
+//! application, unless the receiver crashes first or starts over, or its application has asked to leave.
+//!
+//! When the receiver is not in the next view, the receipt has the cause. If the receiver had reported to the
+//! flush, the decision on that view says how far it had come: messages before that are `Delivered`, the rest
+//! `NotDelivered`. If it had not reported, the messages that it had acknowledged are `Delivered`, those never
+//! sent `NotDelivered`, the rest `Unknown`. When this member's own membership ends, its application is told
+//! the same, with [`Parting::Ended`].
 //!
 //! # When members die
 //! | member | when | then |
 //! |---|---|---|
-//! | the sender | any time | what the receiver has taken is delivered, in the view it was sent in; the rest nobody has |
+//! | the sender | any time | messages that the receiver has taken are delivered, in the view they were sent in; no member has the rest |
 //! | the receiver | before its flush report | unacknowledged messages are `Unknown` |
-//! | the receiver | after it, the leader decides with its report | the next view has it still; the one after it is without it, and the same holds then |
+//! | the receiver | after it, the leader decides with its report | the next view still has the receiver; the view after that is without it, and the same holds then |
 //! | a receiver that leaves | after its report | the decision has what it took: it takes no more |
-//! | the leader | before it decides | the next leader reads all again: reports of one view say the same as often as they are asked for |
-//! | the leader | after someone has installed its view | its decision is completed by all, and has what the leavers took |
-//! | one that left in order, and all that knew the decision | later | nobody knows how far it had come: `Unknown` |
+//! | the leader | before it decides | the next leader reads all again: a member's reports of one view are the same, however often it is asked |
+//! | the leader | after a member has installed its view | its decision is completed by all, and has what the leavers took |
+//! | a receiver that left in order, and all that knew the decision | later | no survivor knows how far it had come: `Unknown` |
 //! | the primary is lost | any time | nothing is sent and nothing taken (R17); both go on in the next view, or start over |
 //!
 //! # What a message costs
 //! One copy into the open block of its pair, one into the frame. The receiver says how far it is when it has
-//! taken a quarter of the credit, when its application has, or when a message is missing; otherwise after a
-//! short while, together for all.
+//! taken a quarter of the credit, when its application has taken that much, or when a message is missing.
+//! Otherwise it says so after a short while, for all pairs together.
 //!
 //! [`Incoming`]: self::incoming::Incoming
 //! [`Parting::Ended`]: crate::Parting::Ended
@@ -134,7 +135,7 @@ impl Group {
         };
         let mine = membership.stream.id;
         let any_view = planted!(TellInAnyView) && matches!(record, GroupData::Tell { .. });
-        // A frame may come to others than those that it was sent to: what is in it is then not for them.
+        // A frame may come to members that it was not sent to. Its direct messages are then not for them.
         if to != ctx.me && !planted!(TakeTellsOfOthers) {
             return None;
         }
@@ -199,7 +200,7 @@ impl Group {
         }
     }
 
-    /// Tells the application what became of what it told.
+    /// Tells the application what became of its direct messages.
     pub(crate) fn tell_receipts(
         &mut self,
         ctx: &mut Context<'_>,
@@ -229,7 +230,7 @@ impl Group {
         self.untaken.end(|from| !stays(from));
     }
 
-    /// This membership is over: of what is under way nobody will tell it.
+    /// This membership is over: no member will report what becomes of the messages that are under way.
     pub(crate) fn end_direct(&mut self, ctx: &mut Context<'_>) {
         self.untaken.end(|_| true);
         if let Phase::Member(membership) = &mut self.phase {
@@ -238,7 +239,7 @@ impl Group {
         }
     }
 
-    /// Tells the application which members may be told more again.
+    /// Tells the application to which members it may send more again.
     pub(super) fn tell_writable(&mut self, ctx: &mut Context<'_>) {
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -254,7 +255,7 @@ impl Group {
 }
 
 impl Membership {
-    /// What is new for each receiver, and for each sender how far this member is.
+    /// Packs what is new for each receiver, and tells each sender how far this member is.
     pub(super) fn pack_direct(&mut self, ctx: &mut Context<'_>) {
         let (group, view) = (self.id, self.stream.id);
         let mut say = |to: Incarnation, class: Class, records: Vec<GroupData>| {
@@ -296,7 +297,7 @@ impl Membership {
         }
     }
 
-    /// Sends again what no answer came for, and answers.
+    /// Sends again messages for which no answer came, and answers.
     pub(super) fn direct_timeout(&mut self, now: Time) {
         for pair in self.direct.outgoing.values_mut() {
             pair.timeout(now);
@@ -330,13 +331,13 @@ mod tests {
             assert_eq!(pair.ack(now, &profile, 1, 3, 1), Some(None));
             assert_eq!(first(&pair.pack(now, &profile)), expected);
         }
-        // The one that begins at another place is another gap.
+        // A gap that begins at another place is another gap.
         assert!(
             pair.ack(now, &profile, 2, 3, 1)
                 .is_some_and(|news| news.is_some())
         );
         assert_eq!(first(&pair.pack(now, &profile)), [2]);
-        // If nothing comes of it, the first that is missing is sent again in time.
+        // If nothing comes of it, the first missing message is sent again in time.
         let later = now + patience(&profile, 0);
         pair.timeout(later);
         assert_eq!(first(&pair.pack(later, &profile)), [2]);

@@ -7,7 +7,7 @@ use antiphon_wire::{Block, BlockBuilder};
 use crate::group::direct::limits::{MAX_NUMBER, TELL_CREDIT_BYTES, TELL_OVERHEAD, charge, patience};
 use crate::{Parting, Profile, TellOutcome, Ticket, Time};
 
-/// A run of messages of one pair of which the sender learns what became.
+/// A run of messages of one pair, and what became of it, for the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Receipts {
     pub(crate) first: Ticket,
@@ -32,13 +32,13 @@ pub(super) struct Outgoing {
     sent: u64,
     /// The receiver has taken all before this.
     heard: u64,
-    /// What was accepted and not taken by the receiver's application.
+    /// Bytes that were accepted and that the receiver's application has not taken.
     outstanding: usize,
-    /// What was refused for want of credit, in bytes.
+    /// The bytes of what was refused for want of credit.
     refused: Option<usize>,
-    /// What is missing at the receiver before this is to be sent again.
+    /// Messages before this that are missing at the receiver are to be sent again.
     again: u64,
-    /// What was missing from here on was sent again, or is to be; the receiver may ask for it once.
+    /// A gap that begins before this was answered, or is about to be: the receiver may ask for each gap once.
     answered: u64,
     /// The receiver is to say how far it is.
     asks: bool,
@@ -52,7 +52,7 @@ struct Kept {
     first: u64,
     count: u64,
     charge: usize,
-    /// None any more when the receiver has taken them.
+    /// None when the receiver has taken the messages.
     block: Option<Block>,
 }
 
@@ -63,7 +63,7 @@ impl Kept {
 }
 
 impl Outgoing {
-    /// No ticket up to this one is given.
+    /// All tickets are above this one.
     pub(super) fn new(base: u64) -> Self {
         Self {
             base,
@@ -126,7 +126,7 @@ impl Outgoing {
         self.ask_at
     }
 
-    /// What goes out now: messages with the number of the first, or none, as a mark.
+    /// What goes out now: messages with the number of the first, or no messages, as a mark.
     pub(super) fn pack(&mut self, now: Time, profile: &Profile) -> Vec<(u64, Block)> {
         self.close();
         let (sent, again) = (self.sent, std::mem::take(&mut self.again));
@@ -142,7 +142,7 @@ impl Outgoing {
         out
     }
 
-    /// The receiver owes an answer while it has not taken all, or while credit is waited for.
+    /// The receiver owes an answer while it has not taken all, or while this member waits for credit.
     fn watch(&mut self, now: Time, profile: &Profile) {
         if self.heard < self.ever_sent || self.refused.is_some() {
             let at = now + patience(profile, self.attempt);
@@ -166,7 +166,7 @@ impl Outgoing {
         }
     }
 
-    /// The receiver says how far it is. Gives what is delivered by that; none if it cannot be so.
+    /// The receiver says how far it is. Returns what that delivers; nothing if it cannot be right.
     pub(super) fn ack(
         &mut self,
         now: Time,
@@ -217,9 +217,10 @@ impl Outgoing {
         }
     }
 
-    /// Whether what was refused has room now: told once.
+    /// Whether what was refused has room now: the application is told once.
     pub(super) fn writable(&mut self) -> bool {
-        // Only when there is room for more than just that: else it would be offered and refused for ever.
+        // Only when there is room for more than what was refused: else the application would offer it again
+        // for ever.
         let room = |cost: usize| self.outstanding + cost.max(TELL_CREDIT_BYTES / 2) <= TELL_CREDIT_BYTES;
         let writable = self.refused.is_some_and(room);
         if writable {
@@ -228,7 +229,8 @@ impl Outgoing {
         writable
     }
 
-    /// A view was installed, and the receiver is in it: what it has not taken is sent again, as of this view.
+    /// A view was installed, and the receiver is in it: messages that it has not taken are sent again, as
+    /// messages of this view.
     pub(super) fn begin_view(&mut self) {
         if planted!(LoseUnheardTells) {
             self.heard = self.ever_sent;

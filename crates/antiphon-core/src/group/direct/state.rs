@@ -1,4 +1,4 @@
-//! What one member has told each other one, and was told.
+//! The direct messages between one member and each other one.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// For a flush report: of which members of the view this one has taken how much.
+    /// For a flush report: how much this member has taken of each member of the view.
     pub(crate) fn heard(&self, members: &[Incarnation]) -> Vec<(u16, u64)> {
         let heard = members.iter().enumerate().filter_map(|(rank, member)| {
             let next = self.incoming.get(member)?.next();
@@ -47,8 +47,8 @@ impl Direct {
         own.chain(others).min()
     }
 
-    /// A view ends: gives what becomes of what was told to those that do not go along. Pairs of those that do
-    /// go on; pairs with others are over.
+    /// A view ends. Pairs with members that stay go on; pairs with others are over. Returns what becomes of
+    /// the messages to those others.
     pub(crate) fn install(
         &mut self,
         decision: &Decision,
@@ -58,8 +58,8 @@ impl Direct {
         let joined = |member: &Incarnation| decision.joined.iter().any(|j| j.incarnation == *member);
         let stays = |member: &Incarnation| decision.members.contains(member) && !joined(member);
         let rank = |who: Incarnation| members.iter().position(|member| *member == who);
-        // What a receiver took that has reported and leaves; all from a sender that its list does not name is
-        // still to come.
+        // What a receiver took, if it has reported and leaves. If its list does not name this sender, it took
+        // nothing.
         let taken = |receiver: Incarnation| {
             let (receiver, me) = (rank(receiver)?, rank(me)?);
             let of_receiver = |told: &&TellsHeard| usize::from(told.member) == receiver;

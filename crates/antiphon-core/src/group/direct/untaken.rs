@@ -1,4 +1,4 @@
-//! What an application was given of direct messages and has not taken, whatever has become of their pairs.
+//! Direct messages that an application was given and has not taken, whatever has become of their pairs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +24,7 @@ struct Unread {
 struct Run {
     left: u64,
     charge: usize,
-    /// The pair that they came by goes on.
+    /// The pair by which they came goes on.
     live: bool,
 }
 
@@ -54,8 +54,8 @@ impl Untaken {
         );
     }
 
-    /// The application has taken so many more of this sender. Gives how many of them came by the pair that
-    /// goes on, and the bytes of what it has taken whole.
+    /// The application has taken so many more messages of this sender. Returns how many of them came by the
+    /// pair that goes on, and the bytes of the runs that it has taken whole.
     pub(super) fn consume(&mut self, from: Incarnation, mut messages: u64) -> (u64, usize) {
         let Some(unread) = self.senders.get_mut(&from) else {
             return (0, 0);

@@ -5,22 +5,22 @@
 //!  ────────┼──────────────┼ ░░░ ██████ ░░░ ██ piece ██ ░░░ piece ░░░──┼──►  numbers
 //!          │ in order     │ gap  ahead: delivered too   a message that is not whole waits
 //! ```
-//! Every block goes to the application as soon as it is here, once, in whatever order blocks come; it is kept
-//! for others as in every log, and repaired as in every log. What is delivered is a set of numbers and not a
-//! beginning. So
-//! - blocks that are kept never overlap: of what arrives, the parts that are here already are cut off first,
-//!   and each number is offered for delivery when it is first held, never again (G9);
+//! Every block goes to the application once, as soon as it is here, in whatever order blocks come. It is kept
+//! for others and repaired as in every log. What is delivered is a set of numbers and not a beginning. So
+//! - blocks that are kept never overlap: the parts of a block that are here already are cut off first, and
+//!   each number is offered for delivery when it is first held, never again (G9);
 //! - a message in pieces is offered when all of its pieces are here, and all of them at once: each piece says
 //!   how many come before it, so no gap outside the message matters (G33);
 //! - a safe block waits for the rows of the others, by itself: what comes behind it does not wait;
 //! - the runs ahead are what a member has to report to a flush, if the sender departs. Their number is
-//!   bounded ([`Room::runs`]): what would make one more is refused, and comes again once a gap is closed.
+//!   bounded ([`Room::runs`]): a block that would make one more run is refused, and comes again once a gap is
+//!   closed.
 //!
-//! In a scoped group a message waits for the one of its scope before it, and for nothing else: see
+//! In a scoped group a message waits for the message before it in its scope, and for nothing else: see
 //! [`scopes`](super::scopes).
 //!
 //! # What it costs
-//! A message costs what it costs in fifo order; a block passes one more queue, which keeps its room. While
+//! A message costs the same as in fifo order. A block passes one more queue, which keeps its room. While
 //! there is no gap, both sets are one number each.
 
 use antiphon_wire::block::Form;
@@ -36,7 +36,7 @@ impl Log {
         Self::past_gaps(start, None)
     }
 
-    /// A log in which messages wait for those before them in their scope.
+    /// A log in which messages wait for the messages before them in their scope.
     pub(crate) fn scoped(start: u64) -> Self {
         Self::past_gaps(start, Some(Scopes::new(start)))
     }
@@ -100,7 +100,7 @@ impl Log {
         (*end > safe_until).then_some(*end - 1)
     }
 
-    /// A message that could be delivered and is not; for tests of just that.
+    /// A message that could be delivered and is not; for tests of exactly that.
     pub(crate) fn withheld(&self) -> Option<u64> {
         let loose = self.loose.as_ref()?;
         let mut at = 0;
@@ -135,7 +135,7 @@ impl Log {
         outcome
     }
 
-    /// Takes messages of which none is held.
+    /// Takes messages, none of which is held.
     fn insert_part(&mut self, first: u64, block: Block, room: Room) -> Inserted {
         let in_order = first == self.next;
         let torn = !in_order && self.is_torn();
@@ -172,7 +172,7 @@ impl Log {
         if in_order { Inserted::Held } else { Inserted::Ahead }
     }
 
-    /// Lets what is new here be delivered, if that is whole.
+    /// Lets new messages be delivered, if they are whole.
     pub(super) fn offer(&mut self, first: u64, block: Block) {
         let (end, level) = (first + block.count(), block.level());
         if block.is_piece() {
@@ -220,15 +220,15 @@ impl Log {
         }
     }
 
-    /// The next block to deliver of what is here, wherever in the log; safe ones if they end before
-    /// `safe_until`.
+    /// The next block to deliver of the blocks that are here, wherever in the log; a safe block only if it
+    /// ends before `safe_until`.
     pub(crate) fn deliver_any(&mut self, safe_until: u64) -> Option<(u64, Block)> {
         while let Some((first, end)) = self.loose.as_mut()?.take_waiting(safe_until) {
             self.let_go(first, end, Level::Agreed);
             self.released(first, end);
         }
         let loose = self.loose.as_mut()?;
-        // G33: what is missing before it holds nothing up.
+        // G33: messages that are missing before it hold nothing up.
         let next = loose.delivered.next();
         let behind = |(first, _): &(u64, Block)| *first > next;
         if planted!(WaitAtGap) && loose.ready.front().is_some_and(behind) {
@@ -260,8 +260,8 @@ impl Log {
         self.release();
     }
 
-    /// What a cut still brings, in the order of numbers, as it is here; from here on it counts as delivered.
-    /// A message of which the cut has a part only is nobody's.
+    /// What a cut still brings, in the order of numbers, as it is here. It counts as delivered from now on.
+    /// If the cut has only a part of a message, no member delivers that message.
     pub(crate) fn deliver_cut(&mut self, cut: &Reached) -> Vec<(u64, Block)> {
         let Some(loose) = &self.loose else {
             return Vec::new();

@@ -1,37 +1,38 @@
-//! Order within a scope: a message waits for the one of its scope before it, and for nothing else.
+//! Order within a scope: a message waits for the message before it in its scope, and for nothing else.
 //!
 //! ```text
 //!  numbers     5     6     7     8     9    10    11
 //!  scope       A     B     A     C     B     A     C        7 comes after 5, 9 after 6, 10 after 7, 11 after 8
 //!  is here     x     ·     x     x     x     x     x        6 is lost: only 9 waits
 //! ```
-//! Each message has a [tag]: its scope, and how many numbers back the message of that scope is that was
-//! sent before it. A sender finds that out where it accepts messages, in the order in which it numbers them,
-//! so what is between two of them is the same wherever they are put into a log, also if a view changes in
+//! Each message has a [tag]: its scope, and how many numbers back the sender's previous message of that scope
+//! is. A sender finds that out where it accepts messages, in the order in which it numbers them. So the
+//! distance between two of them is the same wherever they are put into a log, also if a view changes in
 //! between. The rule is only this:
 //!
-//! - a message is **released** when what it names is released, is of an earlier view, or is nothing (all that
-//!   its sender sent in an earlier view is delivered with that view, since the sender took part in its
-//!   flush);
-//! - what is released is delivered in the order of release, so a scope is delivered in its order (G34), a
-//!   safe message when rows allow it, and what follows it in its scope after it.
+//! - a message is **released** when the message that it names is released, is of an earlier view, or does not
+//!   exist (all that its sender sent in an earlier view is delivered with that view, since the sender took
+//!   part in its flush);
+//! - released messages are delivered in the order of release, so a scope is delivered in its order (G34). A
+//!   safe message is delivered when rows allow it, and the messages that follow it in its scope after it.
 //!
-//! What a message names has a smaller number. So one walk over what is held and not released, from the number
-//! on that is new, releases all that can be; without a gap that is a walk over the new block. A block is
-//! delivered in as few parts as that allows.
+//! A message names a message with a smaller number. So one walk over the messages held and not released, from
+//! the first new number on, releases all that can be released. Without a gap that is a walk over the new
+//! block. A block is delivered in as few parts as that allows.
 //!
 //! # At the cut (R15)
-//! Of a sender that departed the cut has what any survivor holds, as in an unordered group. Every member
-//! walks over that in the order of numbers and delivers what it may by the rule above; the rest names
-//! something that nobody has left, and is dropped by all: per scope that is a prefix. Whatever a survivor has
-//! delivered, it released: so its predecessors are in what that one holds, and in the cut.
+//! Of a sender that departed the cut has the messages that any survivor holds, as in an unordered group.
+//! Every member walks over them in the order of numbers and delivers what it may by the rule above. The rest
+//! names something that no survivor has. All drop it: per scope, what is delivered is a prefix. If a survivor
+//! has delivered a message, it has released it. So it holds the predecessors of the message, and the cut has
+//! them.
 //!
 //! # What it costs
 //! Four bytes for the scope, and one or two for the way back, per message; one walk over them at each
-//! receiver. A sender that uses more scopes than it remembers (`outbox/tagger.rs`) says "after all" of those
-//! that it has forgotten: that waits for more than it needs to, and is never wrong. What is kept besides is a
-//! set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
-//! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
+//! receiver. A sender that uses more scopes than it remembers (`outbox/tagger.rs`) says "after all" for the
+//! scopes that it has forgotten. Such a message waits for more than it needs to, but the order is never
+//! wrong. A log also keeps a set of released numbers, in runs. If a gap holds up one of many scopes, there
+//! are as many runs as that scope has messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
 //!
 //! [tag]: antiphon_wire::block::Tag
 
@@ -41,7 +42,7 @@ use super::sparse::{Loose, MAX_RUNS};
 use super::*;
 
 impl Loose {
-    /// The first message of a block that is held and not delivered to which nothing is missing.
+    /// The first message in a block that is held and not delivered and can be delivered: it lacks nothing.
     pub(super) fn first_deliverable(&self, first: u64, block: &Block) -> Option<u64> {
         let Some(scopes) = &self.scopes else {
             return Some(first);
@@ -63,7 +64,7 @@ impl Log {
         scopes.is_some_and(|scopes| scopes.released.runs() > MAX_RUNS)
     }
 
-    /// Releases what can be from this number on.
+    /// Releases the messages from this number on that can be released.
     pub(super) fn advance(&mut self, from: u64) {
         let mut at = from;
         while let Some((first, end)) = self.unqueued(at) {
@@ -87,7 +88,7 @@ impl Log {
         }
     }
 
-    /// What is held and not queued, from this number on: the first run.
+    /// The first run from this number on that is held and not queued.
     fn unqueued(&self, mut at: u64) -> Option<(u64, u64)> {
         let loose = self.loose.as_ref()?;
         let queued = &loose.scopes.as_ref()?.queued;

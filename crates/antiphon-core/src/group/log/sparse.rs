@@ -7,7 +7,7 @@ use antiphon_wire::block::{After, Tag};
 
 use crate::group::reached::Reached;
 
-/// The most runs of released numbers behind one that is not.
+/// The most runs of released numbers behind a number that is not released.
 pub(crate) const MAX_RUNS: usize = 1 << 14;
 
 /// What a scoped log knows of releases.
@@ -32,8 +32,7 @@ impl Scopes {
         }
     }
 
-    /// The same as it is when a cut is delivered: what was delivered is released, and the rest is looked at
-    /// again.
+    /// A copy for the delivery of a cut: what was delivered is released, and the rest is looked at again.
     pub(crate) fn at_cut(&self, delivered: &Reached) -> Self {
         Self {
             start: self.start,
@@ -84,7 +83,7 @@ impl Scopes {
         parts
     }
 
-    /// Whether the message in these pieces may be released; if so it counts as that.
+    /// Whether the message in these pieces may be released. If so, it counts as released.
     pub(crate) fn of_pieces(&mut self, first: u64, end: u64, piece: &Block) -> bool {
         let tag = Tag::read(piece.bytes()).map(|(tag, _)| tag).unwrap_or_default();
         let may = self.may(first, tag, first);

@@ -19,11 +19,11 @@ const MAX_OBJECTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Incoming {
     senders: BTreeMap<Incarnation, Sender>,
-    /// There was no room for these; at most one of each sender, in the order in which they came.
+    /// Offers without room, in the order in which they came; at most one of each sender.
     waiting: VecDeque<Waiting>,
     /// Lengths of all objects here.
     bytes: usize,
-    /// About what senders are to be told something.
+    /// Senders that are to be told something, and about which object.
     answers: VecDeque<(Incarnation, u64)>,
     stall_at: Option<Time>,
 }
@@ -58,18 +58,18 @@ struct Filling {
     /// All before this are here, and in the digest.
     next: u32,
     hasher: Hasher,
-    /// None from here on has come.
+    /// No chunk from here on has come.
     end: u32,
     /// Chunks before this were asked for.
     until: u32,
     /// Chunks that were overtaken.
     again: Vec<ChunkSpan>,
-    /// When something should have come, and how often it had not.
+    /// When something should have come, and how often nothing came.
     stall_at: Time,
     attempt: u32,
 }
 
-/// What there is room for.
+/// How much room there is.
 pub(super) struct Room<'a> {
     /// Of one sender.
     each: usize,
@@ -77,7 +77,7 @@ pub(super) struct Room<'a> {
     all: usize,
     /// What the application was given and has not taken.
     unread: &'a Backlog,
-    /// Of that, what this member itself has sent is no one else's.
+    /// The part that this member itself has sent does not count as others' objects.
     me: Incarnation,
 }
 
@@ -103,8 +103,9 @@ pub(super) struct Pace {
     pub(super) now: Time,
     /// Chunks granted ahead of what is here.
     pub(super) window: u32,
-    /// Without a chunk for so long, those that were granted are asked for again. Answering its sender alone
-    /// does not begin this anew: a sender that asks how far it is would keep everyone waiting.
+    /// If no chunk comes for so long, the receiver asks again for the chunks that it granted. An answer to
+    /// the sender does not restart this time: otherwise a sender that keeps asking would make all others
+    /// wait.
     pub(super) patience: Duration,
 }
 
@@ -171,7 +172,7 @@ impl Incoming {
         !self.waiting.is_empty()
     }
 
-    /// Forgets the objects of those that are gone: their records are in no later view.
+    /// Forgets the objects of senders that are gone: their records are in no later view.
     pub(super) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool) {
         self.senders.retain(|sender, _| stays(*sender));
         self.waiting.retain(|offer| stays(offer.sender));
@@ -180,7 +181,7 @@ impl Incoming {
         self.watch();
     }
 
-    /// An object was offered. False if no node of ours would offer that.
+    /// An object was offered. False if no node of ours would offer it.
     pub(super) fn offered(&mut self, from: Incarnation, offer: Offer, pace: Pace, room: &Room<'_>) -> bool {
         let Offer {
             object: number,
@@ -196,7 +197,7 @@ impl Incoming {
         let sender = self.senders.entry(from).or_default();
         match sender.objects.get_mut(&number) {
             Some(object) if object.length() != length => return false,
-            // A copy that is not the one that was called wrong stays: this offer is late.
+            // A copy stays if it is not the one that was called wrong: this offer is late.
             Some(object @ Object::Whole { .. }) => {
                 if matches!(object, Object::Whole { digest, .. } if wrong == Some(*digest)) {
                     *object = Object::Filling(Box::new(Filling::new(length, pace)));
@@ -225,7 +226,7 @@ impl Incoming {
         sender.is_some_and(|sender| number <= sender.done)
     }
 
-    /// Takes in what there is room for by now, in the order in which it was offered.
+    /// Takes in the offers for which there is room by now, in the order in which they came.
     pub(super) fn admit(&mut self, pace: Pace, room: &Room<'_>) {
         let mut left = VecDeque::new();
         let mut full = false;
@@ -239,8 +240,8 @@ impl Incoming {
             let sender = self.senders.entry(offer.sender).or_default();
             let of_sender = sender.bytes + room.unread.object_bytes_of(offer.sender);
             let each = Room::fits(of_sender, length, room.each) && sender.objects.len() < MAX_OBJECTS;
-            // What waits for others' objects keeps its turn; what waits for its own sender's is in nobody's
-            // way.
+            // An offer that waits for others' objects keeps its turn. An offer that waits for its own
+            // sender's objects holds up no other offer.
             full |= each && !all;
             if full || !each {
                 left.push_back(offer);
@@ -350,8 +351,8 @@ impl Incoming {
         self.watch();
     }
 
-    /// The record of an object is delivered: here it is. `None` if it is not, or is another one than the
-    /// record says: its sender is no node of ours.
+    /// The record of an object is delivered: returns the object. `None` if the object is not here, or is
+    /// another one than the record says; then its sender is no node of ours.
     pub(super) fn take(&mut self, from: Incarnation, record: &ObjectRecord) -> Option<Bytes> {
         let sender = self.senders.get_mut(&from)?;
         sender.done = sender.done.max(record.object);
@@ -379,7 +380,7 @@ impl Object {
 }
 
 impl Filling {
-    /// The length fits what there is room for: only now is anything taken for it, once.
+    /// The length fits the room that there is. Only now is memory taken for the object, once.
     fn new(length: u32, pace: Pace) -> Self {
         let chunks = chunks(length);
         Self {
@@ -416,7 +417,7 @@ impl Filling {
         }
         self.buffer[range].copy_from_slice(bytes);
         self.here[(index / 64) as usize] |= 1 << (index % 64);
-        // On its way it has overtaken these, or they are lost.
+        // This chunk has overtaken these chunks, or they are lost.
         if index > self.end && self.again.len() < MAX_SPANS {
             self.again.push(ChunkSpan {
                 first: self.end,
@@ -445,7 +446,7 @@ impl Filling {
         more
     }
 
-    /// Of what was asked for, what is not here.
+    /// The chunks that were asked for and are not here.
     fn missing(&self) -> Vec<ChunkSpan> {
         let mut spans: Vec<ChunkSpan> = Vec::new();
         for index in (self.next..self.until).filter(|index| !self.has(*index)) {

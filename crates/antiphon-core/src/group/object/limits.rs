@@ -22,7 +22,7 @@ pub(crate) fn grant(profile: &Profile, receivers: usize) -> u32 {
     (chunks as u32).max(LEAST_GRANT)
 }
 
-/// How long whoever waits for an answer does so, the how-manieth time.
+/// How long a member waits for an answer, at this attempt.
 pub(crate) fn patience(profile: &Profile, attempt: u32) -> Duration {
     profile.retransmit * 2 * (1 << attempt.min(3))
 }

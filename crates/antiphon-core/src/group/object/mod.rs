@@ -8,61 +8,62 @@
 //!       ◄──────────────────────── Held: digest      kept until its record is delivered, or its sender is gone
 //!  all of the view hold it: its record ─► log ─► order ─► delivery: the object, at the place of its record
 //! ```
-//! What is larger than a message travels beside the log, from its sender to each other member, in chunks that
-//! the receivers ask for; the log has only a record of its number, length and digest. The record is a message
-//! like any other: it has a place in the order, a level, a receipt. [`Outgoing`] is the sender's side,
-//! [`Incoming`] the receivers'.
+//! A payload larger than a message travels beside the log, from its sender to each other member, in chunks
+//! that the receivers ask for. The log has only a record of its number, length and digest. The record is a
+//! message like any other: it has a place in the order, a level, a receipt. [`Outgoing`] is the sender's
+//! side, [`Incoming`] the receivers'.
 //!
 //! In the log it would hold a window for as long as it takes to send, and every message behind it. The price:
 //! messages overtake it, and it costs a round trip per member before it begins (chunks flow from the first
-//! member on). The digest finds accidents, with a cluster key and without; against forgery there is the seal
-//! of the frames.
+//! member on). The digest finds accidents, with a cluster key and without. The seal of the frames protects
+//! against forgery.
 //!
 //! # Invariants
 //! - **The record of an object is put into the log of a view only while every member of that view holds the
-//!   object.** A record is delivered in its view by members of that view: so whoever delivers the record has
-//!   the object, and nobody has to fetch one in a flush.
-//! - A member that has said `Held` keeps the object until it delivers the record, the sender is out of the
-//!   group, or it is itself. So what was said in an earlier view is still true in the next, as long as both
-//!   were members all the time: [`Objects::counts`] tells it from what was said in an earlier membership.
-//! - Nothing of a transfer belongs to a view: chunks that are here stay here when views change, and what goes
-//!   on goes on where it was. A member that is new gets the object from its first chunk; the others wait for
-//!   it with what they have.
+//!   object.** A record is delivered in its view by members of that view. So every member that delivers the
+//!   record has the object, and no member has to fetch one in a flush.
+//! - A member that has said `Held` keeps the object until it delivers the record, or until the sender or the
+//!   member itself is out of the group. So what it said in an earlier view is still true in the next, as long
+//!   as both were members all the time. [`Objects::counts`] tells it from what was said in an earlier
+//!   membership.
+//! - Nothing of a transfer belongs to a view. Chunks that are here stay here when views change, and a
+//!   transfer goes on where it was. A new member gets the object from its first chunk; the others keep what
+//!   they have and wait for it.
 //! - Objects of one sender are delivered in the order in which they were accepted. Smaller messages overtake
 //!   them: an object has its place in the order, and its number, when its record is sent.
 //! - A member holds at most [`max_object_bytes`](crate::GroupOptions::max_object_bytes) of the objects of one
 //!   sender and [`object_memory_bytes`](crate::GroupOptions::object_memory_bytes) of those of all others,
 //!   from the offer until its application has taken them. A buffer is taken only for a length that fits both;
-//!   an offer without room waits in a bounded list. Its sender keeps as much of its own.
-//! - Nobody waits in a circle for room. A sender offers an object to the members by group rank, to the next
-//!   one when those before have room for it, and the next object when all have room for this one: whoever
-//!   waits at a member for what others have waits for those that are further, and ranks of those that stay
-//!   keep their order.
+//!   an offer without room waits in a bounded list. The sender keeps as much of its own objects.
+//! - Members never wait in a circle for room. A sender offers an object to the members by group rank: to the
+//!   next one when those before have room for it. It offers the next object when all have room for this one.
+//!   So an object that waits at a member waits only for objects that have come further, and members that stay
+//!   keep the order of their ranks.
 //!
 //! # Fair to small messages
-//! A receiver grants chunks for [`window`] bytes divided by the number of receivers, some at least: so much
-//! of objects, and no more, is between a sender and all its receivers, and a message that comes behind it
-//! waits for that much. A sender has no more than that on its way to anyone, whatever is granted. Chunks are
-//! packed after the messages of a batch.
+//! A receiver grants chunks for [`window`] bytes divided by the number of receivers, and always a few. So
+//! there is at most that much of objects between a sender and all its receivers, and a message behind them
+//! waits for that much. A sender has no more than that on its way to any receiver, whatever the receiver
+//! grants. Chunks are packed after the messages of a batch.
 //!
-//! # Who dies when
-//! | who | when | then |
+//! # Which member dies when
+//! | which | when | then |
 //! |---|---|---|
-//! | the sender | before the record is in the cut | nobody delivers it, and all give the memory back with the next view |
+//! | the sender | before the record is in the cut | no member delivers it, and all give the memory back with the next view |
 //! | the sender | after | every survivor of the view holds the object, and delivers it where the cut says |
 //! | a receiver | before it holds it | the next view is without it: the others are enough |
 //! | a receiver | after | nothing is different |
 //! | a member is removed and comes back | any time | it has dropped all; it is new, as any joiner |
 //! | a joiner comes | before the record | it fetches the object, and the record waits for it |
 //! | a joiner comes | after the record | the record belongs to the view before its first: it sees neither |
-//! | the sender leaves | any time | it waits a while until its objects are sent; what is not by then is not delivered, and its receipt says so |
+//! | the sender leaves | any time | it waits a while until its objects are sent; an object that is not sent by then is not delivered, and its receipt says so |
 //! | the primary is lost | any time | all stop, keep what they have, and go on with the next view, or start over |
 //!
 //! # What it does not do
-//! Objects go from their sender to each member whatever the group's dissemination is: who lacks what differs
-//! from member to member as transfers resume and members join, and their order is the log's. An object is
-//! copied once at each receiver, into its buffer, and nowhere else: chunks are slices of the payload that its
-//! sender gave.
+//! Objects go from their sender to each member, whatever the group's dissemination is. The chunks that a
+//! member lacks differ from member to member as transfers resume and members join, and the order of objects
+//! is the log's. An object is copied once at each receiver, into its buffer, and nowhere else: chunks are
+//! slices of the payload that its sender gave.
 //!
 //! [`Outgoing`]: self::outgoing::Outgoing
 //! [`Incoming`]: self::incoming::Incoming

@@ -1,4 +1,4 @@
-//! The sender's side: offers objects, sends the chunks that are asked for, and knows who holds what.
+//! The sender's side: offers objects, sends the chunks that are asked for, and knows which member holds what.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) struct Outgoing {
     /// Their records are in the log; they are delivered here as well.
     issued: BTreeMap<u64, Bytes>,
     bytes: usize,
-    /// When to ask those that say nothing.
+    /// When to ask the receivers that say nothing.
     ask_at: Option<Time>,
     progress: VecDeque<Progress>,
 }
@@ -33,10 +33,10 @@ struct Object {
     ticket: Ticket,
     level: Level,
     payload: Bytes,
-    /// Of the chunks before `hashed`.
+    /// Over the chunks before `hashed`.
     hasher: Hasher,
     hashed: u32,
-    /// By group rank: who joins goes to the end.
+    /// By group rank: a joiner goes to the end.
     receivers: Vec<Receiver>,
     /// How many parts the application knows that all have.
     told: u32,
@@ -56,9 +56,10 @@ struct Receiver {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// It was not offered to it.
+    /// The object was not offered to it.
     Waiting,
-    /// It was, and has not said that it has room. What it said to hold before is not this.
+    /// The object was offered to it, and it has not said that it has room. It may hold a wrong copy, with
+    /// this digest, which does not count.
     Offered {
         wrong: Option<Digest>,
     },
@@ -72,7 +73,7 @@ struct Taking {
     next: u32,
     /// Chunks before this were sent to it.
     cursor: u32,
-    /// Chunks before this may be.
+    /// Chunks before this may be sent to it.
     until: u32,
     /// What it asked for once more.
     again: VecDeque<ChunkSpan>,
@@ -111,8 +112,8 @@ impl Object {
         self.payload.slice(chunk_range(self.length(), index))
     }
 
-    /// Takes what comes before this chunk into the digest: as it is sent, so that nobody waits for a long
-    /// one.
+    /// Takes the chunks before `end` into the digest as they are sent. So nothing waits while a long object
+    /// is hashed.
     fn hash_until(&mut self, end: u32) {
         let from = chunk_range(self.length(), self.hashed).start;
         let to = chunk_range(self.length(), end).start;
@@ -185,7 +186,7 @@ impl Receiver {
         self.due = false;
     }
 
-    /// When it is asked if it says nothing.
+    /// When it is asked, if it says nothing.
     fn ask_at(&self, profile: &Profile) -> Option<Time> {
         match self.state {
             State::Offered { .. } | State::Taking(_) => Some(self.heard + patience(profile, self.attempt)),
@@ -208,7 +209,7 @@ impl Outgoing {
         self.ask_at
     }
 
-    /// Takes an object for these, by rank.
+    /// Takes an object for these receivers, by rank.
     pub(super) fn push(
         &mut self,
         number: u64,
@@ -270,7 +271,7 @@ impl Outgoing {
             return;
         };
         match &mut receiver.state {
-            // What it says of the copy that is wrong does not count for the one that it is to begin.
+            // What it says of the wrong copy does not count for the copy that it has yet to begin.
             State::Offered { wrong: Some(_) } if next > 0 => return,
             State::Waiting | State::Offered { .. } => {
                 receiver.state = State::Taking(Taking {
@@ -300,7 +301,7 @@ impl Outgoing {
         self.moved(number);
     }
 
-    /// A member holds an object, or what it believes that this is.
+    /// A member holds an object, or a copy with this digest that it takes for the object.
     pub(super) fn held(&mut self, now: Time, from: Incarnation, number: u64, digest: Digest) {
         let Some(object) = self.objects.iter_mut().find(|object| object.number == number) else {
             return;
@@ -340,8 +341,8 @@ impl Outgoing {
         self.progress.pop_front()
     }
 
-    /// The next offer: to one that is to be asked again, or by group rank, one object after the other (see
-    /// the module's page).
+    /// The next offer: to a member that is to be asked again, or by group rank, one object after the other
+    /// (see the module's page).
     pub(super) fn poll_offer(
         &mut self,
         now: Time,
@@ -381,7 +382,7 @@ impl Outgoing {
         self.ask_at = receivers.filter_map(|receiver| receiver.ask_at(profile)).min();
     }
 
-    /// Asks those that have said nothing for a while.
+    /// Asks the receivers that have said nothing for a while.
     pub(super) fn timeout(&mut self, now: Time, profile: &Profile) {
         if self.ask_at.is_none_or(|at| at > now) {
             return;
@@ -397,8 +398,8 @@ impl Outgoing {
         self.watch(profile);
     }
 
-    /// The next chunk to send, and to whom: those that are behind come first, and those that are equally far
-    /// share it.
+    /// The next chunk to send, and its receivers. Members that are behind come first; members that are
+    /// equally far share the chunk.
     pub(super) fn poll_chunk(&mut self, group: GroupId) -> Option<(Vec<Incarnation>, GroupData)> {
         let object = self
             .objects

@@ -18,13 +18,14 @@ use crate::group::queue::Tickets;
 pub(crate) struct Objects {
     pub(super) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
-    /// With which view each member joined, as far as this member knows: for those that were here before it,
-    /// its own first.
+    /// With which view each member joined, as far as this member knows. For members that were here before
+    /// this member, the view is this member's first.
     pub(crate) since: BTreeMap<Incarnation, GroupViewId>,
 }
 
 impl Objects {
-    /// A view was installed: of whom nothing is expected any more, and who is new.
+    /// A view was installed: some members are gone, so nothing is expected of them any more, and some are
+    /// new.
     pub(crate) fn install(&mut self, me: Incarnation, decision: &Decision) {
         let joined = |member: &Incarnation| decision.joined.iter().any(|j| j.incarnation == *member);
         self.since

@@ -7,8 +7,8 @@ use antiphon_wire::group::Span;
 use super::Stream;
 use crate::group::log::{Log, Room};
 
-/// All members of a view together report at most so many runs ahead of gaps to its flush: so many fit a list
-/// on the wire, also after each was cut in two by another.
+/// All members of a view together report at most so many runs ahead of gaps to its flush. So many fit a list
+/// on the wire, even if another run cuts each of them in two.
 const MAX_RUNS: usize = antiphon_wire::codec::MAX_LIST / 2;
 
 impl Stream {
@@ -21,8 +21,8 @@ impl Stream {
         })
     }
 
-    /// A block as this order has it: in a scoped group messages have tags, in others they have none, and a
-    /// piece does not say. A scoped group has no objects.
+    /// A block as this order has it. In a scoped group messages have tags, in others they have none, and a
+    /// piece does not say which. A scoped group has no objects.
     pub(super) fn as_ordered(&self, messages: Block) -> Option<Block> {
         let scoped = self.engine.takes_tags();
         if messages.is_empty() || messages.is_nulls() || messages.is_scoped() == scoped {

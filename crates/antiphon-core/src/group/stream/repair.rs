@@ -1,8 +1,8 @@
-//! Repairs: asking for what is missing of a log or of the order, and answering those who ask.
+//! Repairs: asks for what is missing of a log or of the order, and answers such requests.
 //!
-//! In an open view a gap is asked for at once, and again at the retransmit interval; in a flush the holders
-//! that the cut names are asked ([pull](Stream::pull)). Answers are bounded per request, so that nobody is
-//! flooded by what it asked for.
+//! In an open view a member asks for a gap at once, and again at the retransmit interval. In a flush it asks
+//! the holders that the cut names ([pull](Stream::pull)). Answers are bounded per request, so that an answer
+//! never floods the member that asked.
 
 use std::collections::VecDeque;
 
@@ -81,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// The next member has asked for something that was not there, and now is.
+    /// The next member in the chain has asked for something that was not here, and now is.
     pub(super) fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
         let log = &self.logs[sender];
         for (to, first, end) in self.spread.due(sender, |first, end| log.missing(first, end)) {
@@ -103,7 +103,7 @@ impl Stream {
                 ask: false,
                 messages,
             };
-            // What the next member misses, nobody behind it has.
+            // Messages that the next member lacks are missing at every member behind it.
             if self.spread.first_hop() == Some(from) {
                 out.push_back(Effect::Chain {
                     to: self.members[from],
@@ -163,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// Takes what a flush's holder supplied, as far as the cut of this sender has it.
+    /// Takes what a holder supplied in a flush, as far as the cut of this sender has it.
     pub(crate) fn repair(&mut self, sender: usize, first: u64, messages: Block, cut: &Reached) {
         let room = Room {
             bytes: self.limit(),
@@ -192,7 +192,7 @@ impl Stream {
         }
     }
 
-    /// Takes order records that a flush's holder supplied.
+    /// Takes order records that a holder supplied in a flush.
     pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
         if !self.engine.repair(first, runs) {
             self.dropped += 1;
@@ -224,7 +224,7 @@ impl Stream {
     }
 }
 
-/// What is held of `first..end`, also behind what is not, in records for a repair.
+/// What is held of `first..end`, also behind gaps, in records for a repair.
 fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
     let mut chunks = Vec::new();
     let mut bytes = 0;

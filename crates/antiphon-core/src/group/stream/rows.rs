@@ -1,9 +1,9 @@
-//! What members have delivered and hold, as far as this one knows: the state of safe delivery.
+//! What members have delivered and hold, as far as this member knows: the state of safe delivery.
 
 use crate::Time;
 use crate::order::Engine;
 
-/// Rows go to all in views of no more members.
+/// In views of at most so many members, rows go to all.
 pub(crate) const MAX_ROWS_TO_ALL: usize = 4;
 
 /// What the members of a view are known to hold.
@@ -16,17 +16,17 @@ pub(crate) struct Safe {
     pub(crate) order_maker: Option<usize>,
     /// The member that collects the rows of all and tells its mark.
     pub(crate) collector: Option<usize>,
-    /// Whether there was a safe message in this view, or someone waits for one.
+    /// Whether there was a safe message in this view, or a member waits for one.
     pub(crate) used: bool,
     /// Per member and column, how far it has come, as it said.
     pub(crate) known: Vec<Vec<u64>>,
-    /// Per column, how far all that have to say it are.
+    /// Per column, how far all members are that have to say it.
     pub(crate) until: Vec<u64>,
     /// This member's row as it was last told to all.
     pub(crate) told: Vec<u64>,
     /// Per sender, the first message that the row last told does not cover.
     pub(crate) covered: Vec<u64>,
-    /// Those that have asked for this member's row.
+    /// Members that have asked for this member's row.
     pub(crate) askers: Vec<usize>,
     pub(crate) ask_at: Option<Time>,
     pub(crate) backoff: u32,
@@ -64,7 +64,7 @@ impl Safe {
         self.until[if self.total { 0 } else { sender }]
     }
 
-    /// Whether this member waits for the row of that one, or for its mark.
+    /// Whether this member waits for that member's row, or for its mark.
     pub(crate) fn waits_for(&self, member: usize, column: usize) -> bool {
         match self.collector {
             Some(collector) if collector != self.me => member == collector,
@@ -72,7 +72,7 @@ impl Safe {
         }
     }
 
-    /// The member whose row says nothing in this column: it made what the others hold of it.
+    /// The member whose row says nothing in this column: it made the column.
     pub(crate) fn maker(&self, column: usize) -> Option<usize> {
         if self.total {
             self.order_maker
@@ -95,7 +95,7 @@ impl Safe {
         news
     }
 
-    /// G24: all members of the view, not only those that send, and not a majority.
+    /// G24: all members of the view, not only the senders, and not a majority.
     pub(crate) fn recompute(&mut self, column: usize) {
         let mut rows: Vec<u64> = (0..self.known.len())
             .filter(|member| self.waits_for(*member, column))

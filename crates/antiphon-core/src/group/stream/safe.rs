@@ -1,5 +1,5 @@
-//! Safe delivery: a message is delivered only when every member of the view is known to hold it, and all that
-//! comes before it in the order (R17, R23).
+//! Safe delivery: a member delivers a message only when it knows that every member of the view holds the
+//! message and all that comes before it in the order (R17, R23).
 //!
 //! ```text
 //!  fifo     s ──message──► all ──row──► all                                        2 delays     agreed: 1
@@ -19,40 +19,43 @@
 //! | total | one | the first position whose order record (or, in the rotation, earlier place) *or* message is not held |
 //!
 //! A safe message is delivered when the rows of all members of the view have passed it (not of the senders
-//! alone). Whoever made a column is ahead of everyone in it by nature and tells nothing: the sender its own
-//! messages, the sequencer the order.
+//! alone). The maker of a column is always ahead of all others in it, so it tells nothing: the sender does
+//! not tell of its own messages, nor the sequencer of the order.
 //!
-//! Rows go to all: to collect them somewhere takes a delay more. But that is (n − 1)² frames for a message
-//! that comes alone, 49 among eight members, and each costs its sender and its receiver more than a delay. So
-//! the sequencer collects them from five members on, and tells all what it alone knows then, the **mark**, up
-//! to which all rows have come: 2 (n − 1) frames. The mark takes the place of the sequencer's own row, for
-//! which nobody waits.
+//! Rows go to all, because collecting them at one member takes a delay more. But that is (n − 1)² frames for
+//! a message that comes alone, 49 among eight members, and each frame costs its sender and its receiver more
+//! than a delay. So from five members on the sequencer collects the rows. It tells all members the **mark**:
+//! the place that all rows have reached. That is 2 (n − 1) frames. The mark takes the place of the
+//! sequencer's own row, for which no member waits.
 //!
-//! Agreed messages need no row, and without safe messages none is sent, nothing is kept and nothing but one
-//! comparison per block is done. An agreed message behind a safe one waits for it, since the order says so;
-//! in an unordered group none does.
+//! Agreed messages need no row. Without safe messages no row is sent, nothing is kept, and a block costs one
+//! comparison. An agreed message behind a safe one waits for it, since the order says so; in an unordered
+//! group it does not wait.
 //!
 //! # Lost rows
-//! Rows may be lost; the message itself and its order record cannot be for long, since their maker looks
-//! after those. So whoever cannot deliver for want of rows asks those that lag for theirs, with its own in
-//! the question, at the retransmit interval, doubling to eight times that; for want of a mark, the sequencer.
-//! A row says "up to here", and so does a mark: a late or doubled one does no harm.
+//! Rows may be lost. The message itself and its order record cannot be lost for long, since their maker looks
+//! after those. If a member cannot deliver for want of rows, it asks the members that lag for theirs, with
+//! its own row in the question. It asks at the retransmit interval, doubling to eight times that. For want of
+//! a mark it asks the sequencer. A row says "up to here", and so does a mark: a late or doubled one does no
+//! harm.
 //!
-//! # Who dies when
-//! - **The sender, before all hold the message**: nobody has delivered it. The flush finds out whether any
-//!   survivor holds it; if so it is in the cut, and comes behind the transitional notice.
-//! - **The sender, after some have delivered it**: all members held it then, so every survivor has it, in
-//!   total order with all before it and their records: every cut contains it at its place (R15, R16), also
-//!   one that is made without those who delivered it.
-//! - **A receiver, before its row has reached anyone**: nobody delivers; the flush does, and says that the
-//!   dead one may not have it.
-//! - **A receiver, whose row has reached some**: these deliver before the notice, the others behind it. Both
-//!   are right: the dead one held it, which is all that the former were told.
-//! - **The sequencer**: its row is not waited for, but a record that it alone has is a position nobody else
-//!   delivers at. Those that its last mark has reached deliver before the notice, the others behind it.
-//! - **One that hangs**: everyone waits for its row until the detector or the application's slowness removes
-//!   it: that is what safe means. A slow *application* holds nobody up; a row is about what is held, not what
-//!   is consumed.
+//! # Which member dies when
+//! - **The sender, before all hold the message**: no member has delivered it. The flush finds out whether any
+//!   survivor holds it. If so, it is in the cut, and comes behind the transitional notice.
+//! - **The sender, after some have delivered it**: all members held it then. So every survivor has it, and in
+//!   total order also all messages before it and their records. Every cut contains it at its place (R15,
+//!   R16), also a cut that is made without the members that delivered it.
+//! - **A receiver, before its row has reached any member**: no member delivers. The flush delivers the
+//!   message, and says that the dead member may not have it.
+//! - **A receiver whose row has reached some members**: these deliver before the notice, the others behind
+//!   it. Both are right: the dead member held the message, and before the notice members are told no more
+//!   than that.
+//! - **The sequencer**: no member waits for its row. But if it alone has a record, no other member delivers
+//!   at that position. Members that its last mark has reached deliver before the notice, the others behind
+//!   it.
+//! - **A member that hangs**: all wait for its row until the detector or the application's slowness removes
+//!   it. That is what safe means. A slow *application* holds up no member: a row is about what is held, not
+//!   what is consumed.
 //!
 //! What a flush completes is safe among its participants: `flush/safe.rs`.
 //!
@@ -125,7 +128,7 @@ impl Stream {
         true
     }
 
-    /// Tells the others how far this member has come, if they wait for that; the end of a receive batch.
+    /// Tells the others how far this member has come, if they wait for that, at the end of a receive batch.
     pub(super) fn tell_rows(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
         if !self.safe.used {
             return;
@@ -174,7 +177,7 @@ impl Stream {
         self.watch_rows(now, profile);
     }
 
-    /// Whoever cannot deliver for want of rows asks for them after a while.
+    /// A member that cannot deliver for want of rows asks for them after a while.
     pub(crate) fn watch_rows(&mut self, now: Time, profile: &Profile) {
         if !self.safe.used || self.waiting_columns().is_empty() {
             self.safe.ask_at = None;
@@ -208,7 +211,7 @@ impl Stream {
         self.safe.collector == Some(self.me)
     }
 
-    /// All that this member says: its row, or its mark if it collects those of others.
+    /// All that this member says: its row, or its mark if it collects the rows of others.
     fn whole_row(&self, ask: bool) -> GroupData {
         let row = match self.collects_rows() && !planted!(MarkOfOwnRow) {
             true => self.safe.until.clone(),
@@ -223,7 +226,7 @@ impl Stream {
             .waits_for_rows(&self.logs, |rank| self.safe.until(rank))
     }
 
-    /// Nobody has told what is waited for: those that lag are asked.
+    /// The rows or the mark did not come: asks the members that lag.
     pub(super) fn ask_for_rows(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
         if self.safe.ask_at.is_none_or(|at| at > now) {
             return;

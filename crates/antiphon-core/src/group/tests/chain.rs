@@ -158,7 +158,7 @@ fn a_sender_dies_when_only_its_neighbour_has_its_last_words() {
         for id in [1, 2, 4] {
             assert_eq!(world.texts(id), texts, "{id} in {order:?}");
         }
-        // Nobody had ordered them: in total order what is left of the dead is dropped by all (G20).
+        // No member had ordered them: in total order all drop what is left of the dead (G20).
         let expected: &[&str] = if order.is_total() { &[] } else { &["last words"] };
         assert_eq!(texts, expected);
         world.check().unwrap();

@@ -11,7 +11,7 @@ use crate::group::context::MAX_CAUSE_BYTES;
 
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
 
-/// What views of this node's application say of one that went: whether it left, and why if it did not.
+/// What views of this node's application say of a member that went: whether it left, and why if it did not.
 fn told(world: &World, at: Id, of: Id) -> Vec<(bool, Option<String>)> {
     let (who, mut told) = (world.inc(of), Vec::new());
     for view in world.views(at) {

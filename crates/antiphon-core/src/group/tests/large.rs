@@ -59,7 +59,7 @@ fn nobody_delivers_what_a_sender_that_died_had_not_sent_to_the_end() {
         let mut world = World::with_group(order, 2, &[1, 2, 3]);
         world.send(2, "before").unwrap();
         world.run(100);
-        // The last piece reaches nobody.
+        // The last piece reaches no member.
         world.drop_data = Some(Box::new(|from, _, record| {
             let last = |record: &GroupData| matches!(record, GroupData::Batch { messages, .. } if messages.form() == Form::LastPiece);
             from == 2 && last(record)

@@ -7,7 +7,7 @@ const MEMBERS: [Id; 4] = [1, 2, 3, 4];
 /// What the world takes from member to member.
 const DELAY_MICROS: u64 = 300;
 
-/// The delays until every member has a message that one sends while no other is on its way.
+/// The delays until every member has a message that one member sends while no other is on its way.
 fn delays(world: &mut World, sender: Id, text: &str) -> u64 {
     world.send(sender, text).unwrap();
     for delays in 0..100 {

@@ -1,5 +1,5 @@
-//! Members that were removed and did not hear of it, when all that could have told them, and had what they
-//! lack, are gone.
+//! Members that were removed and did not hear of it, when all members that could have told them, and had what
+//! they lack, are gone.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ fn has(member: Id, of: &World, text: &str) -> bool {
     of.texts(member).iter().any(|said| said == text)
 }
 
-/// Member 1 leads 2, 3 and 4 into a view with 5. Nobody but `holders` has a message of the view before; 3 and
-/// 4 report to the flush, and hear nothing more: 1 removes them, tells 5 its first view, and dies, as 2 does.
+/// Member 1 leads 2, 3 and 4 into a view with 5. Only `holders` have a message of the view before. 3 and 4
+/// report to the flush, and hear nothing more: 1 removes them, tells 5 its first view, and dies, as 2 does.
 /// The other three are alone.
 fn removed_unheard(kind: Kind, holders: &'static [Id]) -> World {
     let mut world = World::with_group(kind, 5, &[1, 2, 3, 4]);

@@ -23,7 +23,7 @@ fn a_member_that_lies_stops_no_process() {
                 0 => world.leave(id),
                 1 => world.join_again(id),
                 2 => world.primary(&[1, 2, 3, 4]),
-                // Whoever is not a member any more, or has no room, sends nothing.
+                // A node that is not a member any more, or has no room, sends nothing.
                 3 => drop(world.send_safe(id, "safe")),
                 4 if step % 5 == 0 => drop(world.send(id, &large)),
                 5 => drop(world.tell(id, 1 + random.below(4) as u8, b"told")),

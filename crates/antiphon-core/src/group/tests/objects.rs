@@ -301,7 +301,7 @@ fn what_an_application_does_not_take_is_all_that_a_member_holds() {
         world.run(50);
         memory(&world, 3);
     }
-    // One that was delivered, and one that its sender keeps.
+    // One object that was delivered, and one that its sender keeps.
     assert_eq!(accepted, 2);
     assert_eq!(world.texts(3).len(), 1);
     world.send(1, "small").unwrap();
@@ -486,7 +486,7 @@ fn whatever_a_hostile_member_announces_takes_no_more_than_was_agreed() {
     }
     assert_eq!(memory(&world, 2).held, free + LARGEST as usize);
     hostile.offers(&mut world, 1, 5);
-    // Chunks of a wrong length, of no place, of objects that nobody offered, and the right one twice.
+    // Chunks of a wrong length, of no place, of objects that no member offered, and the right one twice.
     let size = LARGEST as usize - 6 * CHUNK_BYTES;
     for (object, index, length) in [
         (1, 0, 0),

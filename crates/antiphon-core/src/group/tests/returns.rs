@@ -1,4 +1,4 @@
-//! Faults around leaving, removal and joining again: who still counts, and whose word does.
+//! Faults around leaving, removal and joining again: which members still count, and which member's word does.
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 
@@ -9,7 +9,7 @@ use crate::{GroupEvent, Order, Outcome};
 fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was_called_back() {
     for order in Kind::ALL {
         let mut world = World::with_group(order, 4, &[1, 2, 3]);
-        // Nobody has the last message of the one that leaves, and nothing can be pulled from it for a moment.
+        // No other member has the leaver's last message, and nothing can be pulled from it for a moment.
         world.drop_data = Some(Box::new(|from, _, record| {
             from == 3 && matches!(record, GroupData::Batch { .. } | GroupData::Repair { .. })
         }));
@@ -98,8 +98,8 @@ fn one_that_was_removed_unawares_makes_no_second_group_when_all_who_knew_are_gon
         world.run(12_000);
         assert_eq!(world.members(1), world.incarnations(&[1, 3]), "{order:?}");
         assert_eq!(world.members(2), world.incarnations(&[1, 2]), "{order:?}");
-        // The one that removed it dies, before 2 could be told: what it was told is void under the next node
-        // view.
+        // The member that removed it dies before it could tell 2. Its message would be void under the next
+        // node view.
         world.crash(1);
         world.release_control();
         world.primary(&[2, 3]);

@@ -1,4 +1,4 @@
-//! Safe messages: how long they take, whom they wait for, and what is left of them when members die.
+//! Safe messages: how long they take, which members they wait for, and what is left of them when members die.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Messages that wait for those of their scope before them, and for nothing else. A text's first character is
-//! its scope.
+//! Messages that wait for the messages before them in their scope, and for nothing else. A text's first
+//! character is its scope.
 
 use antiphon_wire::group::GroupData;
 
@@ -38,7 +38,7 @@ fn one_block_of_many_scopes_is_delivered_in_parts_if_one_of_them_has_a_gap() {
 #[test]
 fn of_a_dead_sender_each_scope_is_delivered_up_to_what_nobody_has() {
     let mut world = World::with_group(Kind::Scoped, 1, &[1, 2, 3]);
-    // `b2` is with nobody, `a2` with the second, `c1` with the third.
+    // No receiver has `b2`, the second has `a2`, the third `c1`.
     world.lose(1, &[(2, "b2"), (3, "b2"), (3, "a2"), (2, "c1")]);
     world.send_each(1, &["a1", "b1", "a2", "b2", "c1", "b3", "a3", "c2"]);
     assert_eq!(world.texts(2), ["a1", "b1", "a2", "a3"]);
@@ -93,7 +93,7 @@ fn a_safe_message_holds_up_its_scope_and_no_other() {
     for id in [1, 2] {
         assert_eq!(world.texts(id), ["b1", "b2", "a1", "a2"]);
     }
-    // It has heard all others, and nobody has heard it.
+    // It has heard all others, and no other has heard it.
     assert_eq!(world.texts(3), ["a1", "b1", "a2", "b2"]);
     world.check().unwrap();
 }

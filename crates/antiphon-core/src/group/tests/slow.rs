@@ -28,7 +28,7 @@ fn press(world: &mut World, senders: &[Id], ms: u64) {
     }
 }
 
-/// These send what is taken at once. One that is alone is never full.
+/// These send what is taken at once. A member that is alone is never full.
 fn push(world: &mut World, senders: &[Id]) {
     let text = "x".repeat(4000);
     for id in senders {
@@ -187,7 +187,7 @@ fn if_all_stop_reading_they_go_one_view_after_the_other_and_the_last_one_stays()
             stop_reading(&mut world, id);
         }
         press(&mut world, &[1, 2, 3], 20_000);
-        // Somebody has the group's state.
+        // At least one member has the group's state.
         let stays: Vec<Id> = (1..=3).filter(|id| resyncs(&world, *id).is_empty()).collect();
         assert_eq!(stays.len(), 1, "{order:?}");
         assert_eq!(world.members(stays[0]), world.incarnations(&stays));

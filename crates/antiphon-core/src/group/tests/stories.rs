@@ -122,7 +122,7 @@ fn survivors_deliver_what_a_crashed_sender_left_with_one_of_them() {
 #[test]
 fn a_total_order_known_to_one_survivor_is_kept_by_all() {
     let mut world = World::with_group(TotalEngine::Sequencer, 1, &[1, 2, 3, 4]);
-    // The sequencer's records reach only member 3, its payloads nobody but 3 as well.
+    // The sequencer's records and payloads reach only member 3.
     world.drop_data = Some(Box::new(|from, to, record| {
         from == 1 && to != 3 && matches!(record, GroupData::Batch { .. } | GroupData::Orders { .. })
     }));
@@ -380,7 +380,7 @@ fn one_suspended_member_comes_back_under_the_same_incarnation() {
 #[test]
 fn one_that_was_cut_off_learns_what_became_of_its_messages() {
     let mut world = World::with_group(TotalEngine::Sequencer, 3, &[1, 2, 3]);
-    // "heard" reaches the others, but its order does not come back; "unheard" reaches nobody.
+    // "heard" reaches the others, but its order does not come back; "unheard" reaches no member.
     world.drop_data = Some(Box::new(|from, to, record| {
         to == 3 && from != 3 || {
             matches!(record, GroupData::Batch { messages, .. } if messages.iter().any(|m| m == b"unheard"))
@@ -503,7 +503,7 @@ fn a_late_frame_of_the_dead_is_not_delivered_after_the_wedge() {
         world.send(4, "too late").unwrap();
         world.run(1);
         world.crash(4);
-        // The leader never gets to decide: everyone is wedged when the copy arrives.
+        // The leader never gets to decide: all members are wedged when the copy arrives.
         world.trap = Some(Box::new(|from, _, message| {
             from == 1 && matches!(message, GroupMessage::FlushCut { .. })
         }));

@@ -1,4 +1,4 @@
-//! Faults drawn from a seed; every guarantee is checked, and at the end everyone must be together.
+//! Faults drawn from a seed; every guarantee is checked, and at the end all must be together.
 
 use antiphon_wire::Level;
 

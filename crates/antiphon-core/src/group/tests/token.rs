@@ -21,7 +21,7 @@ fn the_token_rests_where_it_was_used_last_and_nothing_moves_while_nobody_sends()
     let before = world.data_records;
     world.run(60_000);
     assert_eq!(world.data_records, before, "an idle group is silent");
-    // It is at member 3 now: one delay, and nobody is asked for anything.
+    // The token is at member 3 now: one delay, and no member is asked for anything.
     world.send(3, "at once").unwrap();
     assert_eq!(world.texts(3), ["first", "at once"]);
     world.run_micros(350);

@@ -1,4 +1,4 @@
-//! Messages that do not wait for those before them, and what is left of them when their sender dies.
+//! Messages that do not wait for messages before them, and what is left of them when their sender dies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ fn a_fifo_group_waits_where_an_unordered_one_does_not() {
 #[test]
 fn survivors_deliver_all_that_any_of_them_has_of_a_dead_sender_and_no_gap_of_it_holds_them_up() {
     let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3, 4]);
-    // `b` is with nobody, `c` with one, `d` with another, `e` with both.
+    // No receiver has `b`, one has `c`, another `d`, both have `e`.
     let lost = &[
         (2, "b"),
         (3, "b"),

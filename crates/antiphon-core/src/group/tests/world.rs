@@ -57,7 +57,7 @@ impl Kind {
         Kind::Scoped,
     ];
 
-    /// Those whose groups take objects.
+    /// Kinds of groups that take objects.
     pub(crate) const WITH_OBJECTS: [Kind; 5] = [
         Kind::Fifo,
         Kind::Total(TotalEngine::Sequencer),
@@ -151,7 +151,7 @@ pub(crate) struct World {
     pub(crate) chained: u64,
     /// Control for these waits.
     held: BTreeSet<Incarnation>,
-    /// A member that lies: of what it says, one message in four was changed.
+    /// A member that lies: one in four of its messages was changed.
     pub(crate) liar: Option<(Id, Random)>,
 }
 
@@ -590,7 +590,7 @@ impl World {
         }
     }
 
-    /// A record arrives. One that is handed on goes on in the name of whoever sent it first.
+    /// A record arrives. If it is handed on, it goes on in the name of its first sender.
     fn land(&mut self, id: Id, flight: Flight) {
         let (now, from) = (self.now, flight.from);
         let peer = self.peers.get_mut(&id).expect("just found");

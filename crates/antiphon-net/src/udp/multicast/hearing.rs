@@ -18,21 +18,21 @@ use crate::{Connection, Input};
 /// What one read brings at most, as for sessions.
 const BUFFERS: usize = 8;
 const BUFFER_BYTES: usize = 1 << 16;
-/// How long frames wait for one before them: nothing of it will be sent again.
+/// How long frames wait for a frame before them: multicast sends nothing again.
 const HOLD: Duration = Duration::from_millis(10);
 /// Streams heard at a time.
 const MAX_STREAMS: usize = 1024;
 /// Of those, from one IP address.
 const MAX_STREAMS_PER_IP: usize = 128;
-/// Of all, those that have brought nothing authentic yet.
+/// Of all streams, those that have brought nothing authentic yet.
 const MAX_STRANGERS: usize = 128;
-/// What one may hold that has brought nothing authentic yet, and what others may.
+/// The most bytes of a stream that has brought nothing authentic yet, and of any other.
 const STRANGER_BYTES: usize = 128 << 10;
 const MEMBER_BYTES: usize = 2 << 20;
 /// A stream that was not heard for this long is forgotten.
 const STALE: Duration = Duration::from_secs(30);
-/// One that brought only segments of no use for this long begins anew: somebody may have forged numbers far
-/// ahead of its sender's.
+/// If a stream brought only segments of no use for this long, it begins anew: a host may have forged numbers
+/// far ahead of its sender's.
 const USELESS: Duration = Duration::from_secs(1);
 
 pub(super) struct Hearing {
@@ -53,7 +53,7 @@ struct Stream {
     heard: Instant,
     /// Since when none was, though some came.
     useless: Option<Instant>,
-    /// Since when frames wait for one before them.
+    /// Since when frames wait for a frame before them.
     blocked: Option<Instant>,
 }
 
@@ -70,8 +70,8 @@ impl Stream {
     }
 
     fn insert(&mut self, now: Instant, segment: &Segment<'_>, room: impl FnOnce(usize) -> BytesMut) {
-        // Segments are not authentic. Where frames are, a number that no sender can have come to in the
-        // meantime is not followed.
+        // Segments are not authentic. Once frames of a stream are, a number that no sender can have reached
+        // in the meantime is not followed.
         let floor = segment.number.saturating_sub(segment.behind.into());
         let too_far =
             self.connection.is_authenticated() && floor > self.assembly.seen().saturating_add(MAX_AHEAD);
@@ -128,7 +128,7 @@ impl Hearing {
         }
     }
 
-    /// Reads what is there; false if nobody wants it any more.
+    /// Reads what is there; false if the driver is gone.
     async fn read(&mut self, buffers: &mut [u8]) -> bool {
         let now = Instant::now();
         let mut touched = Vec::new();
@@ -151,7 +151,7 @@ impl Hearing {
                             touched.push(key);
                         }
                     }
-                    // Nothing else is said to all.
+                    // No other datagram is sent to all.
                     Ok(_) => {}
                     Err(error) => self.common.refusals.datagram(remote, &error),
                 }
@@ -207,7 +207,7 @@ impl Hearing {
         true
     }
 
-    /// Hands over what is whole; false if nobody wants it any more.
+    /// Hands over what is whole; false if the driver is gone.
     async fn hand_over(&mut self, now: Instant, key: (SocketAddr, u64)) -> bool {
         let Some(stream) = self.streams.get_mut(&key) else {
             return true;

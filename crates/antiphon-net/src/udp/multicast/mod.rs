@@ -4,14 +4,14 @@
 //!   driver ── cast(frame) ──► queue ──► task ── segments ──► group address ──► every node that listens there
 //!   driver ◄── frames ── assemblies, one per stream that is heard ◄─────────── the others' segments
 //! ```
-//! Beside either transport: control, lifelines, repairs and what goes to those that hear nothing travel as
-//! they do without. Segments are those of [`antiphon_wire::datagram`], of a stream that its sender has
-//! numbered by chance; nobody says hello, reports or is asked anything. What is lost here the core notices
-//! and repairs, as it does for any transport.
+//! Multicast goes beside either transport. Control, lifelines, repairs and messages to members that hear
+//! nothing by multicast travel as they do without it. Segments are those of [`antiphon_wire::datagram`], of a
+//! stream that its sender has numbered at random. No node says hello, reports, or is asked anything. The core
+//! notices and repairs what is lost here, as it does for any transport.
 //!
 //! # Where it goes
 //! To one address and port for the cluster. The socket that listens is bound to that address, so it hears
-//! nothing else, and may be shared: several nodes of a host get a copy each. The one that sends is bound to
+//! nothing else. It may be shared: several nodes of a host get a copy each. The socket that sends is bound to
 //! the node's own address and sends through that interface, one hop far unless told otherwise: nothing leaves
 //! the network by mistake.
 //!
@@ -21,26 +21,26 @@
 //!
 //! # How large
 //! Datagrams fill packets of 1500 bytes, or of what the interface takes if that is less, or of
-//! [`max_datagram`](MulticastConfig::max_datagram); nothing finds out what passes on the way. The core's
-//! calls are larger than any datagram: where whole ones do not pass nobody hears a call, and messages go
-//! directly.
+//! [`max_datagram`](MulticastConfig::max_datagram). Nothing finds out what passes on the way. The core's
+//! calls are larger than any datagram. So if full datagrams do not pass, no member hears a call, and messages
+//! go directly.
 //!
 //! # Bounds
-//! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams heard in
-//! all, and per IP address; one that has brought nothing authentic may hold 128 KiB, and the oldest such
-//! makes room.
+//! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams are limited
+//! in all, and per IP address. A stream that has brought nothing authentic may hold 128 KiB, and the oldest
+//! such stream makes room.
 //!
 //! # Costs
 //! Sending: as a flow of [`udp`](crate::udp), once for all. Receiving: one copy from the read buffer into the
 //! frame.
 //!
 //! # What happens when…
-//! - *the network drops it all*: nothing comes, nobody answers the core's calls, and messages go directly;
+//! - *the network drops it all*: nothing comes, no member answers the core's calls, and messages go directly;
 //! - *a receiver is too slow*: its socket overflows, and it asks for what it missed; credit bounds how much
 //!   that can be;
-//! - *a stranger sends*: frames of another cluster, or of nobody the core speaks to, are dropped by their
-//!   header; any other that does not open ends its stream after three;
-//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly.
+//! - *a stranger sends*: frames of another cluster, or of a node that the core does not speak to, are dropped
+//!   by their header. Any other frame that does not open counts, and three end its stream;
+//! - *a host forges segments of a member's stream*: frames do not open and are lost, and repaired directly.
 //!   Numbers far ahead of a stream that was authentic are not followed, and a stream with nothing of use for
 //!   a second begins anew.
 
@@ -68,7 +68,7 @@ const QUEUE_FRAMES: usize = 1024;
 const QUEUE_BYTES: usize = 8 << 20;
 /// Frames taken from the queue at a time.
 const BATCH: usize = 16;
-/// A part of a frame that comes after the first of so many later ones is not waited for.
+/// A part of a frame is no longer waited for after the first part of so many later frames.
 const BEHIND: u64 = 2;
 /// What every network with IP passes that multicast passes in practice: Ethernet's packet.
 const PACKET_BYTES: usize = 1500;
@@ -162,7 +162,7 @@ impl Caster {
     }
 }
 
-/// Sockets of a group that somebody else reads and writes, datagram by datagram.
+/// Sockets of a group that other code reads and writes, datagram by datagram.
 #[derive(Debug)]
 pub struct MulticastSockets {
     /// Bound to the group: hears nothing else. Does not block.
@@ -173,7 +173,7 @@ pub struct MulticastSockets {
     pub group: SocketAddr,
 }
 
-/// Joins a group for something else than frames of a node.
+/// Joins the group for another purpose than frames of a node.
 ///
 /// # Errors
 /// What the system says, or what is wrong with the settings.
@@ -207,7 +207,7 @@ fn check(config: &MulticastConfig, loopback_only: bool) -> io::Result<()> {
 /// The largest datagram that the interface takes, if the system says so.
 #[cfg(target_os = "linux")]
 fn interface_takes(config: &MulticastConfig) -> Option<usize> {
-    // Only a connected socket knows, so this is one of its own. Nothing is sent.
+    // Only a connected socket knows this, so a separate socket is connected. Nothing is sent.
     let probe = mouth(config).ok()?;
     probe.connect(scoped(config)).ok()?;
     match config.group {
@@ -244,8 +244,8 @@ fn ears(config: &MulticastConfig) -> io::Result<std::net::UdpSocket> {
     match config.group.ip() {
         IpAddr::V4(group) => {
             socket.bind(&config.group.into())?;
-            // Otherwise Linux hands over what came by any interface on which anybody of this host has joined
-            // the group.
+            // Otherwise Linux hands over what came by any interface on which any process of this host has
+            // joined the group.
             #[cfg(target_os = "linux")]
             socket.set_multicast_all_v4(false)?;
             socket.join_multicast_v4(&group, &interface_v4(config))?;

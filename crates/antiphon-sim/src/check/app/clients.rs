@@ -22,9 +22,9 @@ enum Told {
     Next(ClientViewId),
 }
 
-/// A client that is in: its last view, and what it was told in that. A member that is cut off may tell its
-/// clients what no other is told, before it knows: only those that go on to the next view have been told the
-/// same.
+/// A client that is in: its last view, and what it was told in that view. A member that is cut off may tell
+/// its clients what no other member tells, before it knows. Only clients that go on to the next view have
+/// been told the same.
 #[derive(Debug, Default)]
 struct Stream {
     view: Option<ClientViewId>,

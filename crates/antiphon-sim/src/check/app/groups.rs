@@ -1,4 +1,4 @@
-//! Group views beside node views, causes, and who never had one: G2, G4, G7, G18. The
+//! Group views beside node views, causes, and nodes that never had a view: G2, G4, G7, G18. The
 //! [account](super::account) has the rest.
 
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ fn agreement(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// Who is said to have left was asked to.
+/// A member that is said to have left was asked to leave.
 fn leavers(history: &History<'_>, stay: &Stay, report: &mut Report) {
     for epoch in stay.epochs.iter().skip(1) {
         let (view, at) = (&epoch.view, epoch.at);

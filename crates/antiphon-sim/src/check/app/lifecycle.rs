@@ -1,4 +1,4 @@
-//! The order of events around an incarnation: who is told what before what.
+//! The order of events around an incarnation: what an application is told before what.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,8 @@ fn expulsions(history: &History<'_>, report: &mut Report) {
 /// A new incarnation's groups begin with `Resync` before their first view, if the application had them
 /// before.
 fn resyncs(history: &History<'_>, report: &mut Report) {
-    // Who holds state of a group, and who holds it from a former incarnation and was not told yet.
+    // The processes that hold state of a group, and those that hold it from a former incarnation and were not
+    // told yet.
     let mut holds: BTreeSet<(ProcessId, GroupIndex)> = BTreeSet::new();
     let mut stale: BTreeSet<(ProcessId, GroupIndex)> = BTreeSet::new();
     for line in &history.trace.lines {

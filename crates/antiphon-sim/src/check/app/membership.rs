@@ -1,5 +1,5 @@
-//! Node views beside what was done to the nodes: metadata, causes, proofs of death, G2 as one number, G7
-//! for who leaves in order.
+//! Node views beside what was done to the nodes: metadata, causes, proofs of death, G2 as one number, G7 for
+//! members that leave in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn primaries(history: &History<'_>) -> Vec<(Micros, Arc<NodeView>)> {
     known.into_values().collect()
 }
 
-/// Names, addresses, metadata and weights are those that were configured, and nobody else appears.
+/// Names, addresses, metadata and weights are the configured ones, and no other node appears.
 fn records(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
     let departed = view.departed.iter().map(|departure| &departure.member);
     for member in view.members.iter().chain(departed) {
@@ -125,7 +125,8 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
                 departure.cause
             )
         });
-        // G7: nobody can know of a component of another lineage that one of its members left somewhere else.
+        // G7: no member can know of a component of another lineage that one of its members left somewhere
+        // else.
         let elsewhere = life.lineage().is_some_and(|lineage| lineage != view.lineage);
         let is_lost = matches!(departure.cause, Cause::Crashed | Cause::Unreachable { .. });
         let ended = left_in_order(history, life).filter(|_| view.is_primary() && !elsewhere);
@@ -154,9 +155,8 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
     }
 }
 
-/// When its process ended in order, if all members could know why: it gave up waiting for nobody, and had its
-/// last view with a majority, or
-/// had seen none yet.
+/// When its process ended in order, if all members could know why: it did not give up waiting for others, and
+/// had its last view with a majority, or had seen none yet.
 fn left_in_order(history: &History<'_>, life: &Life) -> Option<Micros> {
     let End::Process(ended, Ending::Exited) = life.end else {
         return None;
@@ -168,7 +168,7 @@ fn left_in_order(history: &History<'_>, life: &Life) -> Option<Micros> {
     (had_a_majority && !waited).then_some(ended)
 }
 
-/// G7: where nothing else happens, whoever is asked to leave is soon in nobody's view.
+/// G7: where nothing else happens, a node that is asked to leave is soon in no member's view.
 fn leaves_promptly(history: &History<'_>, within: Micros, report: &mut Report) {
     let asked: BTreeMap<Incarnation, Micros> = history
         .lives

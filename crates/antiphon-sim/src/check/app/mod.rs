@@ -1,15 +1,15 @@
 //! Checkers that see only what an application would see.
 //!
 //! Besides the events of the nodes they read what each application itself did (what it sent, when it asked to
-//! join or leave, when it read), when its process began and ended, what it was configured with (the policy,
-//! the heartbeat), and whether the cluster was at rest at the end.
+//! join or leave, when it read), when its process began and ended, its configuration (the policy, the
+//! heartbeat), and whether the cluster was at rest at the end.
 //!
 //! | file | guarantees |
 //! |---|---|
-//! | `told` | has [`antiphon_judge`] look at all that the lines of real nodes tell, too: G1 to G4, G6 to G26, G33, G34, G44 |
+//! | `told` | has [`antiphon_judge`] check all that the lines of real nodes tell, too: G1 to G4, G6 to G26, G33, G34, G44 |
 //! | `lifecycle` | what comes before what around an incarnation: R6, R8, R17, resync |
 //! | `membership` | node views beside what was done to the nodes: G2, G7, metadata, causes |
-//! | `named` | nobody in a group view is a stranger |
+//! | `named` | no member of a group view is a stranger |
 //! | `stamps` | G2 over foundings: views are ordered by their stamps |
 //! | `overrides` | G38: an operator's word |
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |

@@ -1,7 +1,7 @@
 //! G38 only an operator overrides: a node goes from one lineage to another in one incarnation by an
-//! operator's word alone, never beside a primary view that it is in, and its view says what was overridden.
-//! And whoever has lost its majority does not give up for a lighter lineage at once what it did in views
-//! after the one that was overridden.
+//! operator's word alone, never beside a primary view that it is in, and its view says what was overridden. A
+//! member that has lost its majority may have done something in views after the overridden one. It does not
+//! give that up for a lighter lineage at once.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         waits(history, life, report);
         let recovered = life.primaries().filter(|(_, view)| view.overrides().is_some());
         words.extend(recovered.map(|(_, view)| (view.lineage, life.incarnation)));
-        // What components are, and who founds anew, is G41's to check.
+        // G41 checks what components are, and which nodes found anew.
         let apart = life.primaries().filter(|(_, view)| is_apart(history, view));
         words.extend(apart.map(|(_, view)| (view.lineage, life.incarnation)));
     }
@@ -88,7 +88,7 @@ fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
     }
 }
 
-/// Whether a view says that it overrides another, and leaves out nobody.
+/// Whether a view says that it overrides another, and leaves out no member.
 fn tells(old: &NodeView, new: &NodeView) -> bool {
     let overridden = Cause::Overridden {
         lineage: old.lineage,
@@ -134,11 +134,11 @@ fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
 /// A node without a primary hopes for that many heartbeats before it gives way to a lighter lineage, but for
 /// what an operator's word gave up.
 const HOPES: u64 = 19;
-/// What weighed enough so many heartbeats ago may have been heard of.
+/// A view that weighed enough so many heartbeats ago may have been heard of.
 const HEARD_OF: u64 = 15;
 
-/// Who has lost its majority gives way to a lighter lineage only without hope, or because an operator gave up
-/// what it had.
+/// A member that has lost its majority gives way to a lighter lineage only without hope, or because an
+/// operator gave up what it had.
 fn waits(history: &History<'_>, life: &Life, report: &mut Report) {
     let (End::Succeeded(at), false) = (life.end, history.trace.any) else {
         return;
@@ -188,7 +188,7 @@ fn is_removed(history: &History<'_>, life: &Life, last: &NodeView) -> bool {
     })
 }
 
-/// The most that any view of a lineage weighed in which somebody was at that time.
+/// The greatest weight of any view of a lineage in which some process was at that time.
 fn heaviest(history: &History<'_>, lineage: Lineage, from: Micros, until: Micros) -> u64 {
     let weighs = |life: &Life| {
         let begins: Vec<Micros> = life.views.iter().map(|(at, _)| *at).collect();
@@ -325,7 +325,8 @@ mod tests {
         story.is_rejected_for("G38");
     }
 
-    /// One that has lost its majority starts over, and is admitted by one that is alone in another lineage.
+    /// A member that has lost its majority starts over, and is admitted by a member that is alone in another
+    /// lineage.
     fn gives_up_after(heartbeats: u64) -> Story {
         let (mut story, _) = bereft();
         story.start(3);

@@ -64,7 +64,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// G8: a node's own messages have the ticket that it was given, those of others have none.
+/// G8: a node's own messages have the ticket that it was given, other nodes' messages have none.
 fn tickets(history: &History<'_>, life: &Life, stay: &Stay, epoch: &Epoch, report: &mut Report) {
     for (m, at) in epoch.log.iter().zip(&epoch.times) {
         let own = (m.sender == life.incarnation).then(|| history.sent(life, stay.group, m.payload));
@@ -99,7 +99,7 @@ fn message(life: &Life, send: &Send) -> MessageKey {
 struct Fate {
     /// How many members but the sender delivered it.
     by_others: usize,
-    /// Whether one of those that delivered it went on to a view that the group went on from: then the primary
+    /// Whether a process that delivered it went on to a view that the group went on from: then the primary
     /// has it.
     lives_on: bool,
     /// The lineages of such views: where every component goes on, one knows of its own.
@@ -125,10 +125,10 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
     result
 }
 
-/// The views that are not dead ends: somebody left the group in them, is in them still, or went on to one
-/// that is no dead end either. A leader that installs a view, delivers its cut and dies before anyone else
-/// has installed it made a dead end: the others make another view, and what only the dead one delivered is
-/// rightly called not delivered.
+/// The views that are not dead ends: a member left the group in them, is in them still, or went on to a view
+/// that is no dead end either. A leader that installs a view, delivers its cut and dies before any other
+/// member has installed it made a dead end. The others make another view, and what only the dead leader
+/// delivered is rightly called not delivered.
 fn views_that_live_on(history: &History<'_>) -> BTreeSet<ViewKey> {
     // Successors have higher ids: from the highest down, what follows a view is known before the view itself.
     let mut steps: BTreeMap<(GroupViewId, ViewKey), Vec<Option<ViewKey>>> = BTreeMap::new();
@@ -154,7 +154,7 @@ fn views_that_live_on(history: &History<'_>) -> BTreeSet<ViewKey> {
     alive
 }
 
-/// Whoever lost its membership alive learns what became of each message it had sent and not delivered.
+/// A process that lost its membership alive learns what became of each message it had sent and not delivered.
 fn complete(history: &History<'_>, delivered: &BTreeMap<MessageKey, Fate>, report: &mut Report) {
     for life in &history.lives {
         let Some(facts) = history

@@ -1,4 +1,5 @@
-//! Slow members: who stops reading does not hold up the others for ever, and who reads is not called slow.
+//! Slow members: a member that stops reading does not hold up the others for ever, and a member that reads is
+//! not called slow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 /// What a view change may take on top of what the protocol waits for.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// From a node's word that its application has stopped to the view without it, if nobody crashes then.
+/// From a node's word that its application has stopped to the view without it, if no process crashes then.
 const VERDICT: Micros = 1_000_000;
 
 /// Two members that stop one after the other, each with its last call; a crash in the flush.
@@ -52,7 +53,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 } else {
                     stopped.entry(process).or_insert(at);
                 }
-                // Whoever does not read does not make room for itself either.
+                // A member that does not read does not make room for itself either.
                 waiting.retain(|(who, _), _| *who != process);
             }
             Seen::NotSent {

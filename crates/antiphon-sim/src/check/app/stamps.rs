@@ -1,6 +1,5 @@
-//! G2 over foundings: whoever orders views by their stamps, or as far as that holds by their numbers, never
-//! goes back when a cluster of
-//! which no process is left is founded again.
+//! G2 over foundings: an observer that orders views by their stamps, or by their numbers as far as that
+//! holds, never sees them go back when a cluster of which no process is left is founded again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

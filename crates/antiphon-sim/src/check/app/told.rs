@@ -151,7 +151,8 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
 }
 
 /// Whether all that its node took came to its application: it is a member still, or left in order, and could
-/// have delivered. One that was killed may have joined again, and its application has heard of no view then.
+/// have delivered. A process that was killed may have joined again, and its application had heard of no view
+/// then.
 fn is_whole(life: &Life, stay: &Stay) -> bool {
     let killed = matches!(life.end, End::Process(_, Ending::Killed | Ending::PowerLost));
     match stay.end {
@@ -161,7 +162,7 @@ fn is_whole(life: &Life, stay: &Stay) -> bool {
     }
 }
 
-/// A direct message: whose process, of which group, for whom, with which ticket, told when.
+/// A direct message: the sender's process, the group, the receiver, the ticket, the time it was told.
 type TellKey = (ProcessId, usize, Incarnation, u64, Micros);
 
 /// The receipts for each direct message. Tickets begin again when a group is joined again: the last one

@@ -1,8 +1,8 @@
-//! G37, its other half. Whoever did not run for a good part of its time says so: whoever runs the host should
-//! know.
+//! G37, its other half. A node that did not run for a good part of its time says so: the operator of the host
+//! should know.
 //!
-//! What a node must have noticed of a stop is all but one heartbeat of it. It sums that up over 50 heartbeats
-//! and tells five at once; two such sums touch any 50 heartbeats, so whoever missed ten of those has told.
+//! A node must have noticed all but one heartbeat of a stop. It sums that up over 50 heartbeats and tells
+//! five at once. Two such sums touch any 50 heartbeats, so a node that missed ten of those has told.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// Over how many heartbeats what was missed is summed up.
 const WINDOW_BEATS: u64 = 50;
-/// Whoever missed so many of them must have said so.
+/// A node that missed so many heartbeats must have said so.
 const TOLD_BEATS: u64 = 10;
 
 /// One process, since it is in a view under its present incarnation.
@@ -36,8 +36,8 @@ impl Watch {
         self.judged_at = Some(until + heartbeat);
     }
 
-    /// What it missed of the time before its last stop ended, if it is so much that it must have been told,
-    /// and whether it was.
+    /// What it missed of the time before its last stop ended, if it is so much that the node must have told
+    /// it, and whether the node did.
     fn judge(&self, heartbeat: Micros) -> Option<(Micros, bool)> {
         let window = heartbeat * WINDOW_BEATS;
         let (_, last) = *self.stops.last()?;
@@ -131,7 +131,8 @@ mod tests {
             .any(|violation| violation.guarantee == "G37")
     }
 
-    /// Whether a run is rejected in which it was stopped for so long, so many times, and said so or not.
+    /// Whether a run is rejected in which the process was stopped for so long, so many times, and said so or
+    /// not.
     fn rejected(stop: Micros, times: u32, says_so: bool) -> bool {
         let mut story = Story::of(3, Order::Fifo);
         for _ in 0..times {

@@ -1,4 +1,4 @@
-//! G6 one primary: each view of a lineage was decided by those that had the right to.
+//! G6 one primary: each view of a lineage was decided by members that had the right to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,10 +43,10 @@ fn chains(history: &History<'_>) -> BTreeMap<Lineage, Chain> {
     chains
 }
 
-/// R2, R3: of those who were in the last view and not proven dead, a majority really voted for this view in
-/// one ballot, or half of them with the most senior; and so did the same share of the view's own members. Who
-/// is proven dead is what the decider counted as such, as far as it is true: a proof that it did not hold
-/// cannot have helped it.
+/// R2, R3: of the members of the last view that are not proven dead, a majority really voted for this view in
+/// one ballot, or half of them with the most senior. The same share of the view's own members did, too.
+/// Proven dead are the members that the decider counted as such, as far as it is true: a proof that it did
+/// not hold cannot have helped it.
 fn quorum(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
     let ballots = history.ballots.get(&(next.lineage, next.primary_id()));
     let ballots = ballots.map_or(&[][..], Vec::as_slice);
@@ -100,9 +100,9 @@ fn is_provably_dead(history: &History<'_>, who: Incarnation, at: Micros) -> bool
     )
 }
 
-/// Whether these votes are enough. A proof of death may be used and need not be: of the dead, whose vote
-/// counts is in the count, since it came before the proof, and the others are out of it, which leaves the
-/// fewest votes to be had.
+/// Whether these votes are enough. A proof of death may be used and need not be. A dead member whose vote
+/// counts is in the count, since its vote came before the proof. The other dead are out of it, because this
+/// needs the fewest votes.
 pub(crate) fn decides(view: &NodeView, voted: &BTreeSet<Incarnation>, dead: &BTreeSet<Incarnation>) -> bool {
     let is_counted =
         |member: &&Member| voted.contains(&member.incarnation) || !dead.contains(&member.incarnation);

@@ -1,6 +1,6 @@
-//! G41 under the policy `any`: every component goes on, by the word of all its members; two that meet become
-//! one, of which somebody had stayed; and what is said of who comes from where is so. Under `majority`, G5:
-//! those of a component who wait for a majority agree on who waits.
+//! G41 under the policy `any`. Every component goes on, by the word of all its members. Two components that
+//! meet become one, and in one of them members had stayed. What views say of where members come from is true.
+//! Under `majority`, G5: members of a component that wait for a majority agree on which members wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::trace::{ProcessId, Seen, Slot};
 
 /// A component that has stayed as it is for so many heartbeats has gone on.
 const STABLE: u64 = 150;
-/// A component that has stayed as it is for so many heartbeats has agreed on who is in it.
+/// A component that has stayed as it is for so many heartbeats has agreed on its members.
 const SETTLED: u64 = 50;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -31,8 +31,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     Ground::default().check(history, report);
 }
 
-/// Who goes to another lineage in one incarnation is in a part of the view that it left, all of whose members
-/// had said yes to just that.
+/// A node that goes to another lineage in one incarnation is in a part of the view that it left, and all
+/// members of that part had said yes to exactly that.
 fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
     let mut last: Option<&NodeView> = None;
     for (at, view) in life.primaries() {
@@ -89,7 +89,7 @@ fn unacknowledged(history: &History<'_>, at: Micros, view: &NodeView) -> Option<
     members.find(|member| !said.contains(member))
 }
 
-/// Whoever gives way to another lineage leaves somebody there who was a member, and goes on to be one.
+/// A member that gives way to another lineage leaves a process there that was a member and goes on to be one.
 fn yields(history: &History<'_>, life: &Life, report: &mut Report) {
     let Some((at, into)) = &life.gave_way else { return };
     let soon = at + history.trace.heartbeat;
@@ -148,10 +148,10 @@ fn merges(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// Each joiner that was in another lineage before is named with the last view that it had there, and nobody
-/// else is.
+/// Each joiner that was in another lineage before is named with the last view that it had there, and no other
+/// joiner is.
 fn origins(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
-    // Who founds anew meets nobody.
+    // A member that founds anew meets no other.
     if view.primary_id().counter == 1 {
         let alone = view.members.len() == 1 || view.primary_id().epoch == 1 || view.separates().is_some();
         return report.check("G41", at, alone && view.merged.is_empty(), || {
@@ -190,7 +190,7 @@ fn origins(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Repo
     }
 }
 
-/// Who runs where, and who reaches whom.
+/// The processes that run at each place, and the places that reach each other.
 #[derive(Debug, Default)]
 struct Ground {
     running: BTreeMap<Slot, ProcessId>,
@@ -256,7 +256,7 @@ impl Ground {
         }
     }
 
-    /// Each component that was as it is for long has one primary view, of all its members and nobody else.
+    /// Each component that was as it is for long has one primary view, of all its members and no others.
     fn look(&self, history: &History<'_>, at: Micros, report: &mut Report) {
         let stable = if history.trace.any { STABLE } else { SETTLED };
         if self.rough || at < self.since + stable * history.trace.heartbeat {
@@ -276,7 +276,7 @@ impl Ground {
             if !component.iter().any(has_vote) {
                 continue;
             }
-            // Who was never a member founds by its seeds, or not at all.
+            // A node that was never a member founds by its seeds, or not at all.
             let fresh = |slot: &&Slot| !self.running.get(slot).is_some_and(|p| self.views.contains_key(p));
             if component.iter().any(|slot| fresh(&slot)) {
                 continue;
@@ -304,9 +304,9 @@ impl Ground {
         }
     }
 
-    /// Members of one primary view, one of whom is in no primary view any more, are in one and the same view:
-    /// those who still are in the primary one hear a quorum and decide the next, or they hear none, or are
-    /// blocked.
+    /// If one of the members of one primary view is in no primary view any more, they are all in one and the
+    /// same view: members that still are in the primary one hear a quorum and decide the next, or they hear
+    /// none, or are blocked.
     fn look_without_a_majority(&self, component: &BTreeSet<Slot>, at: Micros, report: &mut Report) {
         let seen = component.iter().filter_map(|slot| {
             let process = self.running.get(slot)?;
@@ -338,8 +338,8 @@ impl Ground {
         }
     }
 
-    /// Those that reach each other, each in both directions and nobody else in any; where that is not so,
-    /// nothing is said of anybody.
+    /// Places that reach each other, each in both directions, and no other place in any direction. If that is
+    /// not so for a place, nothing is said of it.
     fn components(&self) -> Vec<BTreeSet<Slot>> {
         let reaches = |from: Slot, to: Slot| from == to || !self.cut.contains(&(from, to));
         let slots: Vec<Slot> = self.running.keys().copied().collect();
@@ -408,7 +408,7 @@ mod tests {
         violations.map(|violation| violation.guarantee).collect()
     }
 
-    /// Of a whole component of three one is in no primary view, and the others go on as if it were.
+    /// One member of a whole component of three is in no primary view, and the others go on as if it were.
     #[test]
     fn who_stays_in_the_primary_view_beside_one_that_is_not_is_rejected() {
         let mut story = Story::of(3, Order::Total);

@@ -1,5 +1,5 @@
-//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody
-//! else does. And G5: those that are cut off find out, whoever tells the others.
+//! G35. If something is wrong with some hosts alone, these are removed, in as few views as possible, and no
+//! other host is. And G5: hosts that are cut off find out, whichever member tells the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
     let views = departures.len();
     let at = departures.values().map(|(at, _)| *at).max().unwrap_or(0);
-    // G43: where nobody may go, a host was only late.
+    // G43: if no host may be removed, a host was only late.
     let guarantee = if faulty.views == 0 { "G43" } else { "G35" };
     report.check(guarantee, at, views <= faulty.views, || {
         format!("{:?} went in {views} views: {departures:?}", faulty.slots)
@@ -75,8 +75,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// R7: all others believe in their view by then, and whoever falls silent takes nobody's lease away, whatever
-/// it did for them.
+/// R7: all others believe in their view by then. A member that falls silent takes no other member's lease
+/// away, whatever it did for them.
 fn leases_are_kept(history: &History<'_>, from: Micros, faulty: &[Slot], report: &mut Report) {
     let is_well = |process: &ProcessId| {
         let facts = history.processes.get(process);
@@ -112,7 +112,7 @@ mod tests {
     use crate::plan::Faulty;
     use crate::trace::{ProcessId, Seen};
 
-    /// Three, of whom the last falls silent, and all that have the lease before that.
+    /// Three, of which the last falls silent, and all that have the lease before that.
     fn silent(leased: &[ProcessId]) -> Story {
         let mut story = Story::of(3, Order::Total);
         leased

@@ -1,9 +1,9 @@
-//! R18 a flush ends: where processes start and end and nothing else happens to anybody, groups follow node
-//! views promptly.
+//! R18 a flush ends: where processes start and end and nothing else happens, groups follow node views
+//! promptly.
 //!
 //! A group's members stand still while a flush runs. Each node view and each death begins the flush anew, so
-//! the time counts from the last of these on. What is waited for: the view without those that a node view
-//! removed, and the first view of those that asked to be let in.
+//! the time counts from the last of these on. The group must then have a view without the members that a node
+//! view removed, and the first view of the nodes that asked to be let in.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ fn ended(history: &History<'_>, life: &Life) -> Micros {
     }
 }
 
-/// When anybody installed a node view, or died: then a flush begins anew. In order.
+/// When any process installed a node view, or died: then a flush begins anew. In order.
 fn disturbances(history: &History<'_>) -> Vec<Micros> {
     let disturbs = |what: &Seen| matches!(what, Seen::NodeView(_) | Seen::Ended(_));
     let lines = history.trace.lines.iter();
@@ -76,7 +76,7 @@ fn disturbances(history: &History<'_>) -> Vec<Micros> {
         .collect()
 }
 
-/// The longest time between these without any of those, and when it was over.
+/// The longest time between these without a disturbance, and when it was over.
 fn longest_rest(disturbances: &[Micros], from: Micros, until: Micros) -> (Micros, Micros) {
     let first = disturbances.partition_point(|at| *at <= from);
     let within = disturbances[first..].iter().copied().take_while(|at| *at < until);

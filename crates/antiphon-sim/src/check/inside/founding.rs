@@ -1,14 +1,14 @@
-//! R4: who may found, and that nobody founds beside a cluster that he could know of.
+//! R4: which nodes may found, and that no node founds beside a cluster that it could know of.
 //!
-//! A second lineage is no fault by itself: whoever has voted may have been started again and forgotten it. It
-//! is one
+//! A second lineage is no fault by itself: a node that has voted may have been started again and forgotten
+//! it. It is a fault
 //! - with seeds, if the same start of a process founded both;
 //! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one
 //!   voted twice;
-//! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there,
-//!   and either they were told of it, or would have been a moment after they had started, and the paths
-//!   between them worked, or a locator was there for both, or none had been there yet and might have come up
-//!   in time.
+//! - with `expect` N, if fewer than N of its founders could not have known of the first lineage. A founder
+//!   could have known if a member was there, the paths between them worked, and one of these was true: the
+//!   founder was told of the member, or would have been told a moment after it had started; a locator was
+//!   there for both; no locator had been there yet, and one might have come up in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// A path that has worked for so long is used: a dial that met silence is repeated within it.
 const DIALLED_WITHIN: Micros = 5 * SECONDS;
-/// Whom a node is told of so soon after it has started, it is given time to ask before it founds: half of
-/// that time.
+/// If a node is told of others so soon after it has started, it is given time to ask them before it founds:
+/// half of that time.
 const NAMED_WITHIN: Micros = 300 * MILLIS;
 
 pub(super) fn check(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
@@ -158,7 +158,8 @@ struct Ground {
     processes: BTreeMap<Incarnation, ProcessId>,
     /// In which lineage each is in the primary view, and since when.
     primary: BTreeMap<ProcessId, (Lineage, Micros)>,
-    /// What each place is told in the whole run: also what comes too late for whoever does not wait for it.
+    /// What each place is told in the whole run: also what comes too late for a node that does not wait for
+    /// it.
     told: BTreeMap<Slot, Vec<(Micros, Vec<Slot>)>>,
     locators: BTreeMap<Slot, Micros>,
     /// When the last of them ended; `None` if there never were any.
@@ -254,15 +255,16 @@ impl Ground {
             let named = started + NAMED_WITHIN;
             let told = self.told_of(home, *there, at.max(named));
             let told = told.is_some_and(|told| told <= since.max(named));
-            // A node asks when it starts, and again and again; one that has asked in vain for long, seldom.
+            // A node asks when it starts, and again and again. If it has asked in vain for long, it asks
+            // seldom.
             let asked_within = self.heartbeat * if young { 3 } else { 20 };
             let locator = self.locators.iter().any(|(locator, up)| {
                 (*up <= started || up + asked_within <= at)
                     && self.is_open(home, *locator, since)
                     && self.is_open(*there, *locator, since)
             });
-            // Who has heard of no locator that it was given waits for as long as one that has just started
-            // would have to be there.
+            // A node that has heard of no locator that it was given waits as long as a locator that has just
+            // started would take to be there.
             let awaited = self.locators.is_empty()
                 && self.without_locators.is_some_and(|ended| ended <= started)
                 && at - started < 15 * self.heartbeat;

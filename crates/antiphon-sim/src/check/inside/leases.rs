@@ -1,8 +1,8 @@
-//! G42 nobody believes for longer than it may: while a member believes in its view, or delivers, no later
+//! G42 no member believes for longer than it may: while a member believes in its view, or delivers, no later
 //! view without it exists, unless it leaves.
 //!
-//! Judged at the moments when the first process installs a view that removes somebody, when a member is told
-//! that it has the lease, and when something is handed to its application that only a member may have:
+//! This is judged at these moments: when the first process installs a view that removes a member, when a
+//! member is told that it has the lease, and when its application gets something that only a member may have:
 //! messages, and views of groups. A process that was stopped, or serves its inputs late, reports when it runs
 //! again; what it says and delivers then is judged.
 
@@ -92,7 +92,7 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
                 if !view.is_primary() {
                     continue;
                 }
-                // One that was admitted, and did not hear of it, may ask again.
+                // A joiner that was admitted, and did not hear of it, may ask again.
                 for joiner in &view.joined {
                     removed.remove(&(view.lineage, *joiner));
                 }

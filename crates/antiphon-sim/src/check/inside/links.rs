@@ -1,4 +1,4 @@
-//! G32. Links: which one is used, when it changes, and that nothing else does by it.
+//! G32. Links: which one is used, when it changes, and that this changes nothing else.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// The first link that is up is used, and one that failed is given time.
+/// The first link that is up is used, and a link that failed is given time.
 fn choices(history: &History<'_>, report: &mut Report) {
     let mut failed: BTreeMap<(ProcessId, Incarnation, usize), Micros> = BTreeMap::new();
     for line in &history.trace.lines {

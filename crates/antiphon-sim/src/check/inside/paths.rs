@@ -1,5 +1,6 @@
-//! G36, G37 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both
-//! ends, or because those who should have heard it were stopped; and what goes through another goes one hop.
+//! G36, G37 and R20. Bad pairs: no member is removed because of a dead path if another member hears both
+//! ends, or because the members that should have heard it were stopped. A frame that goes through another
+//! member goes one hop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +117,7 @@ impl Ground {
         self.pair(since, (one, &self.calm), (other, &self.calm))
     }
 
-    /// The same, but that the one may have been stopped.
+    /// The same, but the one may have been stopped.
     fn well_but_stopped(&self, since: Micros, one: Incarnation, other: Incarnation) -> bool {
         !self.rough
             && self.calm_everywhere <= since
@@ -179,8 +180,9 @@ impl Ground {
     }
 }
 
-/// Who accuses somebody of silence, or of hearing nothing, if that is all there is against it. Observers say
-/// only that they do not hear it well enough; where some hosts lose what they send, that need not be silence.
+/// The members that accuse another of silence, or of hearing nothing, if that is all there is against it.
+/// Observers say only that they do not hear it well enough; where some hosts lose what they send, that need
+/// not be silence.
 fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
     let deaf = |accusation: &&Accusation| match accusation.evidence {
         Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Deaf => true,
@@ -260,7 +262,7 @@ fn removals(trace: &Trace, report: &mut Report) {
             let own_fault = accusers
                 .iter()
                 .all(|accuser| ground.well_but_stopped(since, *accuser, gone));
-            // All observers are named, also those that heard it.
+            // All observers are named, also observers that heard it.
             let heard_it = |accuser: &Incarnation| ground.well(since, *accuser, gone);
             let observed = |accusation: &Accusation| accusation.evidence == Evidence::Observed;
             let observed = departure.accusers.iter().any(observed);
@@ -298,8 +300,8 @@ fn judge(at: Micros, view: &NodeView, departure: &Departure, removal: &Removal, 
     });
 }
 
-/// Whoever counts only while it runs finds a silence out when it is as long as it has patience for: a longer
-/// one has its own pause in it.
+/// A node that counts only while it runs notices a silence when it is as long as its patience. A longer
+/// silence has the node's own pause in it.
 fn own_pauses(
     trace: &Trace,
     ground: &Ground,
@@ -347,7 +349,7 @@ fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
             _ => {}
         }
     }
-    // Of each frame and target: who asked whom first.
+    // For each frame and target: which member asked which first.
     let mut asked = BTreeMap::new();
     let mut passed = BTreeSet::new();
     for pass in passes {
@@ -537,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_relay_that_begins_anew_may_pass_on_what_it_passed_on_in_its_last_moment() {
-        // What it did as another leaves in the step in which it begins anew.
+        // What it did as its former incarnation goes out in the step in which it begins anew.
         let anew = Pass {
             incarnation: incarnation(7),
             ..passed(1, 2, &[])

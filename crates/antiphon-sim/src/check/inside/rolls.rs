@@ -1,7 +1,8 @@
-//! Who has which view, and who is left behind: R12, and G18 for those that are told to start over.
+//! Which members have which view, and which are left behind: R12, and G18 for members that are told to start
+//! over.
 //!
-//! Both are read from what the *nodes* have ([`Inside::Roll`]): an application whose node has no lease sees a
-//! view late, and of a removal whose leader dies nobody but the removed one may ever hear.
+//! Both are read from what the *nodes* have ([`Inside::Roll`]). An application whose node has no lease sees a
+//! view late. If the leader dies after a removal, perhaps only the removed member ever hears of the removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,14 +27,14 @@ struct Rolls {
     current: BTreeMap<ProcessId, Incarnation>,
     /// The last primary view that each has.
     nodes: BTreeMap<Incarnation, Arc<NodeView>>,
-    /// Those that are over.
+    /// Incarnations that are over.
     ended: BTreeSet<Incarnation>,
     /// What each member's node has.
     views: BTreeMap<Place, (GroupViewId, Vec<Incarnation>)>,
-    /// Who was removed, or is not in a later view of somebody's, since it began or last ceased to be a
-    /// member.
+    /// Members that were removed, or are not in a later view of any member, since that view began or they
+    /// last ceased to be a member.
     removed: BTreeSet<Place>,
-    /// Who was a member and ceased to be one.
+    /// Nodes that were members and ceased to be.
     gone: BTreeSet<Place>,
 }
 
@@ -110,8 +111,9 @@ impl Rolls {
         }
     }
 
-    /// G18: who starts over, and is no other incarnation than before, had been removed; or the one that it
-    /// takes for its leader, who may know no more than that of the group, is a member no more.
+    /// G18: if a member starts over, and is the same incarnation as before, it had been removed; or the
+    /// member that it takes for its leader is no member any more. That leader may know no more of the group
+    /// than this.
     fn starts_over(&self, at: Micros, (group, me): Place, cause: &str, report: &mut Report) {
         let Some((view, members)) = self.views.get(&(group, me)) else {
             return;
@@ -140,8 +142,8 @@ mod tests {
 
     const ALL: [usize; 3] = [0, 1, 2];
 
-    /// Process 3 is in group view 2 with all others; these of the members of view 1 have it, and whoever
-    /// leads has removed these.
+    /// Process 3 is in group view 2 with all others. These members of view 1 have it, and the leader has
+    /// removed these.
     fn story_of_a_joiner(have_it: &[ProcessId], removed: &[ProcessId]) -> Story {
         let mut story = Story::of(3, Order::Total);
         story.roll(&ALL, 1, &[], &ALL);
@@ -189,7 +191,7 @@ mod tests {
         let mut not_removed = story_of_a_joiner(&ALL, &[]);
         not_removed.resync(2, LOST);
         not_removed.is_rejected_for("G18");
-        // A view that somebody else has leaves it out.
+        // Another member's view leaves it out.
         let mut left_out = story_of_a_joiner(&ALL, &[]);
         left_out.roll(&[0, 1, 3], 3, &[], &[1]);
         left_out.resync(2, LOST);
@@ -215,7 +217,7 @@ mod tests {
                 .iter()
                 .any(|violation| violation.guarantee == "G18")
         );
-        // Whoever comes after it does not lead it.
+        // A member behind it in rank does not lead it.
         let mut junior = story_of_a_joiner(&ALL, &[2]);
         junior.resync(2, "flush-stalled");
         junior.resync(1, "its leader is no member of the group any more");

@@ -1,8 +1,8 @@
 //! The way of frames that members hand on: each from a member to the next of its view, once, and never back
-//! to who sealed it.
+//! to the member that sealed it.
 //!
-//! A chain that circles, or that leaves someone out, breaks no guarantee: repairs make up for it. It is seen
-//! here only.
+//! A chain that circles, or that leaves a member out, breaks no guarantee: repairs make up for it. Only this
+//! checker sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

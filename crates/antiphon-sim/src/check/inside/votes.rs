@@ -1,5 +1,5 @@
-//! R2 a proof of death carries the last vote: whatever the dead accepted, the proof shows it, or something
-//! later.
+//! R2 a proof of death carries the last vote: the proof shows what the dead member accepted last, or
+//! something later.
 
 use antiphon_core::BallotStep;
 use antiphon_core::wire::membership::Ballot;

@@ -1,37 +1,37 @@
 //! The view slot, explored exhaustively (R26): R1 one value, R2 certificates, R3 joint quorum.
 //!
-//! The acceptors and proposers are the shipping [`Slot`](antiphon_core::explore::slot::Slot)s. Around them
-//! stands the least that makes them a cluster:
+//! The acceptors and proposers are the shipping [`Slot`](antiphon_core::explore::slot::Slot)s. The smallest
+//! possible surroundings make them a cluster:
 //!
 //! - **Messages are a set.** What was sent may arrive at any time, at some, several times or never. Loss,
 //!   reordering, duplication, partitions and cut-off members are all choices of what to deliver.
-//! - **A death leaves certificates.** The last vote reaches any of the others, at any time, or never. A
-//!   member killed between writing a vote to its lifelines and answering leaves two last votes, one with and
-//!   one without it: each watcher shows one of them, and the vote went nowhere else.
+//! - **A death leaves certificates.** The last vote reaches any of the others, at any time, or never. If a
+//!   member is killed between writing a vote to its lifelines and answering, it leaves two last votes, one
+//!   with and one without that vote. Each watcher shows one of them, and the vote went nowhere else.
 //! - **Proposers choose freely** among the views of the configuration when they may choose.
 //! - **In a leaderless slot each member casts** one vote for any of these views at any time, if it still may,
-//!   and tells all. A value counts as decided as soon as what was ever cast for it is a fast quorum: any
-//!   learner might count so, and what is not decided because its own members have not acknowledged it (R3)
-//!   must not be contradicted either. In the sorted model all slots of such a world are leaderless, in the
-//!   free one the first.
+//!   and tells all. A value counts as decided as soon as all votes ever cast for it are a fast quorum: any
+//!   learner might count so. If its own members have not acknowledged it (R3), it is not decided, and must
+//!   not be contradicted either. In the sorted model all slots of such a world are leaderless, in the free
+//!   one the first.
 //! - With two slots, a member that learns the decision of the first goes on to the second as an acceptor of
 //!   that view, or knows that it is out.
 //!
 //! There are two models. [`Free`] delivers message by message, in any order; its ballots are bounded.
-//! [`Sorted`] explores only runs in which all that belongs to a lower ballot happens before all that belongs
-//! to a higher one, for **any number of ballots**, and goes ballot by ballot; that is what brings four
-//! members within reach. A test compares the two on worlds that both can finish: every combination of votes,
-//! deaths and decisions of a free run is in the sorted model as well. It has more besides, which makes it the
-//! stricter of the two.
+//! [`Sorted`] goes ballot by ballot, for **any number of ballots**: it explores only runs in which all that
+//! belongs to a lower ballot happens before all that belongs to a higher one. That brings four members within
+//! reach. A test compares the two on worlds that both can finish: every combination of votes, deaths and
+//! decisions of a free run is in the sorted model as well. The sorted model has more besides, which makes it
+//! the stricter of the two.
 //!
-//! Both leave out only what is invisible to everyone:
+//! Both leave out only what no member can see:
 //!
-//! - a proposer promises its own ballot before it asks anyone;
+//! - a proposer promises its own ballot before it asks any other member;
 //! - a proposer takes the promises it counts at once, in every combination that lets it go on, right before
-//!   the event that lets it go on; waiting with some of them in hand looks the same from outside;
+//!   the event that lets it go on; if it waits with some of them in hand, that looks the same from outside;
 //! - a decision is noted as soon as the proposer *could* conclude from what was sent to it, certificates
 //!   included; the run in which those acknowledgements did arrive differs in nothing else;
-//! - a member dies when the first certificate of it arrives: until then a dead member and one that does
+//! - a member dies when the first certificate of it arrives: until then a dead member and a member that does
 //!   nothing look the same;
 //! - messages that can change nothing any more are forgotten.
 //!
@@ -65,7 +65,7 @@ pub struct SlotModel {
     pub members: u8,
     /// The weight of each, the joiner's last.
     pub weights: [u8; MAX_IDS],
-    /// Who may propose, other than the elder in round 0.
+    /// Members that may propose, other than the elder in round 0.
     pub proposers: u8,
     /// The highest round of a ballot.
     pub rounds: u8,
@@ -89,13 +89,13 @@ pub struct SlotModel {
 /// Which views a proposer tries when it may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Every one that keeps the proposer.
+    /// Every view that keeps the proposer.
     All,
-    /// Itself alone, which any quorum of the slot may decide, and everyone, which needs the most to be
-    /// decided.
+    /// Two views: the proposer alone, which any quorum of the slot may decide, and all members, which needs
+    /// the most to be decided.
     Extremes,
-    /// Everyone, and everyone but the most junior, whoever proposes: what members disagree on after one of
-    /// them was doubted.
+    /// Two views, whichever member proposes: all members, and all but the most junior. Members disagree on
+    /// these two after one of them was doubted.
     Two,
 }
 
@@ -184,7 +184,7 @@ impl SlotModel {
             Values::Extremes => [1 << me, everyone].into(),
             Values::Two => [everyone, everyone & !(1 << (self.members - 1))].into(),
         };
-        // A view without anyone who votes could never be followed by another.
+        // A view without a voter could never be followed by another.
         choices
             .into_iter()
             .map(|members| self.view(members))
@@ -193,7 +193,7 @@ impl SlotModel {
     }
 
     /// R3, computed apart from the shipping code: half the weight of the living members acknowledged, and the
-    /// view has a member of the one before.
+    /// view has a member of the view before.
     fn is_joint(&self, value: View, before: View, acknowledged: u8, dead: u8) -> bool {
         let weight = |set: u8| -> u32 {
             value

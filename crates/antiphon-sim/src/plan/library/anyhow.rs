@@ -8,15 +8,15 @@ use super::*;
 const LONG: (u64, u64) = (33_000, 36_000);
 
 impl Story<'_> {
-    /// A cluster of the policy, formed. Some of those that the others were told of may be gone by the time
-    /// that it falls apart.
+    /// A cluster of the policy, formed. Some of the nodes that the others were told of may be gone by the
+    /// time that it falls apart.
     fn anyhow(&mut self) -> Micros {
         self.plan.policy = Policy::Any;
         self.plan.liveness = Liveness::Within(60 * SECONDS);
         self.begin();
         let mut at = self.ms(4_000, 6_000);
         if self.nodes > 3 && self.random.percent(40) {
-            // Nobody is left that everybody knows from the start.
+            // No node is left that all others know from the start.
             self.plan.seeds = 2;
             self.plan.liveness = Liveness::SurvivorsWithin(60 * SECONDS);
             for seed in 0..2 {

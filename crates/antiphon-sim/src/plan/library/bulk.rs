@@ -1,4 +1,4 @@
-//! The plans about payloads beside the log, and about those that fit no block of it.
+//! The plans about payloads beside the log, and about payloads that fit no block of it.
 
 use super::*;
 

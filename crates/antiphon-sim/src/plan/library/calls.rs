@@ -4,7 +4,7 @@
 use super::super::Calling;
 use super::*;
 
-/// A group whose members call each other behind all other groups, for those seeds that draw one; drawn apart
+/// For the seeds that draw one: a group whose members call each other, behind all other groups; drawn apart
 /// from all else. Some members leave it and come back.
 pub(super) fn draw_calls(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"calls", 0));

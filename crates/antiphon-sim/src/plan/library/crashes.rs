@@ -110,10 +110,10 @@ impl Story<'_> {
         self.plan.duration = 12 * SECONDS;
     }
 
-    /// R1: one of three hears nothing while another one is removed and a fourth admitted; then the host of
-    /// the elder loses power, who alone installed both views. Kills and streams would not do: what was
-    /// written comes after the heal, and on lifelines it tells what was voted for. The one that is behind and
-    /// the one that is new are most of the last view.
+    /// R1: one of three hears nothing while another one is removed and a fourth admitted. Then the host of
+    /// the elder loses power, and only the elder had installed both views. Kills and streams would not do:
+    /// the written bytes come after the heal, and on lifelines they tell the votes. The member that is behind
+    /// and the new member are most of the last view.
     pub(super) fn only_a_joiner_is_left(&mut self) {
         self.plan.transport = Transport::Datagram;
         for slot in 0..3 {
@@ -154,9 +154,9 @@ impl Story<'_> {
         self.plan.duration = gone + 4 * SECONDS;
     }
 
-    /// R12: a group lets two in by one view, the senior of whom does not hear of it, and all who were there
-    /// before die. It is to lead a group, and asks those that are no more to be let in; the other one was
-    /// told.
+    /// R12: a group lets two in by one view. The senior of them does not hear of it, and all members that
+    /// were there before die. It is to lead a group, and asks the dead members to be let in; the other one
+    /// was told.
     pub(super) fn only_joiners_are_left(&mut self) {
         self.plan.transport = Transport::Datagram;
         self.plan.network.latency = 10 * MILLIS;

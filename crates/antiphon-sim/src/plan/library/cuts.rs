@@ -1,4 +1,4 @@
-//! Plans about the cut engine: faults of some hosts that must cost these alone, and once.
+//! Plans about the cut engine: faults of some hosts that must remove only these hosts, and once.
 
 use antiphon_core::EngineKind;
 
@@ -26,8 +26,8 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
     } else {
         EngineKind::Coordinator
     };
-    // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing
-    // is passed on there.
+    // With three, five members are not all neighbours: there are rumours, and not all members are observers.
+    // Nothing is passed on there.
     let narrow = ["cut-", "r7-", "deaf-"]
         .iter()
         .any(|word| plan.name.starts_with(word))
@@ -85,8 +85,8 @@ impl Story<'_> {
     }
 
     /// Some hosts are cut off from all others, together or each alone: they are to find out by themselves.
-    /// Before that, some paths to one of them may lose most of what they carry: what it said of these must
-    /// not stand for what it hears when it is cut off.
+    /// Before that, some paths to one of them may lose most of what they carry. What it said of these paths
+    /// must not count for what it hears when it is cut off.
     pub(super) fn cut_off(&mut self) {
         let count = self.random.range(1, self.nodes as u64 / 4) as usize;
         let (faulty, others) = self.bare(count);
@@ -188,7 +188,7 @@ impl Story<'_> {
         self.plan.duration = FORMED + 4 * turn;
     }
 
-    /// Some hosts hear each other and nobody else, for twice as long as silence is waited for: some of them
+    /// Some hosts hear each other and no other host, for twice as long as silence is waited for: some of them
     /// observe two or three of the others.
     pub(super) fn deaf_together(&mut self) {
         let count = self.random.range(4, 6) as usize;
@@ -203,7 +203,7 @@ impl Story<'_> {
         self.plan.duration = FORMED + deaf + 5 * SECONDS;
     }
 
-    /// Some hosts lose most of what they send, or of what they are sent; others lose a little.
+    /// Some hosts lose most of what they send, or most of what is sent to them; others lose a little.
     pub(super) fn lossy_hosts(&mut self) {
         let count = self.random.range(1, 3) as usize;
         let (faulty, others) = self.bare(count);
@@ -218,9 +218,9 @@ impl Story<'_> {
         self.plan.duration = FORMED + 40 * SECONDS;
     }
 
-    /// Three hosts lose about half of what they are sent, which is more or less of it at times: so each
-    /// reports some of those whom it observes, which are nearly all, and never most of them at once. The
-    /// others stay, whether they go or not.
+    /// Three hosts lose about half of what is sent to them, sometimes more and sometimes less. So each
+    /// reports some of the members that it observes, which are nearly all, and never most of them at once.
+    /// The others stay, whether these hosts go or not.
     pub(super) fn half_lost(&mut self) {
         let (faulty, others) = self.bare(3);
         if let Some(faulty) = &mut self.plan.faulty {

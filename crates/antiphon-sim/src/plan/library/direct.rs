@@ -1,4 +1,4 @@
-//! The plan about what members tell one another.
+//! The plan about direct messages.
 
 use super::*;
 
@@ -10,8 +10,8 @@ pub(super) fn draw_tells(plan: &mut Plan, seed: u64) {
 }
 
 impl Story<'_> {
-    /// Members that tell one another leave, die, join, stop and do not read, and what they tell is late or
-    /// lost.
+    /// Members that send each other direct messages leave, die, join, stop and do not read, and what they
+    /// tell is late or lost.
     pub(super) fn told_while_views_change(&mut self) {
         self.begin();
         if self.random.percent(50) {

@@ -62,14 +62,14 @@ pub(super) fn draw_probes(plan: &mut Plan, seed: u64) {
     plan.steps.sort_by_key(|step| step.at);
 }
 
-/// How many votes each node has; drawn apart from all else. Some of the seeds have some, or nobody could ever
-/// found.
+/// How many votes each node has; drawn apart from all else. Some of the seeds have votes, or no node could
+/// ever found.
 pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"weights", 0));
     if !random.percent(percent) {
         return;
     }
-    // Many that are none; one that outweighs all others, or two; all as they are usually, but few.
+    // Many nodes without a vote; one that outweighs all others, or two; all as they are usually, but few.
     let all = [
         &[1, 1, 1, 4][..],
         &[1, 2, 3],
@@ -77,7 +77,7 @@ pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
         &[0, 1, 1, 2, 3],
         &[1, 1, 1, 1, 0, 2],
     ];
-    // Where nobody is started again, survivors without a vote would stand still.
+    // If no node is started again, survivors without a vote would stand still.
     let of = match plan.liveness {
         Liveness::SurvivorsWithin(_) => *random.pick(&all[..2]),
         _ => *random.pick(&all),
@@ -87,7 +87,7 @@ pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
     plan.weights[seed] = plan.weights[seed].max(1);
 }
 
-/// Who does without the lease; drawn apart from all else.
+/// Nodes that do without the lease; drawn apart from all else.
 pub(super) fn draw_unleased(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"unleased", 0));
     if random.percent(10) {
@@ -96,7 +96,8 @@ pub(super) fn draw_unleased(plan: &mut Plan, seed: u64) {
     }
 }
 
-/// Whether nobody has the lease: what it guards by itself must not hide what is to be guarded without it.
+/// Whether no node has the lease: what the lease guards must be guarded without it, too, and it must not hide
+/// that.
 pub(super) fn draw_nobody_leased(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"nobody leased", 0));
     if random.percent(50) {

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Story<'_> {
-    /// R15: of what a sender sent last, one member lacks this, another that, and nobody has all; then it
-    /// dies, and perhaps the leader of the flush after it.
+    /// R15: of the last messages of a sender, one member lacks some, another member others, and no member has
+    /// all. Then the sender dies, and perhaps the leader of the flush after it.
     pub(super) fn senders_die_behind_gaps(&mut self) {
         self.one_group(Order::Unordered);
         self.begin();
@@ -29,7 +29,7 @@ impl Story<'_> {
         for round in 0..4 {
             let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
             let (sender, other) = pair(self.random, self.nodes);
-            // Who cannot be answered cannot repair either.
+            // A member that cannot be answered cannot repair either.
             let cut = match self.random.below(3) {
                 0 => Action::CutPair(sender, other),
                 1 => Action::OneWay(vec![other], vec![sender]),
@@ -40,7 +40,7 @@ impl Story<'_> {
             };
             self.at(at, cut);
             if self.random.percent(50) {
-                // One member alone hears the sender: what is lost on that path, nobody has.
+                // One member alone hears the sender: what is lost on that path, no member has.
                 let deaf = (0..self.nodes).filter(|slot| *slot != sender && *slot != other);
                 let deaf = deaf.collect();
                 self.at(at, Action::OneWay(vec![sender], deaf));

@@ -1,10 +1,10 @@
-//! Plans about nodes that are told at run time whom to ask: R4 must not depend on what they are told.
+//! Plans about nodes that are told at run time which nodes to ask: R4 must not depend on what they are told.
 
 use super::super::Hinted;
 use super::*;
 
 impl Story<'_> {
-    /// Some of the slots, perhaps none, and perhaps an address where nobody is.
+    /// Some of the slots, perhaps none, and perhaps an address without a node.
     fn some_slots(&mut self) -> Vec<Slot> {
         let percent = *self.random.pick(&[0, 20, 50, 100]);
         let mut some: Vec<Slot> = (0..self.plan.slots)
@@ -43,7 +43,7 @@ impl Story<'_> {
         }
         self.begin();
         if self.random.percent(50) {
-            // Somebody who may have voted dies, and comes back having forgotten.
+            // A node that may have voted dies, and comes back having forgotten.
             let (slot, at) = (self.slot(), self.ms(200, 3_000));
             self.at(at, Action::Crash(Who::Slot(slot)));
             let back = at + self.ms(1, 2_000);
@@ -135,8 +135,8 @@ impl Story<'_> {
         self.plan.duration = back + 10 * SECONDS;
     }
 
-    /// All locators are started again and know nobody, and right behind them, or before, as many nodes as may
-    /// found, while the other members go on.
+    /// All locators are started again and know no node. Right behind them, or before, as many nodes as may
+    /// found are started again, while the other members go on.
     fn just_enough_restart(&mut self, at: Micros, expect: usize, locators: usize, waiting: &mut Vec<Slot>) {
         // Members have looked for it in vain once, and not yet again.
         let back = at + self.ms(120, 250);
@@ -243,7 +243,7 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// Nodes start knowing nobody, or the wrong ones; hints come, change and go while some die and return.
+    /// Nodes start knowing no others, or the wrong ones; hints come, change and go while some die and return.
     pub(super) fn hints_come_late(&mut self) {
         let told = (0..self.plan.slots)
             .map(|_| {

@@ -20,8 +20,8 @@ impl Story<'_> {
         }
     }
 
-    /// Somebody is cut off, in one direction or both, from all or from some, or is stopped, or its paths hold
-    /// back what it sends; or two are.
+    /// A member is cut off, in one direction or both, from all or from some, or is stopped, or its paths hold
+    /// back what it sends; or two members are.
     pub(super) fn cut_off_from_the_primary(&mut self) {
         self.drifting();
         for round in 0..4 {
@@ -50,7 +50,7 @@ impl Story<'_> {
         }
     }
 
-    /// Who was the only one to answer a member that is cut off dies a moment later, and proves it to the
+    /// The only member that answered a member that is cut off dies a moment later, and proves it to the
     /// others.
     pub(super) fn counted_on_die(&mut self) {
         self.drifting();
@@ -73,15 +73,15 @@ impl Story<'_> {
         }
     }
 
-    /// Two of five leave, and one of them has just voted for the view without them when the paths to the
-    /// other side break: nobody on this side learns that it was decided, and all three go on answering each
+    /// Two of five leave. One of them has just voted for the view without them when the paths to the other
+    /// side break: no member on this side learns that it was decided, and all three go on answering each
     /// other. Or the third is cut off from the other side, and had its answers from these two until they were
     /// gone.
     fn voters_are_cut_off(&mut self) {
         self.plan.network.latency = 5 * MILLIS;
         self.plan.network.jitter = 500;
         let early = self.random.percent(50);
-        // Flushes of groups would make them wait for whoever is cut off.
+        // Flushes of groups would make them wait for a member that is cut off.
         self.plan.groups.clear();
         for round in 0..4 {
             let at = (3 + 6 * round) * SECONDS + self.ms(0, 500);
@@ -106,8 +106,8 @@ impl Story<'_> {
         self.plan.duration = 28 * SECONDS;
     }
 
-    /// A member does not hear of the next view while some still answer it, and is removed by the one after
-    /// that.
+    /// A member does not hear of the next view while some still answer it, and the view after that removes
+    /// it.
     pub(super) fn behind(&mut self) {
         self.drifting();
         if self.nodes == 5 {
@@ -134,7 +134,7 @@ impl Story<'_> {
         }
     }
 
-    /// The senior of three, started first, and no messages: so who leads is known, and when it finds what.
+    /// The senior of three, started first, and no messages: so the leader is known, and when it finds what.
     fn led_by_the_first(&mut self) {
         self.plan.groups.clear();
         self.plan.drift_ppm = 14_000;
@@ -165,8 +165,8 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// The senior of three hears nobody, and one of the two that answer each other dies. All that the senior
-    /// gets is the proof of that, and it could decide without the other.
+    /// The senior of three hears no other, and one of the two that answer each other dies. All that the
+    /// senior gets is the proof of that, and it could decide without the other.
     pub(super) fn an_answer_outlives_its_giver(&mut self) {
         self.led_by_the_first();
         let patience = self.plan.profile.suspect_after.as_micros() as u64;
@@ -215,13 +215,13 @@ impl Story<'_> {
         }
     }
 
-    /// Not all are neighbours. One that makes ticks or passes them on falls silent or dies, and nobody else
-    /// stops believing for that.
+    /// Not all are neighbours. A member that makes ticks or passes them on falls silent or dies, and no other
+    /// member stops believing for that.
     pub(super) fn the_pulse_goes_on(&mut self) {
         let (mut faulty, _) = self.bare(1);
         self.plan.rings = 3;
         let at = cuts::FORMED;
-        // The most senior is the one that makes them, most likely.
+        // Most likely the most senior member makes them.
         if self.random.percent(40) {
             faulty = vec![0];
         }
@@ -243,8 +243,8 @@ impl Story<'_> {
     }
 
     /// Not all are neighbours, and the most senior ones are so far from the others that no answer of these
-    /// comes in time to count for them: somebody else renews the leases of those that are near each other,
-    /// all the time.
+    /// comes in time to count for them. Another member renews the leases of the members that are near each
+    /// other, all the time.
     pub(super) fn far_seniors(&mut self) {
         self.bare(1);
         self.plan.rings = 3;
@@ -260,8 +260,8 @@ impl Story<'_> {
         self.plan.duration = begins + 8 * SECONDS;
     }
 
-    /// Somebody is cut off, and gets all that the others answer each other, as whoever caught their frames
-    /// would have it: none of that is for it.
+    /// A member is cut off. It gets all that the others answer each other, like a host that caught their
+    /// frames: none of that is for it.
     pub(super) fn answers_go_astray(&mut self) {
         // With three rings five members are not all neighbours.
         self.plan.rings = if self.random.percent(40) { 3 } else { 10 };

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Story<'_> {
-    /// R17: safe messages, while senders, receivers and those that complete a flush die between any two
+    /// R17: safe messages, while senders, receivers and members that complete a flush die between any two
     /// steps.
     pub(super) fn safe_messages(&mut self) {
         self.plan.load.safe_percent = *self.random.pick(&[20, 60, 100]);
@@ -26,7 +26,7 @@ impl Story<'_> {
             let (slot, other) = pair(self.random, self.nodes);
             match self.random.below(5) {
                 0 => {
-                    // The rows, or the messages, of one reach nobody.
+                    // The rows, or the messages, of one member reach no other.
                     let others = (0..self.nodes).filter(|each| *each != slot).collect();
                     self.at(at, Action::OneWay(vec![slot], others));
                 }

@@ -33,7 +33,7 @@ impl Story<'_> {
         self.plan.duration = 16 * SECONDS;
     }
 
-    /// R2: the elder of three is cut off; of the other two, who remove it, the junior is killed while its
+    /// R2: the elder of three is cut off. The other two remove it, and the junior of them is killed while its
     /// acceptance is on the way. The elder gets its FIN after the heal, and with it the vote.
     pub(super) fn killed_while_voting(&mut self) {
         self.plan.profile = antiphon_core::Profile::lan();
@@ -57,9 +57,9 @@ impl Story<'_> {
         self.plan.duration = 12 * SECONDS;
     }
 
-    /// R2: six are cut into parts of which none is a quorum. In one the elder is killed, which the only other
-    /// one there can prove; two more lose power. After the heal three are left, who are a quorum by that
-    /// proof if they are told of it: keepalive has ended all other lifelines.
+    /// R2: six are cut into parts of which none is a quorum. In one part the elder is killed, and only the
+    /// other member there can prove it; two more lose power. After the heal three are left. They are a quorum
+    /// by that proof if they are told of it: keepalive has ended all other lifelines.
     pub(super) fn proven_while_apart(&mut self) {
         self.plan.profile = antiphon_core::Profile::lan();
         self.plan.network.proxy_percent = 0;
@@ -71,14 +71,15 @@ impl Story<'_> {
         }
         let (elder, mut others) = (0, (1..self.nodes).collect::<Vec<Slot>>());
         self.random.shuffle(&mut others);
-        // One who can prove it, one alone, and the rest: half of all survive.
+        // One member that can prove it, one alone, and the rest: half of all survive.
         let rest = others.split_off(others.len().min(2));
         let powerless: Vec<Slot> = rest.iter().copied().take(self.nodes / 2 - 1).collect();
         let cut = self.ms(8_000, 9_000);
         let near = std::iter::once(elder).chain(others.first().copied()).collect();
         let alone = others.iter().skip(1).copied().collect();
         self.at(cut, Action::Partition(vec![near, alone, rest]));
-        // When silence was noticed: what is told to somebody who is still heard arrives after the heal.
+        // At a time when silence was noticed: what is told to a member that is still heard arrives after the
+        // heal.
         let killed = cut + self.ms(2_000, 3_000);
         self.at(killed, Action::Crash(Who::Slot(elder)));
         for slot in powerless {
@@ -116,7 +117,7 @@ impl Story<'_> {
             self.at(healed, Action::Heal);
         }
         if self.random.percent(60) {
-            // A cut, a false proof, and the question who is the primary now.
+            // A cut, a false proof, and the question which part is the primary now.
             let at = self.ms(4_000, 12_000);
             let halves = self.halves();
             let (a, b) = (halves[0][0], halves[1][0]);

@@ -41,7 +41,7 @@ fn of_one_link(random: &mut Random, slots: usize, link: usize, lasts: Micros) ->
     match random.below(6) {
         // Its switch dies.
         0 | 1 => vec![Action::CutLink(all.clone(), all, link)],
-        // The cable of one host, which hears on or sends on, or neither.
+        // The cable of one host, on which it hears or sends, or neither.
         2 => vec![
             Action::CutLink(vec![a], all.clone(), link),
             Action::CutLink(all, vec![a], link),
@@ -68,7 +68,7 @@ impl Story<'_> {
         while at < 20 * SECONDS {
             let lasts = self.ms(100, 8_000);
             let link = self.random.index(self.plan.links);
-            // Whoever has one link keeps it.
+            // A node with one link keeps it.
             if link > 0 && self.random.percent(30) {
                 self.plan.single = vec![self.slot()];
             }
@@ -84,8 +84,8 @@ impl Story<'_> {
         self.plan.duration = at + SECONDS;
     }
 
-    /// The first link is down for all while nodes are killed until one is left: lifelines must have gone to
-    /// another link.
+    /// The first link is down for all while nodes are killed until one node is left: lifelines must have gone
+    /// to another link.
     pub(super) fn killed_on_the_second_link(&mut self) {
         self.plan.profile = Profile::lan();
         self.plan.links = 2;

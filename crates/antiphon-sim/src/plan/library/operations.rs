@@ -60,7 +60,7 @@ impl Story<'_> {
         for slot in killed {
             let apart = self.ms(0, 40);
             let who = Who::Slot(slot);
-            // Who joins waits for the view without those that nothing proves to be dead, and is in it.
+            // A joiner waits for the view without members that nothing proves to be dead, and is in it.
             let end = match self.random.percent(50) {
                 true => Action::PowerOff(who),
                 false => Action::Crash(who),

@@ -26,7 +26,7 @@ impl Story<'_> {
                 self.at(at, action);
             }
             self.at(at + lasts + MILLIS, Action::Heal);
-            // Whoever was cut off from the last hub must have found that it is not any more.
+            // A member that was cut off from the last hub must have found that it is not cut off any more.
             at += lasts + self.ms(1_000, 8_000);
         }
         self.plan.duration = at + SECONDS;
@@ -43,14 +43,14 @@ impl Story<'_> {
         }
     }
 
-    /// A cut after which everybody hears the hub and is heard by it.
+    /// A cut after which all hear the hub and the hub hears all.
     fn black_hole(&mut self, hub: Slot, lasts: u64) -> Vec<Action> {
         let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != hub).collect();
         let (a, b) = pair(self.random, others.len());
         let (a, b) = (others[a], others[b]);
         match self.random.below(8) {
             how @ 0..=4 => vec![self.dead_pair(how, a, b, lasts)],
-            // Nobody but the hub hears it.
+            // Only the hub hears it.
             5 => vec![Action::OneWay(
                 vec![a],
                 others.iter().copied().filter(|other| *other != a).collect(),
@@ -182,7 +182,7 @@ impl Story<'_> {
         });
     }
 
-    /// One host of at least five, or two of at least eight, hear nobody or each other alone, and are heard:
+    /// One host of at least five, or two of at least eight, hear no other or only each other, and are heard:
     /// by all that they send, or by their probes alone, since their kernels wait for acknowledgements. They
     /// are gone three seconds later.
     pub(super) fn deaf_hosts(&mut self) {
@@ -218,8 +218,8 @@ impl Story<'_> {
     }
 
     /// Many are stopped at the same time, a majority at times, and go on at the same time, or run for a
-    /// little of the time only: who ran all the while is not to blame. And who lost power meanwhile is
-    /// missed, but not for longer than anybody ran.
+    /// little of the time only. A member that ran all the while is not to blame. And a member that lost power
+    /// meanwhile is missed, but not for longer than any other ran.
     pub(super) fn starved_observers(&mut self) {
         self.plan.seeds = self.nodes;
         self.plan.load.every = 100 * MILLIS;

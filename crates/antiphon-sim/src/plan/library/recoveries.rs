@@ -1,4 +1,4 @@
-//! Plans about the operator's way out (R11), and about those who wait for a majority.
+//! Plans about the operator's way out (R11), and about members that wait for a majority.
 
 use super::*;
 
@@ -45,11 +45,11 @@ impl Story<'_> {
         self.plan.duration = at + 3 * SECONDS;
     }
 
-    /// R11: most are lost for good, those who are left wait, and an operator has one of them go on. Whoever
-    /// is left, or is started anew, ends up with it.
+    /// R11: most are lost for good, the members that are left wait, and an operator has one of them go on.
+    /// All that are left, or are started anew, end up with it.
     pub(super) fn recover(&mut self) {
         self.begin();
-        // Whoever is started again must be found by the one that goes on, wherever that is.
+        // A node that is started again must be found by the member that goes on, wherever that is.
         self.plan.seeds = self.nodes;
         let mut lost: Vec<Slot> = (0..self.nodes).collect();
         self.random.shuffle(&mut lost);
@@ -145,7 +145,7 @@ impl Story<'_> {
     }
 
     /// R6: members of a minority are stopped, or do not hear each other for a while. When that is over they
-    /// agree on who is there.
+    /// agree on which members are there.
     pub(super) fn minority_settles(&mut self) {
         self.begin();
         let mut majority: Vec<Slot> = (0..self.nodes).collect();

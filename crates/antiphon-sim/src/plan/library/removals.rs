@@ -7,7 +7,7 @@ use antiphon_core::Profile;
 use super::*;
 
 impl Story<'_> {
-    /// R18: a member that hears everybody, and whose part in the flush does not come.
+    /// R18: a member that hears all others, and whose part in the flush does not come.
     pub(super) fn stalled_flush(&mut self) {
         self.begin();
         for _ in 0..4 {
@@ -27,9 +27,8 @@ impl Story<'_> {
     }
 
     /// G7: nodes leave within milliseconds of their start: not asked yet, asked, promised to be there, in a
-    /// proposal, or admitted and not told.
-    /// In half of the runs nothing else happens; in the others who proposes dies at about that time, and
-    /// founders leave as well.
+    /// proposal, or admitted and not told. In half of the runs nothing else happens; in the others the
+    /// proposer dies at about that time, and founders leave as well.
     pub(super) fn joiners_leave(&mut self) {
         let calm = self.random.percent(50);
         for slot in 0..self.nodes {
@@ -71,7 +70,7 @@ impl Story<'_> {
     }
 
     /// G7: a member sleeps through a flush and is removed; the leader that removed it dies before, while or
-    /// after the others learn of it. Groups wait for less long than the detector does, so nobody is called
+    /// after the others learn of it. Groups wait for less long than the detector does, so no member is called
     /// dead for sleeping.
     pub(super) fn remover_dies(&mut self) {
         self.begin();

@@ -4,7 +4,7 @@
 use super::super::Replicated;
 use super::*;
 
-/// A group of replicas behind all other groups, for those seeds that draw one; drawn apart from all else.
+/// For the seeds that draw one: a group of replicas behind all other groups; drawn apart from all else.
 pub(super) fn draw_replicas(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"replicas", 0));
     if plan.policy == Policy::Majority && random.percent(40) {
@@ -74,7 +74,7 @@ impl Story<'_> {
         }
     }
 
-    /// R19: the state is that of one point, whatever is written while it is on its way.
+    /// R19: the joiner's state is the state at one point, whatever is written while it is on its way.
     pub(super) fn joiner_while_writing(&mut self) {
         let bytes = *self.random.pick(&[500, 8_000, 30_000]);
         self.with_joiners(bytes);
@@ -188,7 +188,7 @@ impl Story<'_> {
                 let apart = self.ms(0, 200);
                 self.at(back + apart, Action::JoinGroup(Who::Slot(*slot), 0));
             }
-            // Those that had stayed go when the others have joined, and have the state or not.
+            // The members that had stayed go when the others have joined, and have the state or not.
             for slot in kept {
                 let apart = self.ms(0, 300);
                 let action = match self.random.below(3) {
@@ -235,8 +235,8 @@ impl Story<'_> {
         }
     }
 
-    /// G45: members that write are cut off, and come back; what they were answered is kept, or is undone
-    /// only where that is said.
+    /// G45: members that write are cut off, and come back; what they were answered is kept, or is undone only
+    /// where that is said.
     pub(super) fn writers_are_cut_off(&mut self) {
         self.replicas();
         self.begin();

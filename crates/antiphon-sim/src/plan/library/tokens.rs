@@ -1,10 +1,10 @@
-//! What the engines that go around can come to: members that die where it was their turn, a token that is
-//! lost, doubled or late.
+//! What can happen to the engines that go around: members die when it was their turn, a token is lost,
+//! doubled or late.
 
 use super::*;
 
 impl Story<'_> {
-    /// R16: members die that others wait for, or whose nulls have come to some; the load is light, so most
+    /// R16: members die that others wait for, or whose nulls some members have; the load is light, so most
     /// slots are nulls.
     pub(super) fn members_of_a_rotation_die(&mut self) {
         self.one_group(Order::Total);
@@ -38,16 +38,16 @@ impl Story<'_> {
         self.plan.network.replay_within = self.random.range(5, 3_000) * MILLIS;
     }
 
-    /// R16: a token waits behind a clogged stream while views of its group come and go; where it arrives
-    /// then, a later one is due. Its views are short: a token that has gone far is of no use to a view that
-    /// has not.
+    /// R16: a token waits behind a clogged stream while views of its group come and go. When it arrives, a
+    /// later token is due. Its views are short: a token that has gone far is of no use to a view that has
+    /// not.
     pub(super) fn token_is_late(&mut self) {
         self.one_group(Order::Total);
         self.begin();
         self.plan.transport = Transport::Stream;
         self.plan.load.every = self.ms(2, 15);
-        // One that was taken for the present one's may stop its view for good: nobody would notice if another
-        // followed at once.
+        // If an old token were taken for the present view's, the present view might stop for good. If another
+        // view followed at once, no checker would notice.
         let last = self.ms(3_000, 12_000);
         let mut at = 3 * SECONDS;
         while at < last + MILLIS {

@@ -47,7 +47,7 @@ impl Story<'_> {
         }
     }
 
-    /// Members go deaf and hear again, much is lost, and somebody dies.
+    /// Members go deaf and hear again, much is lost, and a member dies.
     pub(super) fn multicast_fails(&mut self) {
         self.all_by_multicast();
         imperfect(self.random, &mut self.plan);

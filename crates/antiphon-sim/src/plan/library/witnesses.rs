@@ -54,8 +54,8 @@ impl Story<'_> {
         self.plan.liveness = Liveness::SurvivorsWithin(20 * SECONDS);
     }
 
-    /// R2, R10: who voted is killed, started again at the same address, and its witness tells of the former
-    /// incarnation late. No lifeline says it first.
+    /// R2, R10: a member that voted is killed, started again at the same address, and its witness tells of
+    /// the former incarnation late. No lifeline says it first.
     pub(super) fn stale_witness(&mut self) {
         if self.random.percent(50) {
             self.killed_while_voting();

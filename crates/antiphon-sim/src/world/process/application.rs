@@ -27,7 +27,8 @@ pub(in crate::world) struct Usage {
     /// Since a transitional notice, until the next view.
     pub(super) in_flush: bool,
     pub(super) unconsumed: u64,
-    /// By whom the application was told what it has not taken: how many messages, of how many bytes.
+    /// Direct messages that the application was told and has not taken, by sender: how many, of how many
+    /// bytes.
     pub(super) untaken: BTreeMap<Incarnation, (u64, usize)>,
     /// Members of the view that may be told no more before it is told that they may.
     pub(in crate::world) untellable: BTreeSet<Incarnation>,
@@ -35,9 +36,9 @@ pub(in crate::world) struct Usage {
     pub(super) unread: BTreeMap<Incarnation, usize>,
     /// The same of objects, which no window counts.
     pub(super) unread_objects: BTreeMap<Incarnation, usize>,
-    /// The most that was noted of the core's memory, and of what was not taken of one sender.
+    /// The most that was noted of the core's memory, and of the untaken messages of one sender.
     pub(super) noted: (usize, usize),
-    /// The view that was noted last, and whom it lost meanwhile.
+    /// The view that was noted last, and the members that it lost meanwhile.
     pub(super) roll: Option<(GroupViewId, Vec<Incarnation>)>,
 }
 
@@ -99,7 +100,7 @@ impl World {
                 self.begin_calls(id, group);
                 self.begin_hosting(id, group);
             }
-            // It still serves others what they need of its last membership: later.
+            // It still serves others from its last membership: join later.
             Err(_) if process.uses.contains_key(&group) => {
                 self.count("join_refused");
                 self.agenda.add(self.now + 100_000, Happening::Rejoin(id, group));

@@ -1,12 +1,12 @@
-//! Who has no view asks, and goes on asking, but not as fast as the network carries it.
+//! A node without a view asks, and goes on asking, but not as fast as the network carries it.
 
 use antiphon_core::Class;
 
 use super::*;
 use crate::agenda::SECONDS;
 
-/// A process without a view may send so many frames of control in a second, and so many more for each place
-/// where a node may run: all of them may be asked, and found with, at the pace of repeats.
+/// A process without a view may send so many control frames in a second, and so many more for each place
+/// where a node may run. It may ask all of them, and found with them, at the pace of repeats.
 const MOST: usize = 500;
 const MOST_FOR_EACH: usize = 100;
 

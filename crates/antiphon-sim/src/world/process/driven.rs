@@ -1,5 +1,5 @@
-//! What applications share that drive a machine without I/O over a group, as the library does it: a replica
-//! (`replicating`), the calls of a member (`calling`), or its clients (`hosting`).
+//! What applications share that drive a machine without I/O over a group, as the library does it. The machine
+//! is a replica (`replicating`), the calls of a member (`calling`), or its clients (`hosting`).
 //!
 //! ```text
 //!  node ── events of the group ──► given ──► machine
@@ -7,8 +7,8 @@
 //!   └── outbox ◄── send_driven ─────────────────┤
 //!   └── tell   ◄── tell_driven ─────────────────┘
 //! ```
-//! What it sends carries a number behind its own bytes, so that no two messages are alike, as the checkers
-//! of the group below want it.
+//! What it sends carries a number behind its own bytes, so that no two messages are alike: the checkers of
+//! the group below need that.
 
 use antiphon_core::wire::Level;
 use antiphon_core::{Order, TellError};
@@ -32,7 +32,7 @@ pub(super) enum Given {
     Suspended,
     Resumed,
     Lease(bool),
-    /// The membership is over, and this is who it is from here on.
+    /// The membership is over, and the node has this incarnation from here on.
     Void(Incarnation, String),
 }
 

@@ -27,9 +27,9 @@ pub(in crate::world) struct Hosting {
     receipts: VecDeque<(Sent, Outcome)>,
     /// What was sent and has no fate, by ticket.
     sent: BTreeMap<u64, Sent>,
-    /// Those that want to be in, or are.
+    /// Clients that want to be in, or are.
     wanted: BTreeSet<u32>,
-    /// Those that are in.
+    /// Clients that are in.
     inside: BTreeSet<u32>,
     acts_at: Micros,
     pub(super) wakes_at: Micros,

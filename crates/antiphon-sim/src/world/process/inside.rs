@@ -18,7 +18,8 @@ impl World {
         }
     }
 
-    /// Notes which view each group has, and whom that is to lose, whenever either is new.
+    /// Notes which view each group has, and which members the next view will not have, whenever either is
+    /// new.
     pub(super) fn note_rolls(&mut self, id: ProcessId) {
         let process = &mut self.processes[id];
         let mut notes = Vec::new();
@@ -89,9 +90,8 @@ impl World {
         }
     }
 
-    /// G24: of what was just delivered as safe, each member of the view must hold the last, or have held it
-    /// when it died. Of one that has another incarnation or view by now, nothing can be told from what it
-    /// holds.
+    /// G24: each member of the view must hold the last message that was just delivered as safe, or have held
+    /// it when it died. If a member has another incarnation or view by now, what it holds says nothing.
     pub(super) fn look_who_holds(
         &mut self,
         id: ProcessId,

@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// The frame inside of this one, if there is one, and for whom it is to be passed on.
+/// The frame inside of this one, if there is one, and the members that it is to be passed on to.
 fn passed(frame: &Bytes) -> Option<(Vec<Incarnation>, Bytes)> {
     let (Ok((Kind::Control | Kind::Bulk, _)), 7 | 8) = (peek(frame), *frame.get(HEADER_BYTES)?) else {
         return None;

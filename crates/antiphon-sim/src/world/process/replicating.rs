@@ -27,8 +27,8 @@ use crate::trace::Deed;
 /// The last member with the state waits so long for a joiner.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Of a state, under way to one joiner: a source begins with an eighth, so that states of runs take several
-/// chunks.
+/// Bytes of a state that may be under way to one joiner. A source begins with an eighth, so that states of
+/// runs take several chunks.
 const TRANSFER_BYTES: usize = 128_000;
 
 /// A replica, and what is around it.
@@ -89,7 +89,7 @@ impl World {
         });
     }
 
-    /// The replica takes what it was given, and what it wants done is done. Whether there was anything.
+    /// The replica takes what it was given, and its requests are carried out. Whether there was anything.
     pub(super) fn replicate(&mut self, id: ProcessId) -> bool {
         let Some(group) = self.plan.replicated.as_ref().map(|it| it.group) else {
             return false;

@@ -1,12 +1,12 @@
-//! How an application sends, and what follows from what it hears: as the library's handles and its driver do
-//! it.
+//! How an application sends, and what follows from what it hears: the same as the library's handles and its
+//! driver do.
 //!
 //! ```text
 //!  offer ─► outbox ─► hand_over ─► node       at once, or as an input of its own, when the driver comes round
 //!             ▲           │ Full
 //!             └───────────┘        and again when the group is writable, or has a view
 //! ```
-//! What the outbox itself refuses the application is told as a receipt, like what the node refuses.
+//! If the outbox itself refuses a message, the application is told by a receipt, as when the node refuses it.
 
 use antiphon_core::SendError;
 use antiphon_core::outbox::{Payload, Settled, Standing, hand_over};

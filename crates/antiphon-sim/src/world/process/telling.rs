@@ -1,4 +1,4 @@
-//! What applications tell one another, member to member.
+//! The direct messages of applications, member to member.
 
 use antiphon_core::{TELL_CREDIT_BYTES, TELL_OVERHEAD, TellError};
 

@@ -96,7 +96,7 @@ impl Reading {
         runs.filter_map(|run| Some((run.server, run.answer?.1))).collect()
     }
 
-    /// G49: each answer is the one that the member's handler gave for this call.
+    /// G49: each answer is the answer that the member's handler gave for this call.
     fn check_answers(&self, at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
         let process = call.process;
         let answers = self.answers(op);
@@ -207,7 +207,7 @@ impl Reading {
         report.check("G49", at, right, || {
             format!("p{}: {op} ends, and nothing happened: {why:?}", call.process)
         });
-        // Somebody answers: at once, or when there is a place.
+        // A member answers: at once, or when there is a place.
         report.check("G49", at, !call.at_rest || why != Why::Deadline, || {
             format!("p{}: {op}, called at rest, has no answer", call.process)
         });
@@ -227,7 +227,7 @@ fn asked(call: &Call) -> Option<BTreeSet<Incarnation>> {
     }
 }
 
-/// G29, G49: what is told is told of the members that were asked, and nobody is forgotten.
+/// G29, G49: outcomes are told of the members that were asked, and no such member is forgotten.
 fn check_members(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
     let number = number_of(call);
     let mentioned = told.mentioned();
@@ -240,7 +240,7 @@ fn check_members(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut
         Some(asked) if told.error.is_some() && !due => mentioned == asked,
         Some(asked) => mentioned.is_subset(&asked),
         None if call.target == Target::Any => mentioned.len() == 1,
-        // A call to all that is not delivered here asks nobody that is known.
+        // A call to all that is not delivered here asks no member that is known.
         None => true,
     };
     report.check(number, at, right, || {
@@ -268,7 +268,7 @@ fn check_rule(at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Re
         (Rule::Majority | Rule::All | Rule::Each, None) => false,
         (Rule::Each, Some(members)) => replies + failed == members,
         (Rule::Majority, Some(members)) => 2 * replies > members,
-        // G29: the members of the view, less those that are gone.
+        // G29: the members of the view, less the members that are gone.
         (Rule::All, Some(members)) if to_all => replies >= 1 && replies + told.departed() == members,
         (Rule::All, Some(members)) => replies == members,
     };

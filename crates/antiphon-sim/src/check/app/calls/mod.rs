@@ -5,8 +5,8 @@
 //!  handlers:          Starts ──► Answers | Stops                                ──► this file: once, in time
 //!  both:      Takes (a view) ─► a member is gone: its handlers stop, calls to it end
 //! ```
-//! The checkers know what was asked of whom, and nothing of requests, receipts and the machine. A handler
-//! that runs is a *run*.
+//! The checkers know which call went to which members, and nothing of requests, receipts and the machine. A
+//! handler that runs is a *run*.
 //!
 //! A process that is stopped, whose application does not read, or that leaves the group ends nothing
 //! meanwhile: what is due then is due after that.
@@ -49,12 +49,12 @@ struct Call {
     until: Micros,
     within: Option<usize>,
     cancelled: bool,
-    /// Of a call to all: when its application took it, and the members then.
+    /// If it is a call to all: when its application took it, and the members then.
     delivered: Option<(LineNumber, Vec<Incarnation>)>,
     delivered_at: Micros,
     /// Since when the only member that it asks is gone.
     gone: Option<Micros>,
-    /// Of a call to all: since when its application knows that it is not delivered.
+    /// If it is a call to all: since when its application knows that it is not delivered.
     not_delivered: Option<Micros>,
     ended: Option<End>,
 }
@@ -170,8 +170,8 @@ impl Member {
 }
 
 impl Call {
-    /// When a member that runs it is told that nobody waits for the answer: what it is told later, it knows
-    /// after that.
+    /// When a member that runs it is told that no caller waits for the answer. What it is told later, it
+    /// knows after that.
     fn told_off(&self, server: Incarnation) -> Option<LineNumber> {
         let end = self.ended.as_ref()?;
         let ended = matches!(end.why, Some(Why::Deadline | Why::Cancelled));
@@ -423,7 +423,7 @@ impl Reading {
                 run.caller.short()
             )
         });
-        // G49: at most once: at each member, and anywhere if one is asked.
+        // G49: at most once at each member; at most once anywhere if only one member is asked.
         let one = matches!(call.target, Target::Member(_) | Target::Any);
         let before = self
             .runs_of

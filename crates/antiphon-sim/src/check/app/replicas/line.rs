@@ -6,10 +6,10 @@
 //! ```
 //! Members agree on each place. There is one exception (G45): what a member applied in its last view, if its
 //! group's messages are not safe. Then the others go on without it, and the next change of members on the
-//! line says that it is gone. Where all that had the state are gone, nobody can tell what was undone.
+//! line says that it is gone. If all members that had the state are gone, it cannot be told what was undone.
 //!
-//! Components that both go on (policy `any`, G41) each have a line ([`parts`]): the same up to where they
-//! part, and then each says that the members of the other are gone.
+//! Components that both go on (policy `any`, G41) each have a line ([`parts`]). The lines are the same up to
+//! the place where the components part. Then each line says that the members of the other are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,8 +128,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The line of each state, or the lines, where components `part`. `open` are those that have it at the end,
-/// if the run came to rest.
+/// The line of each state, or the lines, where components `part`. `open` are the members that have it at the
+/// end, if the run came to rest.
 pub(super) fn lines<'a>(
     tenures: &Tenures<'a>,
     open: &BTreeSet<Tenure>,
@@ -185,8 +185,8 @@ fn line<'a>(
             .filter(|(tenure, _)| line.has(**tenure, index))
             .filter_map(|(tenure, log)| Some((*tenure, *log, log.steps.get(&index)?)))
             .collect();
-        // Of several, the one of those that went on counts: they came further. One that was paused meanwhile
-        // applies later than they do, and not so far.
+        // Of several, the step of the members that went on counts: they came further. A member that was
+        // paused meanwhile applies later than they do, and not so far.
         let Some((_, _, counts)) = there.iter().max_by_key(|(tenure, log, _)| {
             let reached = log.steps.keys().next_back();
             (open.contains(tenure), reached, log.last)
@@ -211,8 +211,8 @@ fn line<'a>(
                 });
             }
         }
-        // It rises above what a member has seen of another state at a change of members in which nobody does
-        // (G50).
+        // At a change of members in which no member comes or goes, the founding time rises above what a
+        // member has seen of another state (G50).
         let rises = matches!(&counts.step.what, Stepped::Members(change)
             if change.joined.is_empty() && change.gone.is_empty());
         let founded = match rises {
@@ -310,8 +310,8 @@ mod tests {
 
     use super::*;
 
-    /// Of the one component: who, and from which place to which it applied. The others go on apart from place
-    /// 2 on.
+    /// The steps of one process in the one component, from which place to which place. The others go on apart
+    /// from place 2 on.
     fn applied(who: ProcessId, places: std::ops::RangeInclusive<u64>, gone: ProcessId) -> Vec<(At, Step)> {
         let here = |index| {
             let change = Change {

@@ -6,11 +6,11 @@
 //!                             └──► this file: answers against the order in time, tokens, acknowledgements
 //! ```
 //! The checkers know the *types* of commands and replies, and nothing of the machines and replicas that made
-//! them. A state goes by the name that it was founded with; a group whose state was lost has another one
-//! after it.
+//! them. A state has the name that it was founded with; if a group's state was lost, the next state has
+//! another name.
 //!
-//! What a member applied in its last view and no other member did is *undone* (G45). It is looked at as far
-//! as it can be: with messages that are safe nothing is undone.
+//! What a member applied in its last view and no other member did is *undone* (G45). It is checked as far as
+//! it can be: with safe messages nothing is undone.
 
 mod line;
 mod model;
@@ -62,7 +62,7 @@ struct Member {
     stays: u64,
     last: u64,
     synced: BTreeSet<Incarnation>,
-    /// Of its own commands: where they were applied, what they gave, and who had the state then.
+    /// Of its own commands: where they were applied, what they gave, and which members had the state then.
     own: BTreeMap<u64, (u64, BTreeSet<Incarnation>)>,
     /// The last place at which a request of its own was answered.
     seen: u64,
@@ -138,9 +138,9 @@ struct Reading<'a> {
     requests: BTreeMap<u64, Request>,
     tenures: Tenures<'a>,
     reads: Vec<Read<'a>>,
-    /// Of each token, whom it was given to, as its member was told.
+    /// For each token, its owner, as the owner's member was told.
     granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
-    /// Of each lock, when its holders were told.
+    /// For each lock, when its holders were told.
     told: BTreeMap<locks::Name, Vec<Grant>>,
     uses: Vec<Use>,
     /// Incarnations that their group removed although they lived.
@@ -305,7 +305,7 @@ impl<'a> Reading<'a> {
                 let Some(tenure) = member.tenure.filter(|tenure| tenure.state == *state) else {
                     return report.fail("G45", at, format!("p{process} reads a state that it has not"));
                 };
-                // G45: a member sees what it was answered itself.
+                // G45: a member sees the effect of what it was answered itself.
                 report.check("G45", at, *index >= member.seen && *index >= member.last, || {
                     let (seen, last) = (member.seen, member.last);
                     format!("p{process} reads at {index}, has applied {last} and was answered at {seen}")
@@ -348,7 +348,7 @@ impl<'a> Reading<'a> {
             Deed::Wrong(what) => report.fail("G28", at, format!("p{process}: {what}")),
             // Asked again, it waits no longer.
             Deed::WantsToLeave => _ = member.leaving.get_or_insert(at),
-            // G28: the last member that has the state waits for those that want it.
+            // G28: the last member that has the state waits for members that want it.
             Deed::Leaves(reason) => {
                 let since = member.leaving.take().filter(|_| reason == "left");
                 let last = member
@@ -596,7 +596,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// G30: nobody uses an exclusive lock when another member was told that it has it since.
+    /// G30: no client uses an exclusive lock if another member was told that it has the lock since.
     fn check_uses(&self, history: &History<'_>, lines: &[Line<'a>], report: &mut Report) {
         for it in &self.uses {
             // A member that its group removed may not know it yet; and so may a node without the lease, which
@@ -610,7 +610,7 @@ impl<'a> Reading<'a> {
             let later = told.take_while(|grant| grant.line < it.line).find(|grant| {
                 let Tenure { process, state, .. } = grant.tenure;
                 let other = process != it.process && Some(state) == it.state;
-                // A grant that was undone (G45) is nobody's. With safe messages there is none.
+                // A grant that was undone (G45) does not count. With safe messages there is none.
                 let counts = || {
                     let line = lines.iter().find(|line| line.state == state);
                     line.is_none_or(|line| line.has(grant.tenure, grant.index))

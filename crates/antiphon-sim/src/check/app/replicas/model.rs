@@ -1,5 +1,5 @@
-//! What the steps of a state must give, by the plainest data structures there are: a sorted map with entries
-//! that are looked through for what has expired, integers, and a list of holders and a queue for each lock.
+//! What the steps of a state must give, by the plainest data structures there are: a sorted map, whose
+//! entries are looked through for expired ones, integers, and a list of holders and a queue for each lock.
 //!
 //! Versions, tokens and ids are learned from the replies: they must rise, and come back as they were given.
 
@@ -531,8 +531,8 @@ impl Model {
         self.grant_all(told)
     }
 
-    /// First come, first served. The tokens of one step rise in the order in which they were told, which may
-    /// be any among locks.
+    /// First come, first served. The tokens of one step rise in the order in which they were told; among
+    /// locks this order may be any.
     fn grant_all(&mut self, told: &mut Told) -> Verdict {
         let names: Vec<Name> = self.locks.keys().cloned().collect();
         for name in names {

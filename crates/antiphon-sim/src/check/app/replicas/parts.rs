@@ -4,8 +4,8 @@
 //!  A, B, C, D    1 ── 2 ── 3 ─┬─ 4 (C, D are gone) ── 5 ── 6 ── 7      A, B, and E, which joined them at 5
 //!                             └─ 4 (A, B are gone) ── 5                C, D
 //! ```
-//! A member whose first step is behind the place where they part has the line with which most of its steps
-//! agree; they may be those of a member that came there later, too.
+//! If a member's first step is behind the place where the lines part, it has the line with which most of its
+//! steps agree. Some of these steps may belong to a member that came there later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ pub(super) fn parts(logs: &BTreeMap<Tenure, &Log<'_>>) -> Vec<Part> {
     whole
 }
 
-/// The members that make the same step at a place, and those that come to them later: more than one such
-/// side if there are several steps.
+/// The members that make the same step at a place, and the members that come to them later. There is more
+/// than one such side if there are several steps.
 fn sides(logs: &BTreeMap<Tenure, &Log<'_>>, part: &Part, index: u64) -> Vec<BTreeSet<Tenure>> {
     let on = logs.iter().filter(|(tenure, _)| !part.off.contains_key(tenure));
     let mut sides: Vec<(&Applied<'_>, BTreeSet<Tenure>)> = Vec::new();
@@ -76,7 +76,7 @@ fn sides(logs: &BTreeMap<Tenure, &Log<'_>>, part: &Part, index: u64) -> Vec<BTre
     sides
 }
 
-/// How many steps of one are those of another at the same places.
+/// In how many places both logs have the same step.
 fn agreement(one: &Log<'_>, other: &Log<'_>) -> usize {
     let same = one.steps.iter().filter(|(index, applied)| {
         let there = other.steps.get(index);

@@ -1,8 +1,8 @@
 //! G50: what a member has seen does not go back, whichever state it has, and over merges.
 //!
 //! A process that leaves the group and joins it again is another member, which does not say what it has seen
-//! before. So times may go back for the process, and numbers too, where components go on by themselves:
-//! otherwise founders' clocks see to it that they rise (the page of `serials.rs`).
+//! before. So times may go back for the process, and numbers too, where components go on by themselves.
+//! Otherwise founders' clocks make sure that they rise (the page of `serials.rs`).
 
 use std::collections::BTreeMap;
 

@@ -424,8 +424,8 @@ impl Free {
             else {
                 continue;
             };
-            // One that died before it installed this slot's predecessor has no vote in it. One that had gone
-            // on tells of a decision, which `learn` covers.
+            // A member that died before it installed this slot's predecessor has no vote in it. If it had
+            // gone on, it tells of a decision, which `learn` covers.
             let none = [LastVote::default()];
             let last_votes: &[LastVote<View>] = match died_at.cmp(&at) {
                 std::cmp::Ordering::Less => &none,
@@ -656,7 +656,7 @@ impl State {
     fn before(&self, model: &SlotModel, at: u8) -> View {
         match at {
             0 => model.view((1 << model.members) - 1),
-            // Whoever is in the second slot has learned the first one's decision.
+            // A member in the second slot has learned the first slot's decision.
             _ => self.decided[usize::from(at) - 1][0],
         }
     }

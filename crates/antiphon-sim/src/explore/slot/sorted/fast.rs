@@ -28,7 +28,7 @@ impl Sorted {
         self.model.leaderless && vote.rank == FAST_RANK
     }
 
-    /// Everyone who still may casts, or was killed while it did.
+    /// Every member that still may casts its vote, or was killed while it did.
     pub(super) fn casts(&self, state: &State, into: &mut Vec<(Move, State)>) {
         if !self.model.leaderless || self.highest(state) > FAST_RANK {
             return;
@@ -176,7 +176,7 @@ impl Sorted {
                 }
                 let (forced, value, used) = match heard[last].tell(&mut slot, ballot) {
                     Step::Accept { value, used, .. } => (Forced::Fast(value.members), value, used),
-                    // Any value shows who would accept.
+                    // Any value shows which members would accept.
                     Step::Choose => match slot.choose(self.model.view(state.before)) {
                         Step::Accept { value, used, .. } => (Forced::Nothing, value, used),
                         _ => continue,

@@ -1,12 +1,12 @@
 //! Ballot by ballot: only runs in which everything that belongs to a lower ballot comes before everything
 //! that belongs to a higher one, for any number of ballots.
 //!
-//! Every run can be sorted so without anyone noticing. What happens in a ballot depends on lower ones alone:
+//! Every run can be sorted so, and no member notices. What happens in a ballot depends on lower ones alone:
 //! an acceptor's votes only rise, a promise tells of lower acceptances, and a certificate serves no ballot
-//! below its last promise (R2). So two events of which the one in the higher ballot came first can change
-//! places; what an acceptor would have refused for a higher promise is, in the sorted run, a message lost.
-//! For the same reason all of slot 0 comes before all of slot 1: whoever is in slot 1 depends on nothing of
-//! slot 0 but its decision.
+//! below its last promise (R2). So if an event in a higher ballot comes right before an event in a lower one,
+//! the two can change places. A message that an acceptor would have refused for a higher promise is, in the
+//! sorted run, lost. For the same reason all of slot 0 comes before all of slot 1: a member in slot 1 depends
+//! on nothing of slot 0 but its decision.
 //!
 //! # What a state is
 //! In a sorted run nothing lower than the present ballot will ever come. That leaves little to remember:
@@ -14,36 +14,38 @@
 //! ```text
 //!   living member   what it accepted last: (rank of the ballot, view)
 //!   dead member     what its lifelines show: the same; perhaps a second, later vote that only some of them show
-//!   slot            who votes in it, what it has decided
+//!   slot            which members vote in it, what it has decided
 //! ```
 //! - **Promises** are not remembered: what they forbid is never asked again.
-//! - **Ballots** are remembered by their order alone. That makes the states finitely many however many
-//!   ballots there are.
-//! - **Certificates** are remembered by nobody. Each ballot uses any choice of those that exist by then, in
-//!   phase 1 and again in phase 2. So a proposer may use one and later act as if it had never seen it, which
-//!   the shipping code does not: the model has all its runs and some more, and is the stricter for it. As for
-//!   acceptors, a certificate could only make them refuse what is never asked.
-//! - **A whole ballot is one step**: who proposes, what, who accepts. All orders of these messages lead to
-//!   the same state.
+//! - **Ballots** are remembered by their order alone. So there are finitely many states, however many ballots
+//!   there are.
+//! - **Certificates** are not remembered. Each ballot uses any choice of those that exist by then, in phase 1
+//!   and again in phase 2. So a proposer may use one and later act as if it had never seen it, which the
+//!   shipping code does not do: the model has all its runs and some more, and is stricter. For acceptors, a
+//!   certificate could only make them refuse what is never asked.
+//! - **A whole ballot is one step**: the proposer, the view, the acceptors. All orders of these messages lead
+//!   to the same state.
 //!
-//! # What one step does, and who does it
+//! # What one step does, and which code does it
 //! The answers come from shipping [`Slot`]s that are set up as the state says, asked, and thrown away. The
 //! same question is asked once: answers are kept by all that the slot was told. In phase 1 the values
-//! themselves are left out of that: slots compare the ballots of acceptances and hand the value on unseen.
+//! themselves are not part of that: slots compare the ballots of acceptances and hand the value on unseen.
 //!
 //! *The fast ballot* of a leaderless slot is the lowest. So all votes in it come first, one by one and in any
-//! order, and whoever has none once there is a vote in a higher one casts none any more. It has a rank even
-//! if nobody cast.
+//! order. Once there is a vote in a higher ballot, a member without a vote in the fast one casts none any
+//! more. The fast ballot has a rank even if no member cast.
 //!
 //! *Phase 1.* Which value is forced depends on the highest acceptance among the answers alone. For each
-//! acceptance that exists, and for none, all are heard that accepted nothing higher, the highest first, until
-//! the slot goes on. More answers and more certificates never undo a quorum, so if these do not suffice, no
-//! choice among them does. If nothing above the fast ballot is heard, it depends on all answers who else has
-//! cast what: every set of answers and certificates is heard that lets the slot go on with the last of them.
+//! acceptance that exists, and for none, all members are heard that accepted nothing higher, the highest
+//! first, until the slot goes on. More answers and more certificates never undo a quorum. So if these do not
+//! suffice, no choice among them does. If nothing above the fast ballot is heard, the value depends on all
+//! the votes that others cast. Then every set of answers and certificates is heard that lets the slot go on
+//! with the last of them.
 //!
-//! *Phase 2.* Any set of those that would accept does, the dying among them: one whose vote reached some of
-//! its lifelines and nobody else. Then the slot is decided if the proposer could conclude so from these
-//! acknowledgements, with any choice of certificates, also of members that die only now.
+//! *Phase 2.* Any set of the members that would accept does so. Dying members are among them: the vote of
+//! such a member reached some of its lifelines and no other member. Then the slot is decided if the proposer
+//! could conclude so from these acknowledgements, with any choice of certificates, also of members that die
+//! only now.
 //!
 //! *Death.* A member dies right after its last part in any ballot: nothing later concerns it, and its
 //! certificate serves from there on. That includes its own ballots, since a proposer is the first to promise.
@@ -67,7 +69,7 @@ use crate::explore::search::Model;
 /// The sorted model.
 pub struct Sorted {
     model: SlotModel,
-    /// What phase 1 can lead to, by who asks and what there is to answer.
+    /// What phase 1 can lead to, by proposer and by the possible answers.
     asked: RefCell<HashMap<[u32; MAX_IDS + 2], Vec<Way>>>,
     /// What a proposer concludes of acknowledgements.
     concluded: RefCell<HashMap<[u8; 4], Conclusion>>,
@@ -82,7 +84,7 @@ type Set = u8;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
     forced: Forced,
-    /// Who would accept in its phase 2.
+    /// Members that would accept in its phase 2.
     acceptors: Set,
 }
 
@@ -120,18 +122,18 @@ pub enum Move {
         /// Whether it was killed while it did, so that only some of its lifelines show it.
         killed: bool,
     },
-    /// A ballot: who could have proposed it, what, who accepts, who dies while it accepts, who dies right
-    /// after, and whether that decides the slot.
+    /// A ballot: which members could have proposed it, the view, which members accept, which die while they
+    /// accept, which die right after, and whether that decides the slot.
     Ballot {
         /// Any of these.
         proposers: Set,
         /// The view.
         view: Set,
-        /// Who accepts.
+        /// Members that accept.
         accepted: Set,
-        /// Who was killed while it accepted.
+        /// Members that were killed while they accepted.
         dying: Set,
-        /// Who dies right after.
+        /// Members that die right after.
         dead: Set,
         /// Whether the proposer concludes that the view is decided.
         decides: bool,
@@ -199,7 +201,7 @@ impl Sorted {
     fn phase_one(&self, state: &State, proposer: Id) -> Vec<Way> {
         let mut key = [0; MAX_IDS + 2];
         (key[0], key[1]) = (state.before.into(), proposer.into());
-        // Of the fast ballot, which has several values, each vote is told with its value.
+        // The fast ballot has several values, so each of its votes is told with its value.
         let fast = |vote: Vote| match self.is_fast(vote) {
             true => u32::from(vote.view),
             false => 0,
@@ -257,14 +259,14 @@ impl Sorted {
             let step = slot.on_promise(&id, ballot, accepted);
             let (forced, value, used) = match step {
                 Step::Accept { value, used, .. } => (true, value, used),
-                // Any value shows who would accept.
+                // Any value shows which members would accept.
                 Step::Choose => match slot.choose(self.model.view(state.before)) {
                     Step::Accept { value, used, .. } => (false, value, used),
                     _ => return None,
                 },
                 _ => continue,
             };
-            // What forces a value is the highest acceptance, and one of those was heard first.
+            // The highest acceptance forces a value, and one such acceptance was heard first.
             return Some(Way {
                 forced: if forced {
                     Forced::Ballot(highest)
@@ -285,7 +287,7 @@ impl Sorted {
                 (_, Some(vote)) => vote,
                 (_, None) => continue,
             };
-            // The proposer used no certificate of one that it still reached.
+            // The proposer used no certificate of a member that it still reached.
             let used: Vec<Used<Id>> = used.iter().filter(|(dead, _)| *dead != id).copied().collect();
             let mut slot = self.member(id, state.before, vote);
             if slot.on_accept(ballot, value, &used).is_ok() {
@@ -334,7 +336,7 @@ impl Sorted {
         conclusion
     }
 
-    /// Every view that can be proposed: by whom, and who would accept it.
+    /// Every view that can be proposed: by which members, and which would accept it.
     fn offers(&self, state: &State) -> Vec<(Set, Set, Set)> {
         let mut offers: Vec<(Set, Set, Set)> = Vec::new();
         let mut offer = |view: Set, proposer: Id, acceptors: Set| match offers
@@ -440,8 +442,8 @@ impl Sorted {
         }
     }
 
-    /// How a ballot can end: who dies right after it, and what the proposer concludes then. Deaths that lead
-    /// to no conclusion are steps of their own.
+    /// How a ballot can end: which members die right after it, and what the proposer concludes then. Deaths
+    /// that lead to no conclusion are steps of their own.
     fn endings(
         &self,
         state: &State,

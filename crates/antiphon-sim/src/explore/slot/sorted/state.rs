@@ -9,7 +9,7 @@ use super::{Conclusion, Set};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) nodes: [Node; MAX_IDS],
-    /// The slot, and who votes in it.
+    /// The slot, and the members that vote in it.
     pub(super) slot: u8,
     pub(super) before: Set,
     /// The view it has decided; empty if none.
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// The same; or of a dead one that may have been killed while it voted after that.
+    /// The same; or the vote of a dead member that may have been killed while it voted after that.
     pub(super) fn last(&self, id: Id) -> Option<Vote> {
         match self.nodes[usize::from(id)] {
             Node::Alive(vote)

@@ -64,8 +64,8 @@ impl World {
         self.drive(id);
     }
 
-    /// At rest: each member calls all, more than another one has places for, and so that handlers wait for
-    /// handlers in a circle.
+    /// At rest: each member calls all. These are more calls than a member has places for, and handlers wait
+    /// for handlers in a circle.
     pub(crate) fn call_at_rest(&mut self) {
         let Some(plan) = self.plan.calling.clone() else {
             return;
@@ -139,7 +139,7 @@ impl World {
         self.note(id, Seen::Call(plan.group, CallDeed::Serves { verb, serves }));
     }
 
-    /// A call of nobody's handler.
+    /// A call that no handler makes.
     fn a_call(&mut self, plan: &CallingPlan, it: &Calling) -> New {
         let (target, rule) = self.whom_to_ask(it);
         let deadline = if self.random.percent(30) {

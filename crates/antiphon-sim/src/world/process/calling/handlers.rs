@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Handlers whose time has come do what they are to do.
+    /// Handlers whose time has come do what is due.
     pub(super) fn let_handlers_act(
         &mut self,
         id: ProcessId,

@@ -12,10 +12,10 @@ use crate::machine::{Reply, Step, Stepped, What};
 use crate::plan::Replicated;
 use crate::trace::Saw;
 
-/// Of one member.
+/// The clients of one member.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    /// Requests without an answer: the number of each in the run, and whose it is.
+    /// Requests without an answer: the number of each in the run, and its client.
     busy: BTreeMap<RequestId, (u64, u64)>,
     /// The locks that clients were told they hold, and do not give back yet.
     held: BTreeMap<Token, (Name, u64)>,
@@ -72,7 +72,7 @@ impl Clients {
         }
     }
 
-    /// The state is void: nobody holds anything.
+    /// The state is void: no client holds anything.
     pub(super) fn forget(&mut self) {
         self.held.clear();
         self.gone.clear();
