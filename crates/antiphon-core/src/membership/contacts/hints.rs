@@ -3,7 +3,7 @@
 //! ```text
 //!   names, files, multicast, an application's own ──► set ─────────┐
 //!   locators ── Known ──► tell ───────────────────────────────────┼─► turn: some of them with each round of Seeks
-//!   other seekers ── Seek { others } ──► tell (only with `expect`) ──┘
+//!   other seekers ── Seek { others } ──► tell (only with `expect`) ┘
 //!   locators ◄── Seek ── due                  asked for addresses; hearing the Seek they know this node
 //! ```
 //!

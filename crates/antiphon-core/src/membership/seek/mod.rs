@@ -110,12 +110,11 @@ pub(crate) struct Seeking {
     earlier: Vec<Arc<NodeView>>,
     /// This node was admitted, and has missed the view that admitted it.
     missed: Option<Missed>,
-    /// When this node first met members without a primary. They get time to find theirs before a node founds
-    /// anew.
+    /// When this node first met members without a primary. They get time to find theirs before a new
+    /// founding.
     remnant: Option<Time>,
     rumour: Option<Rumour>,
-    /// When the node last reported which seeds are missing and which of them reject its frames, and that
-    /// report.
+    /// The last report of missing seeds and of those that reject this node's frames, and when that was.
     missing: Option<(Time, Missing)>,
     /// How many connections each seed ended since this node last heard it, or found nobody there.
     lost: BTreeMap<SocketAddr, u32>,
@@ -182,8 +181,7 @@ impl Seeking {
         }
         self.since.get_or_insert(now);
         self.seeks = self.seeks.saturating_add(1);
-        // A node that has asked to be admitted is in a queue. Asking again finds out whether that is still
-        // so.
+        // A node that has asked to be admitted is in a queue. Asking again shows whether that is still so.
         let asked = self.target.is_some();
         let slow = if asked || self.is_slow() { 4 } else { 1 };
         self.last_seek = now;
@@ -371,8 +369,8 @@ impl Seeking {
         if planted!(VoteBesideAPrimary) {
             return false;
         }
-        // A node that a primary answered, and that hears it no more, gets the whole time again: its members
-        // are there.
+        // A node that a primary answered, and hears no more, gets the whole time again: its members are
+        // there.
         if self.target.is_some() {
             self.rumour = None;
             return true;
@@ -708,8 +706,7 @@ impl Seeking {
         self.refused(cx, now, reason, false);
     }
 
-    /// A node that was a member goes on looking, whatever it is told: there was a cluster that took it as it
-    /// is.
+    /// A node that was a member goes on looking, whatever it is told: a cluster took it as it is before.
     fn refused(&mut self, cx: &mut Context, now: Time, reason: String, fatal: bool) {
         let fatal = fatal && cx.past.is_none();
         let is_recent = |told: Time| now.since(told) < REFUSAL_REPEATS;

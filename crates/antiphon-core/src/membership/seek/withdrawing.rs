@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!   leave() ──► nobody can admit it ──► Left at once
-//!          └──► Leave to all nodes that can: those that it answered, that proposed it, founders that it knows
+//!          └──► Leave to all that can: nodes that it answered, proposers of it, founders that it knows
 //!                 Confirm from each: neither in a view nor in a proposal, and it will be in none ──► Left
 //!                 Decide: it is in ──► it takes its seat, and leaves as a member ([`leaving`])
-//!                 one of them is gone ──► Join to the present coordinator, which asks whether it is there ──► Leave
+//!                 one of them is gone ──► Join to the coordinator, which asks whether it is there ──► Leave
 //!                 deadline ──► Left
 //! ```
 //! A node that is told remembers it. If the leaver is in what that node has voted for, the answer waits until
