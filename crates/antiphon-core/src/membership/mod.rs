@@ -9,8 +9,8 @@
 //!
 //! # Rooms
 //!
-//! A room is a folder. It imports rooms above it in this table and none below; a test of the repository holds
-//! that, and that no file imports one that imports it.
+//! A room is a folder. It imports only rooms above it in this table. A test of the repository checks that,
+//! and that no files import each other in a circle.
 //!
 //! | room | what it knows | who calls it |
 //! |---|---|---|
@@ -99,7 +99,7 @@ pub(crate) use effect::Effect;
 pub(crate) use inspect::ask_of;
 pub(crate) use view::check::vote_is_sound;
 
-/// Where this node is in its life.
+/// The phase of this node's life.
 #[derive(Debug)]
 enum Phase {
     /// Without a view.
@@ -231,7 +231,7 @@ impl Membership {
         }
     }
 
-    /// A member hears little of this node.
+    /// A member hears little of this node, and asks it for probes.
     pub(crate) fn asked_for_probes(&mut self, now: Time, sender: Incarnation) {
         self.cx.detector.asked_for_probes(now, sender);
         if let Phase::Seated(seat) = &mut self.phase {

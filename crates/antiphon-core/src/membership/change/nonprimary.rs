@@ -65,12 +65,12 @@ pub(crate) struct Agreed {
     pub(crate) view: NodeView,
 }
 
-/// What lies on top of the last primary view.
+/// The non-primary views on top of the last primary view.
 #[derive(Debug, Default)]
 pub(crate) struct Nonprimary {
     /// The non-primary view installed.
     view: Option<Arc<NodeView>>,
-    /// When the first one since the last primary view was.
+    /// When the first non-primary view since the last primary view was installed.
     since: Option<Time>,
     gathering: Option<Gathering>,
     /// The last proposal to which this node said yes.

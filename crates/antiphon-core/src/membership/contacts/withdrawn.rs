@@ -29,7 +29,7 @@ impl Withdrawn {
         }
     }
 
-    /// Those that still wait for an answer, and must stay reachable until then.
+    /// The nodes that still wait for an answer, and must stay reachable until then.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Incarnation> {
         let waits = |(who, (_, waits)): (&Incarnation, &(Time, bool))| waits.then_some(*who);
         self.told.iter().filter_map(waits)

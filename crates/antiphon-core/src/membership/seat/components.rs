@@ -1,4 +1,4 @@
-//! Non-primary views: a component without a quorum agrees on who is in it (R6).
+//! Non-primary views: a component without a quorum agrees on its members (R6).
 //!
 //! ```text
 //!   coordinator of the component            its other members

@@ -110,9 +110,10 @@ impl Seat {
                 .rumours
                 .compare(now, sender, rumours, cx.config.profile.heartbeat * 2);
         }
-        // One wake-up for both: members that are idle come to beat at the same time. Only a quarter of what
-        // this one comes too early is kept by those after it. If all were kept, members that are busy, and so
-        // read the heartbeats of a moment at different times, would make twice as many and be busy with them.
+        // One wake-up for both: idle members come to beat at the same time. But later heartbeats keep only a
+        // quarter of the time by which this one comes too early. If they kept all of it, busy members, which
+        // read the heartbeats of one moment at different times, would send twice as many heartbeats and be
+        // busy with them.
         let early = self.next_heartbeat.since(now);
         if self.installed.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
             self.beat(cx, now);

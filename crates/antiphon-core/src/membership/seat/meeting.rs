@@ -162,8 +162,7 @@ impl Seat {
         sender: Incarnation,
         message: Discovery,
     ) {
-        // Nodes that could not be members of one cluster have nothing to say to each other before one of them
-        // asks.
+        // Nodes that could not be members of one cluster ignore each other, until one of them asks.
         if standing_of(&message).is_some_and(|other| self.is_foreign(cx, other)) {
             return;
         }

@@ -119,7 +119,7 @@ impl Seat {
         self.merging.stays_until.is_some_and(|until| now < until)
     }
 
-    /// Whether a question of this node may still be answered.
+    /// Whether an answer to this node's question would still count.
     fn waits(&self, cx: &Context, now: Time) -> bool {
         let void = cx.config.profile.suspect_after / 2;
         self.merging.asked.is_some_and(|(_, at)| now.since(at) <= void)

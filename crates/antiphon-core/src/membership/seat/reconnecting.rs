@@ -12,12 +12,12 @@
 //!   looks: in no primary view; or asked     any member of the same view
 //!          by one that is in none, and no
 //!          next view for suspect_after; or
-//!          somebody is heard by nobody of
-//!          whom it has word, for
+//!          no member of which it has word
+//!          hears some other one, for
 //!          unreachable_after
 //!   Seek ──► some members, by turns ──────► has heard it: speaks to it as to a neighbour
 //!   has heard it both ways           ◄───── Seek, a reply
-//!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
+//!   all were asked and had the time to answer: the members that answered are reachable, and no others
 //! ```
 //! A member that looks asks all others, 2 × K in each turn. So a turn costs as much as the neighbours do, and
 //! in a view of so many members one turn asks all. A member *speaks to* others that it has heard: its rumours

@@ -2,7 +2,7 @@
 //! *why*. Of a large cluster fewer views are kept whole. Of older views only what they changed is kept; that
 //! answers *why* and nothing else.
 //!
-//! # Who can still follow
+//! # Which members can still follow
 //!
 //! A partition may leave a member some views behind, and the quorum of the last view may need that member. No
 //! view is skipped (R1), so a living member must have each view that it lacks:
