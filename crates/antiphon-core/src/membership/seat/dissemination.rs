@@ -15,7 +15,7 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Says by a rumour what this node says of itself and of its edges, if that has changed.
+    /// Tells by a rumour what this node thinks of itself and of its edges, if that has changed.
     pub(crate) fn opine(&mut self, cx: &mut Context, now: Time) {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
         if let Some(gossip) = self.installed.topology.gossip_mut() {

@@ -16,7 +16,7 @@ use crate::{Event, Time};
 /// answers makes it later still.
 const ANSWERS_PER_BEAT: u32 = 4;
 const LONGEST_PAUSE_BEATS: u32 = 16;
-/// Without news, answers are counted again when this part of the lease is left.
+/// Without news, answers are counted again when only one part in so many of the lease is left.
 const RENEWS_BEFORE: u32 = 4;
 
 impl Seat {
