@@ -9,8 +9,8 @@
 //!
 //! # Rooms
 //!
-//! A room is a folder. It imports only rooms above it in this table. A test of the repository checks that,
-//! and that no files import each other in a circle.
+//! A room is a folder. It imports only rooms above it in this table. A test of the repository checks that no
+//! rooms and no files import each other in a circle.
 //!
 //! | room | what it knows | who calls it |
 //! |---|---|---|
@@ -24,8 +24,8 @@
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!
 //! Between `lease` and `seek` stand two files: [`context`], which all parts of one incarnation share, and
-//! [`effect`], what these parts want done. [`recovery`] and [`inspect`] are inputs and questions of people;
-//! they stand above all rooms.
+//! [`effect`], what these parts want done. [`recovery`] and [`inspect`] are inputs and questions of people:
+//! they may import all rooms, and no room imports them.
 //!
 //! The parts meet in `seat`, so it is the largest room. A part that needs neither the rest of the seat nor
 //! the context belongs into a room above, as a type of its own.

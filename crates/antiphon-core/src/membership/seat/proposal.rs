@@ -217,8 +217,8 @@ impl Seat {
     }
 
     /// Of each pair of reachable members that have not heard each other for long, one goes. Both must be
-    /// heard here. Otherwise, if a member stopped that all others wait for, since it stopped before, the
-    /// first member to doubt it would be blamed alone.
+    /// heard here. Otherwise, suppose that a member stopped, and all others wait for it since it stopped
+    /// before: the first member to doubt it would be blamed alone.
     fn break_pairs(
         &self,
         (cx, now): (&Context, Time),

@@ -22,7 +22,7 @@ impl Seat {
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };
-        // In the order of incarnations: a sorted set is made soonest of that.
+        // The members come in the order of the set, so it is built soonest.
         let reachable = self
             .installed
             .rings
@@ -65,11 +65,11 @@ impl Seat {
             .collect()
     }
 
-    /// Members that a majority does not hear: a member that hears one of them has no objection then. A member
-    /// that a majority doubts has no say itself. Where hardly any member hears another, as in a star of
-    /// links, paths are broken, not processes. The hub hears all, and must not remove all the others on their
-    /// word; there, pairs are broken instead. The members that their observers have lost count as outvoted as
-    /// well: in a wide view no other member knows.
+    /// Members that a majority does not hear. A member that hears one of them does not object to its removal.
+    /// A member that a majority doubts has no say itself. Where hardly any member hears another, as in a star
+    /// of links, paths are broken, not processes. The hub hears all, and must not remove all the others on
+    /// their word; there, pairs are broken instead. The members that their observers have lost count as
+    /// outvoted as well: in a wide view no other member knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         if !self.installed.topology.hears_all() {
             return self.lost(reachable);
@@ -99,8 +99,8 @@ impl Seat {
         lost
     }
 
-    /// The member that should propose, as far as this node can tell. It is none that a majority cannot hear,
-    /// for whatever reason, and none that its observers have lost.
+    /// The member that should propose, as far as this node can tell. It is not a member that a majority
+    /// cannot hear, for whatever reason, nor one that its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
         let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
             self.doubted(cx, reachable, |_| true)

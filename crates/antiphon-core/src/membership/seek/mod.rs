@@ -1,7 +1,7 @@
 //! A node without a view looks for a cluster to join, or for other nodes to found one with.
 //!
 //! ```text
-//!   Seek ──► seeds ──► Here (member: where to ask) ──► Join ──► JoinProbe ──► JoinReady ──► Accept ──► Decide
+//!   Seek ──► seeds ──► Here (member: whom to ask) ──► Join ──► JoinProbe ──► JoinReady ──► Accept ──► Decide
 //!        └─► Seek    (a candidate) ──► founding
 //! ```
 //!

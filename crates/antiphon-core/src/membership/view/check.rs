@@ -44,7 +44,7 @@ fn engines_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     })
 }
 
-/// Why they cannot, if that is because of their partition policies.
+/// Why this node and another one cannot be in one cluster, if that is because of their partition policies.
 fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     let mine = config.policy;
     (node.policy != mine.code()).then(|| {
