@@ -13,8 +13,8 @@ use crate::membership::context::Context;
 use crate::membership::effect::Effect;
 use crate::membership::monitor::ranks::Ranks;
 
-/// The proposer asks a member that does not answer again after one heartbeat, and then after twice as long
-/// each time, with so many doublings.
+/// If a member does not answer, the proposer asks it again after one heartbeat. Each further pause is twice
+/// as long, with at most so many doublings.
 const MOST_PATIENT: u32 = 3;
 /// A member whose view does not fit the members that it hears complains again after twice as many heartbeats
 /// as the last time, up to this power of two.

@@ -30,14 +30,14 @@
 //!
 //! # When members disagree
 //!
-//! A member may install another view than its coordinator, and then hear the coordinator again: the member
-//! was alone with its doubts for a while, or said yes to two proposals in a row and follows the later one.
-//! The coordinator sees nothing of that: its own view fits its component. So a member whose view does not fit
-//! the members that it hears, and that does not coordinate, says so after a while: it sends a Scatter with
-//! the highest attempt that it has seen. If that attempt is above that of the coordinator's view, the
-//! coordinator no longer takes the view for settled, and gathers anew, above that attempt. A member that is
-//! wrongly taken for the coordinator passes the word on. And a coordinator does not gather a member that says
-//! that it does not hear the coordinator: that member has a component of its own.
+//! A member may install another view than its coordinator, and then hear the coordinator again. Either the
+//! member was alone with its doubts for a while, or it said yes to two proposals in a row and follows the
+//! later one. The coordinator sees nothing of that: its own view fits its component. So a member that does
+//! not coordinate, and whose view does not fit the members that it hears, says so after a while. It sends a
+//! Scatter with the highest attempt that it has seen. If that attempt is above that of the coordinator's
+//! view, the coordinator no longer takes the view for settled, and gathers anew, above that attempt. A member
+//! that is wrongly taken for the coordinator passes the word on. And a coordinator does not gather a member
+//! that says that it does not hear the coordinator: that member has a component of its own.
 //!
 //! [`separation`]: crate::membership::seat::separation
 

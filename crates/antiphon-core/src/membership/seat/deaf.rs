@@ -26,8 +26,8 @@
 //!
 //! Without this rule, a deaf junior would go only as one of a broken pair: 1.5 s until it says that it hears
 //! nobody, 4 s as a pair, and then the lease. A deaf elder would lead on in the eyes of the others, which
-//! hear it well, and nobody would remove it: for ever, or, where only its probes pass, until these no longer
-//! count as a sign of life, after 10.5 s.
+//! hear it well, and nobody would remove it. It would stay for ever; where only its probes pass, it would
+//! stay until these no longer count as a sign of life, after 10.5 s.
 //!
 //! # What it does not remove
 //! A member behind a link that comes and goes: if it hears any member again before what was noted of it is

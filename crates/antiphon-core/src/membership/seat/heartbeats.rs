@@ -43,7 +43,7 @@ impl Seat {
         if news {
             self.next_heartbeat = now;
         }
-        // A heartbeat may be older than one that came before it: it comes on two ways of different speed
+        // A heartbeat may be older than one that came before it. It comes on two ways of different speed
         // where one goes through another member, and a path that was cut delivers late what it held. An
         // opinion that was withdrawn since must not be taken for a fresh one.
         let known = self.reports.get(&sender).copied();
@@ -227,8 +227,8 @@ impl Seat {
         }
     }
 
-    /// Fills in which heartbeat of the receiver this one answers. It answers only the receiver's, and all
-    /// members count theirs in the same way.
+    /// Fills in which heartbeat of the receiver this one answers. It answers only the receiver's: all members
+    /// number theirs alike.
     fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
         if let Some(lease) = &mut heartbeat.lease {
             lease.to = to;

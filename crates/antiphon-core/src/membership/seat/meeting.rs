@@ -2,9 +2,10 @@
 //!
 //! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it
 //! starts over as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior
-//! one dissolves. The junior is the one with the lower total weight; if equal, the one whose number is less
-//! ahead of its counter, which mostly is the one founded later; if equal, the one founded later. Its nodes
-//! join the other lineage as fresh incarnations, once a member there has promised to stay ([`merging`]).
+//! one dissolves. The junior is the one with the lower total weight. If the weights are equal, it is the one
+//! whose number is less ahead of its counter, which mostly is the one founded later. If that is equal too, it
+//! is the one founded later. Its nodes join the other lineage as fresh incarnations, once a member there has
+//! promised to stay ([`merging`]).
 //!
 //! A member without a primary has no lineage that could go on, but may have one soon: its majority is mostly
 //! cut off, not gone. And the primary that it meets may be one node that an operator had go on by mistake.

@@ -15,9 +15,9 @@
 //! quorum.
 //!
 //! # Invariants
-//! - *One side stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at
-//!   least half as long as its promise lasts: x takes an answer only within half of that time since it asked.
-//!   A member that has asked promises nothing until its question is void, so promises make no circle.
+//! - *One side stays.* When x starts over, y is a member of the other lineage. It gives way to nobody for at
+//!   least half as long as its promise lasts, since x takes an answer only within half of that time since it
+//!   asked. A member that has asked promises nothing until its question is void, so promises make no circle.
 //! - *Nobody is told to go.* The Dissolve of a member that goes tells the others where to ask. Each member
 //!   gives way by a promise that it was given itself.
 //! - *Nobody comes back.* A node that gave way does not join the lineage that it left for a while: the other

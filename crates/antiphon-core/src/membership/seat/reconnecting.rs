@@ -22,28 +22,28 @@
 //! A member that looks asks all others, 2 × K in each turn. So a turn costs as much as the neighbours do, and
 //! in a view of so many members one turn asks all. A member *speaks to* others that it has heard: its rumours
 //! and heartbeats go to the next K of them, in the order of seniority and around. All members hear all that
-//! look. So each member that looks has such a link from the member before it, and one to the member after it:
-//! the islands and all between them are a ring at least, and votes go around.
+//! look. So each member that looks has such a link from the member before it, and one to the member after it.
+//! The islands and all between them are a ring at least, and votes go around.
 //!
 //! More rings instead would make islands rarer, but cost every member heartbeats all the time.
 //!
 //! Answers count all together or not at all. A leader that went on with the first answers could decide
 //! nothing but that the view stays as it is; in the next view it would be on the same island, and so on.
 //!
-//! The member that leads by the answers asks to remove the members that gave none, as a leader of a narrow
-//! view does with members that it doubts: a member that hears one of them well objects (R20). Their observers
-//! alone could not object: these may be the dead.
+//! The member that leads by the answers asks to remove the members that gave none. A leader of a narrow view
+//! does the same with members that it doubts. A member that hears one of them well objects (R20). Their
+//! observers alone could not object: these may be the dead.
 //!
 //! # Invariants
 //!
 //! - Only three things change: which members are heard, which are told, and which a leader asks to remove.
 //!   Three things do not: what counts as a quorum, which member votes for what, and which members are in the
 //!   multi-node cut.
-//! - A member of a primary view goes by the rings under two conditions: no member without a primary asks it,
-//!   or would gather without a quorum; and each other member is heard by a member of which it has word. In a
-//!   view in which all are well every member goes by the rings, whatever paths do not work. A doubt alone is
-//!   one path. If it made all members look, each of them would ask all others for as long as that path does
-//!   not work.
+//! - A member of a primary view goes by the rings under two conditions. First, no member without a primary
+//!   asks it, or would gather without a quorum. Second, each other member is heard by a member of which it
+//!   has word. In a view in which all are well every member goes by the rings, whatever paths do not work. A
+//!   doubt alone is one path. If it made all members look, each of them would ask all others for as long as
+//!   that path does not work.
 //! - A member that is counted has answered a question of this node in a view of these members: both
 //!   directions work. Without a new answer it lapses after the time that asking all members takes, and then
 //!   the time that makes a silent member suspected. Subjects of this node count while it hears them.

@@ -26,12 +26,12 @@
 //!   exactly this view, with its lineage and number. A member says yes only while in its last primary view,
 //!   to one proposal at a time, each with a higher attempt than the last. And it follows only the last one to
 //!   which it said yes.
-//! - *One of two.* Take two separated views with common members. Never is one of the common members in the
-//!   one view and another in the other: if any member installed the later view, all common members had said
-//!   yes to it, and follow the earlier one no more. That is why no identity below needs a lineage: two
-//!   components both have a view 2:1, but no node takes a message of a member of its own view for a message
-//!   of the other one. And since numbers rise at each process through all its lineages, no group view id
-//!   comes to a node twice.
+//! - *One of two.* Take two separated views with common members. It never happens that one common member is
+//!   in the one view and another in the other. If any member installed the later view, all common members had
+//!   said yes to it, and follow the earlier one no more. That is why no identity below needs a lineage: two
+//!   components both have a view 2:1, but no node takes a message of a member of its own view for one of the
+//!   other view. And since numbers rise at each process through all its lineages, no group view id comes to a
+//!   node twice.
 //! - *The old lineage is not touched.* A member that left it votes there no more, and a silent voter is
 //!   always safe. From then on it speaks as a member of another lineage, and that is no sign of life: so both
 //!   sides do without it, however well they hear it.
@@ -42,10 +42,10 @@
 //! - *a member dies before all acknowledged*: the others doubt it in time, and a higher attempt follows
 //!   without it;
 //! - *the coordinator dies before any member installed*: the next coordinator gathers anew;
-//! - *the coordinator dies after it told some members*: a member that said yes, and hears a heartbeat of the
-//!   new lineage from a member of the view that it said yes to, knows that all did, and installs the view. A
-//!   member that has meanwhile said yes to another view does not come, and is removed for its silence in the
-//!   new lineage;
+//! - *the coordinator dies after it told some members*: a member that said yes may hear a heartbeat of the
+//!   new lineage, from a member of the view that it said yes to. Then it knows that all did, and installs the
+//!   view. A member that has meanwhile said yes to another view does not come, and is removed for its silence
+//!   in the new lineage;
 //! - *a quorum is heard again before all acknowledged*: the attempt is given up. After all acknowledged,
 //!   there are two lineages that meet;
 //! - *no member of a component has weight*: the component can never decide anything. It has a non-primary
