@@ -213,7 +213,7 @@ impl Seat {
         }
     }
 
-    /// Sends the rumours that are due; with `hurry` also all rumours that are told at once.
+    /// Sends the rumours that are due. With `hurry` it tells the near neighbours all rumours now, due or not.
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.installed.view.lineage, self.installed.view.primary_id());
         let Some(gossip) = self.installed.topology.gossip_mut() else {
