@@ -10,8 +10,8 @@
 //!
 //! In a wide view the members tell each other. If all left at once, and each went as soon as it knew, a
 //! member that should have heard of it from one that did not get through would find nobody left to ask. So a
-//! member that departs answers members that ask for the view without it. And a member that hears from a
-//! neighbour that the departing one knows of a later view asks that one.
+//! member that departs answers members that ask for the view without it. And a member asks a neighbour for a
+//! later view if that neighbour says that it knows of one.
 //!
 //! A neighbour knows if it confirmed that, or said goodbye on its lifeline. The leaver does not wait for a
 //! neighbour whose connections broke: of the members that leave together most end a moment after they

@@ -50,8 +50,8 @@
 //! - Only a view of the same members goes on with what was found in the view before. The leader may decide
 //!   one as soon as the rings give a quorum, again and again, and each time the same members are on their
 //!   islands at once.
-//! - There are at most one contact for each member, K links, and 2 × K questions in a turn. Each question is
-//!   answered, but answers to one member are at least half a heartbeat apart.
+//! - There are at most one contact for each member, K links, 2 × K questions in a turn, and one answer to
+//!   each question. Two answers to one member are at least half a heartbeat apart.
 //!
 //! # When participants die
 //!
