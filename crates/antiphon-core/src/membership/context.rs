@@ -1,4 +1,4 @@
-//! What every part of membership shares: the identity, the effects, the peers, and what became of the
+//! What every part of membership shares: the identity, the effects, the peers, and the fate of the
 //! incarnation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,7 +25,7 @@ use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Policy, Time};
 
-/// What an incarnation that was a member leaves to its successor in the same process.
+/// What an incarnation that was a member leaves to the next incarnation of the same process.
 #[derive(Debug, Clone)]
 pub(crate) struct Past {
     /// The highest view number seen, in this lineage or an earlier one.
@@ -36,12 +36,12 @@ pub(crate) struct Past {
     pub(crate) contacts: BTreeSet<SocketAddr>,
     /// The last primary view installed.
     pub(crate) origin: Origin,
-    /// The lineage that gave way to another, and until when this node does not join it: its other members are
-    /// about to leave it.
+    /// The lineage that this node left to give way, and until when the node does not join it: its other
+    /// members are about to leave it too.
     pub(crate) gave_way: Option<(Lineage, Time)>,
 }
 
-/// A change that ends the present phase of the node. Carried out once the input was handled.
+/// A change that ends the present phase of the node. It is carried out after the input was handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The node's first view.
@@ -67,24 +67,24 @@ pub(crate) struct Context {
     pub(crate) history: History,
     pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
-    /// Which lineage was founded by an operator's word here, and what that overrode.
+    /// The lineage that an operator's word founded here, and what that overrode.
     pub(crate) overrides: Option<(Lineage, Origin)>,
     pub(crate) contacts: Contacts,
-    /// Where members were that may live on in components of their own (policy `any`).
+    /// Addresses of members that may live on in components of their own (policy `any`).
     pub(crate) left_behind: LeftBehind,
     pub(crate) withdrawn: Withdrawn,
-    /// Whom was answered that is no member.
+    /// The nodes that are no members and were answered lately.
     pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,
-    /// Whose link holds much that was not acknowledged: what can wait is not added to it.
+    /// Peers whose link holds much that was not acknowledged. What can wait is not added to such a link.
     pub(crate) crowded: BTreeSet<Incarnation>,
     /// Heartbeats so far, of all incarnations.
     pub(crate) beats: u64,
-    /// Every step of every ballot, if somebody wants to know.
+    /// Every step of every ballot, if the caller wants them.
     pub(crate) trail: Option<VecDeque<BallotNote>>,
 }
 
-/// More peers than this are not spoken to at the same time: members, joiners and candidates together.
+/// The node speaks to at most this many peers at a time: members, joiners and candidates together.
 const MAX_PEERS: usize = 2 * antiphon_wire::MAX_MEMBERS;
 
 impl Context {
@@ -100,7 +100,7 @@ impl Context {
         }
     }
 
-    /// Notes a step towards a view, which is made or copied only if somebody wants to know.
+    /// Notes a step towards a view. The view is made or copied only if the caller keeps the trail.
     pub(crate) fn trail(
         &mut self,
         slot: SlotId,
@@ -133,7 +133,7 @@ impl Context {
         }
     }
 
-    /// Whoever calls this makes the incarnation reachable itself. False if there are too many.
+    /// Notes a peer that the caller itself makes reachable. False if there are too many.
     pub(crate) fn adopt_peer(&mut self, peer: Incarnation, addr: SocketAddr) -> bool {
         let room = self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer);
         if room {
@@ -153,7 +153,7 @@ impl Context {
         }
     }
 
-    /// Forgets everyone who is not to be kept.
+    /// Forgets all peers but those to keep.
     pub(crate) fn keep_peers(&mut self, keep: impl Fn(Incarnation) -> bool) {
         let gone: Vec<Incarnation> = self.peers.keys().filter(|peer| !keep(**peer)).copied().collect();
         for peer in gone {
@@ -170,7 +170,7 @@ impl Context {
         self.lifeline_commands(commands);
     }
 
-    /// R10: in place of what the witness was left before.
+    /// R10: replaces what was left to the witness before.
     pub(crate) fn leave_testament(&mut self, record: Option<&LifelineRecord>) {
         if self.config.witness {
             let record = record.map(|record| Bytes::from(encode_to_vec(record)));
@@ -178,14 +178,14 @@ impl Context {
         }
     }
 
-    /// This incarnation leaves in order: from here on its end proves nothing.
+    /// This incarnation leaves in order. From here on its end proves nothing.
     pub(crate) fn say_goodbye(&mut self) {
         self.write_lifelines(&LifelineRecord::Goodbye);
         self.leave_testament(None);
     }
 
-    /// If this view begins a lineage by an operator's word: all views of it are said to have overridden the
-    /// same one.
+    /// Remembers what an operator's word overrode, if this view begins a lineage by one. All later views of
+    /// that lineage name the same overridden view.
     pub(crate) fn remember_override(&mut self, view: &NodeView) {
         if let Some((lineage, overridden)) = view.overrides() {
             let view_left = Origin {
@@ -196,7 +196,7 @@ impl Context {
         }
     }
 
-    /// This node as it presents itself.
+    /// The record by which this node presents itself.
     pub(crate) fn record(&self) -> NodeRecord {
         record_of(&self.config)
     }
@@ -206,7 +206,7 @@ impl Context {
         self.config.policy == Policy::Any
     }
 
-    /// Whether whoever is at an address, and is no member, is answered now.
+    /// Whether a node at this address that is no member is answered now.
     pub(crate) fn may_answer(&mut self, now: Time, addr: SocketAddr) -> bool {
         self.replies.allow(now, addr, self.config.profile.retransmit / 8)
     }
@@ -218,7 +218,7 @@ impl Context {
     }
 }
 
-/// A node with these settings as it presents itself.
+/// The record by which a node with these settings presents itself.
 pub(crate) fn record_of(config: &Config) -> NodeRecord {
     NodeRecord {
         name: config.name.clone(),

@@ -12,8 +12,8 @@ use crate::{Event, LifelineCommand};
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// From here on this node is `me`: forget all links and peers, seal with the new identity. Emitted at
-    /// creation and at each rejoin, before anything else of the new incarnation.
+    /// From here on this node is `me`: forget all links and peers, and seal with the new identity. Emitted at
+    /// creation and at each rejoin, before all other effects of the new incarnation.
     NewIncarnation {
         me: Incarnation,
         /// Why the previous incarnation ended (`None` at creation).
@@ -21,21 +21,21 @@ pub(crate) enum Effect {
     },
     /// This incarnation is reached at this address. Comes before the first `Send` or `Heartbeat` to it.
     Peer { peer: Incarnation, addr: SocketAddr },
-    /// No more traffic with this incarnation; its link is dropped once what is queued was acknowledged or it
-    /// is gone.
+    /// No more traffic with this incarnation. Its link is dropped once what is queued was acknowledged or the
+    /// peer is gone.
     ForgetPeer { peer: Incarnation },
     /// Reliable, ordered, control class.
     Send {
         to: Incarnation,
         message: MembershipMessage,
     },
-    /// Unreliable, control class, to whoever is at the address.
+    /// Unreliable, control class, to the node at this address.
     Discovery { to: SocketAddr, message: Discovery },
     /// Unreliable, control class.
     Heartbeat { to: Incarnation, heartbeat: Heartbeat },
     /// Unreliable, control class.
     Pulse { to: Incarnation, pulse: Pulse },
-    /// Unreliable, in a datagram of its own. `asks`: for probes in turn.
+    /// Unreliable, in a datagram of its own. `asks`: the sender wants probes in return.
     Probe {
         to: Incarnation,
         asks: bool,
@@ -43,13 +43,14 @@ pub(crate) enum Effect {
     },
     /// Lifelines. Records in `Write` are plaintext here; the node seals them.
     Lifeline(LifelineCommand),
-    /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is
-    /// nothing.
+    /// What is left to the witness from here on, in plaintext. It replaces what was left before; `None`
+    /// leaves nothing.
     Testament(Option<Bytes>),
     /// A node view was installed. The node tells groups and application, in this order.
     Installed(Arc<NodeView>),
     /// For the application.
     Event(Event),
-    /// The node has left (or gave up for good): nothing more is sent after what was queued before this.
+    /// The node has left, or gave up for good. What was queued before this is still sent, and nothing after
+    /// it.
     Stopped,
 }

@@ -1,5 +1,5 @@
-//! What membership knows, for people who ask, and what it would say to a node that has not come. Nothing here
-//! changes anything.
+//! What membership knows, for people who ask, and what it would answer to a node that has not joined yet.
+//! Nothing here changes any state.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ impl Membership {
         }
     }
 
-    /// What is known of a name beyond the views: refused, waiting, a member now.
+    /// What is known of a name beyond the views: whether it was refused, waits, or is a member now.
     pub(crate) fn extend_why(&self, now: Time, name: &str, entries: &mut Vec<WhyEntry>) {
         let refused = self.cx.refusals.iter().filter(|refusal| refusal.name == name);
         entries.extend(refused.map(|refusal| WhyEntry::Refused {
@@ -79,7 +79,7 @@ impl Membership {
         }
     }
 
-    /// What this node would say to the one that is asked about, group options aside; `None` if the question
+    /// What this node would answer to the node in the question, group options aside. `None` if the question
     /// makes no sense.
     pub(crate) fn answer(&self, now: Time, ask: &Ask) -> Option<Answer> {
         if !record_is_sound(&ask.node) {
@@ -110,7 +110,7 @@ impl Membership {
     }
 }
 
-/// What a node with these settings asks another, to be answered at these addresses.
+/// The question that a node with these settings asks another node, which answers to these addresses.
 pub(crate) fn ask_of(config: &Config, nonce: u64, answer_to: Vec<SocketAddr>) -> Ask {
     Ask {
         nonce,

@@ -9,8 +9,8 @@
 //!
 //! # Rooms
 //!
-//! A room is a folder. It imports rooms above it in this table and none below; a test of the repository holds
-//! that, and that no file imports one that imports it.
+//! A room is a folder. It imports only rooms above it in this table. A test of the repository checks that no
+//! rooms and no files import each other in a circle.
 //!
 //! | room | what it knows | who calls it |
 //! |---|---|---|
@@ -23,39 +23,40 @@
 //! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!
-//! Between `lease` and `seek` stand [`context`], what all parts of one incarnation share, and [`effect`],
-//! what they want done. [`recovery`] and [`inspect`] are inputs and questions of people, above all rooms.
+//! Between `lease` and `seek` stand two files: [`context`], which all parts of one incarnation share, and
+//! [`effect`], what these parts want done. [`recovery`] and [`inspect`] are inputs and questions of people:
+//! they may import all rooms, and no room imports them.
 //!
-//! In `seat` the parts meet, so it is the largest room. A part that needs neither the rest of the seat nor
+//! The parts meet in `seat`, so it is the largest room. A part that needs neither the rest of the seat nor
 //! the context belongs into a room above, as a type of its own.
 //!
 //! # Messages
 //!
-//! Discovery is unreliable and goes to addresses. Heartbeats are unreliable and carry each member's view and
-//! doubts. Everything else travels on the reliable control channel, and what depends on the present view says
-//! which.
+//! Discovery is unreliable and goes to addresses. Heartbeats are unreliable; each carries its sender's view
+//! and doubts. Everything else travels on the reliable control channel. A message that depends on the present
+//! view names that view.
 //!
 //! # Invariants
 //!
-//! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline
-//! before it is anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was
-//! removed never returns (R6). No timeout ever promotes a minority, and no message: only an operator's word
-//! does, or the policy `any`, each in a lineage of its own.
+//! Each primary view is one Paxos slot among the members of the view before it (R1). A vote is on every
+//! lifeline before it is anywhere else (R2). Views are installed in order, and none is skipped. An
+//! incarnation that was removed never returns (R6). No timeout and no message ever promotes a minority. Only
+//! an operator's word does, or the policy `any`, each in a lineage of its own.
 //!
 //! # When participants die
 //!
-//! - the elder, before it proposed: the next senior proposes its removal; after some accepted: the next
-//!   senior finds the value and decides it first; after the decision: whoever installed it tells the others
-//!   (heartbeats carry view ids);
-//! - a voter: with proof it leaves the denominator, without it its vote is missing for good;
-//! - a joiner: before the proposal it is left out, after it, it is removed by the next view;
-//! - half of a cluster that cannot be heard: the other half goes on only with a quorum, and otherwise
-//!   installs non-primary views.
+//! - the elder, before it proposed: the next senior member proposes its removal. After some members accepted:
+//!   the next senior member finds the value and decides it first. After the decision: the members that
+//!   installed the view tell the others (heartbeats carry view ids);
+//! - a voter: with a proof of death it leaves the denominator; without one its vote is missing for good;
+//! - a joiner: before the proposal it is left out; after it, the next view removes it;
+//! - half of a cluster that cannot be heard: the other half goes on only with a quorum; otherwise it installs
+//!   non-primary views.
 //!
 //! # Boundary
 //!
-//! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order
-//! after each call. `node.rs` is the only caller.
+//! Inputs are the methods of [`Membership`]. Everything that it wants done is an [`Effect`]; the caller
+//! drains the effects in order after each call. `node.rs` is the only caller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -98,7 +99,7 @@ pub(crate) use effect::Effect;
 pub(crate) use inspect::ask_of;
 pub(crate) use view::check::vote_is_sound;
 
-/// Where this node is in its life.
+/// The phase of this node's life.
 #[derive(Debug)]
 enum Phase {
     /// Without a view.
@@ -109,19 +110,19 @@ enum Phase {
     Stopped,
 }
 
-/// Everything this node knows and decides about who is a member.
+/// Everything that this node knows and decides about the members.
 #[derive(Debug)]
 pub(crate) struct Membership {
     cx: Context,
     phase: Phase,
-    /// How often this process was removed in a row, and when it became a member last: the back-off of
-    /// rejoining.
+    /// How often this process was removed in a row, and when it last became a member: both set the back-off
+    /// of rejoining.
     removals: u32,
     seated: Time,
 }
 
 impl Membership {
-    /// A fresh node: it begins to look for its seeds at once.
+    /// A fresh node. It begins to look for its seeds at once.
     pub(crate) fn new(config: Arc<Config>, mut random: Random, now: Time) -> Self {
         let me = Incarnation(random.next_u128());
         let mut cx = Context {
@@ -157,7 +158,7 @@ impl Membership {
         membership
     }
 
-    /// Something came from an address, from whoever is there.
+    /// A discovery message came from an address; the sender need not be known.
     pub(crate) fn handle_discovery(
         &mut self,
         now: Time,
@@ -165,7 +166,7 @@ impl Membership {
         sender: Incarnation,
         message: Discovery,
     ) {
-        // Answers go to the advertised address: the connection's own need not be listened on.
+        // Answers go to the advertised address: the sender may not listen on the address of its connection.
         let _ = from;
         self.cx.detector.awake(now);
         match &mut self.phase {
@@ -191,7 +192,7 @@ impl Membership {
         self.settle(now);
     }
 
-    /// Something of the pulse of a large view; also to be called when the sender is no known peer.
+    /// A tick or an echo of a large view; also to be called when the sender is no known peer.
     pub(crate) fn handle_pulse(&mut self, now: Time, sender: Incarnation, pulse: Pulse) {
         self.cx.detector.awake(now);
         if let Phase::Seated(seat) = &mut self.phase {
@@ -214,12 +215,12 @@ impl Membership {
         self.settle(now);
     }
 
-    /// Whose links hold much that was not acknowledged.
+    /// The peers whose links hold much that was not acknowledged.
     pub(crate) fn set_crowded(&mut self, crowded: BTreeSet<Incarnation>) {
         self.cx.crowded = crowded;
     }
 
-    /// Any authentic frame of that incarnation came.
+    /// An authentic frame of this incarnation came, whatever its kind.
     pub(crate) fn heard(&mut self, now: Time, sender: Incarnation, came: Came) {
         self.cx.detector.awake(now);
         let withdrawn = self.cx.detector.heard_as(now, sender, came);
@@ -230,7 +231,7 @@ impl Membership {
         }
     }
 
-    /// A member hears little of this node.
+    /// A member hears little of this node, and asks it for probes.
     pub(crate) fn asked_for_probes(&mut self, now: Time, sender: Incarnation) {
         self.cx.detector.asked_for_probes(now, sender);
         if let Phase::Seated(seat) = &mut self.phase {
@@ -238,7 +239,7 @@ impl Membership {
         }
     }
 
-    /// Whether this is another member of the last primary view.
+    /// Whether `peer` is another member of the last primary view.
     pub(crate) fn is_member(&self, peer: Incarnation) -> bool {
         matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.installed.rings.contains(peer))
     }
@@ -248,8 +249,7 @@ impl Membership {
         self.cx.detector.awake(now);
         match &mut self.phase {
             Phase::Seeking(seeking) => seeking.handle_path_trouble(&mut self.cx, now, addr, trouble),
-            // Lost, refused or timed out: the path does not work, and hearing the peer again is the only
-            // cure.
+            // Lost, refused or timed out: the path does not work. Only hearing the peer again cures that.
             Phase::Seated(seat) => {
                 self.cx.contacts.trouble(addr);
                 let members = seat.installed.view.members.iter();
@@ -290,7 +290,7 @@ impl Membership {
             record,
         } = event
         {
-            // Whoever watches may be admitted a moment later than the watched.
+            // A watcher may be admitted a moment later than the member that it watches.
             if let Some(sender) = sender {
                 self.cx
                     .lifelines
@@ -302,9 +302,9 @@ impl Membership {
         self.settle(now);
     }
 
-    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the
-    /// cluster key. Whether this node needs to hear it no more: who is in no view with the dead may be in one
-    /// later.
+    /// A witness reports a death, with the last vote of the dead member. The caller has made sure that the
+    /// witness holds the cluster key. True if this node need not hear the report again. A node that is in no
+    /// view with the dead member may be in one later, so it does need it again.
     pub(crate) fn handle_witnessed(&mut self, now: Time, certificate: Certificate) -> bool {
         self.cx.detector.awake(now);
         let used = match &mut self.phase {
@@ -331,7 +331,7 @@ impl Membership {
         self.settle(now);
     }
 
-    /// A peer spoke of a primary view that is not installed here: pull it.
+    /// A peer named a primary view that is not installed here: pull it.
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
         if let Phase::Seated(seat) = &mut self.phase
             && view > seat.installed.view.primary_id()
@@ -351,7 +351,7 @@ impl Membership {
         self.handle_timeout(now);
     }
 
-    /// The neighbours of this node in such a view.
+    /// The neighbours of this node in the installed view.
     pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
         match &self.phase {
             Phase::Seated(seat) => seat.installed.topology.neighbours(),
@@ -359,13 +359,13 @@ impl Membership {
         }
     }
 
-    /// Whether this is a view in which not all members are neighbours.
+    /// Whether the installed view is one in which not all members are neighbours.
     pub(crate) fn is_wide(&self) -> bool {
         matches!(&self.phase, Phase::Seated(seat) if !seat.installed.topology.hears_all())
     }
 
-    /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of
-    /// a large view. The caller connects to it.
+    /// This node is about to speak to a member, which may be no neighbour. Returns the member's address if it
+    /// is a member of a large view. The caller connects to it.
     pub(crate) fn reach(&mut self, member: Incarnation) -> Option<SocketAddr> {
         let Phase::Seated(seat) = &self.phase else {
             return None;
@@ -395,16 +395,16 @@ impl Membership {
         self.settle(now);
     }
 
-    /// Something else came or was asked of this node: it runs.
+    /// Another input came, so this node runs.
     pub(crate) fn awake(&mut self, now: Time) {
         match &self.phase {
-            // What comes may come first when a node goes on, before the timer that shows how late it is.
+            // After a pause an input may come before the timer that shows how late the node is.
             Phase::Seated(seat) => self.cx.detector.served(now, seat.next_heartbeat),
             Phase::Seeking(_) | Phase::Stopped => self.cx.detector.awake(now),
         }
     }
 
-    /// What this node missed by itself since this was asked last.
+    /// For how long this node did not run, by its own fault, since the last call.
     pub(crate) fn take_missed(&mut self) -> Duration {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
@@ -523,7 +523,7 @@ impl Membership {
             me,
             cause: Some(cause),
         });
-        // Removed again and again, the node slows down.
+        // A node that is removed again and again slows down.
         let quick = now.since(self.seated) < self.cx.config.profile.suspect_after * 8;
         self.removals = if quick { (self.removals + 1).min(5) } else { 0 };
         let pause = match self.removals {
@@ -538,8 +538,8 @@ impl Membership {
 }
 
 impl Membership {
-    /// Whether what happens now may be delivered: always, but for a member whose lease is over. To be asked
-    /// before and after each input.
+    /// Whether what happens now may be delivered: always, except at a member whose lease is over. The caller
+    /// asks before and after each input.
     pub(crate) fn may_deliver(&mut self, now: Time) -> bool {
         match &mut self.phase {
             Phase::Seated(seat) => {
@@ -550,7 +550,7 @@ impl Membership {
         }
     }
 
-    /// Until when that is so, if it has an end.
+    /// Until when this node believes in its view, if that has an end.
     pub(crate) fn believes_until(&self) -> Option<Time> {
         match &self.phase {
             Phase::Seated(seat) => seat.lease.until(),

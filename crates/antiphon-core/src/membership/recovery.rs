@@ -1,4 +1,4 @@
-//! The operator's way out (R11, G38): one survivor goes on alone, as a new lineage, by somebody's word.
+//! The operator's way out (R11, G38): by an operator's word one survivor goes on alone, as a new lineage.
 //!
 //! ```text
 //!   last primary view: a b c d e          a, b and c lost power for good, which proves nothing; d and e wait, for ever
@@ -8,37 +8,39 @@
 //!                                            │ Here, a primary of another lineage
 //!   e: without a primary, it gives way (R6) ◄┘ and joins d as a fresh incarnation; new nodes at a, b, c join d
 //! ```
-//! No message of the protocol leads here, and no time: only [`Membership::recover`], which a driver calls for
-//! nobody but a person. It is no vote and no proof. It declares that what the others had, and d has not, is
-//! given up.
+//! No message of the protocol leads here, and no timeout does. Only [`Membership::recover`] does, and a
+//! driver calls it only for a person. The word is no vote and no proof. It declares that what the others had,
+//! and d has not, is given up.
 //!
 //! # Invariants
 //!
-//! - *A new lineage.* The old one gets no view that its members did not decide: whoever of them is alive
-//!   after all is not told that a majority had voted. Its slots get no more votes of d, and a silent voter is
-//!   always safe.
-//! - *The epoch rises, the counter begins at 1.* So the ids of d's views go on rising in its one incarnation:
-//!   groups go on where they stopped, by the flush that any view with departures begins, and lose nothing
+//! - *A new lineage.* The old lineage gets no view that its members did not decide. If other members of it
+//!   are alive after all, nobody tells them that a majority had voted. Its slots get no more votes of d, and
+//!   a silent voter is always safe.
+//! - *The epoch rises, the counter begins at 1.* So the ids of d's views go on rising in its one incarnation.
+//!   Groups go on where they stopped, by the flush that any view with departures begins; they lose nothing
 //!   that d holds. And each id shows that the lineage was recovered.
-//! - *It is seen.* The first view names everyone left behind, with the lineage and the view that were
-//!   overridden; every member that joins has the epoch in its ids.
-//! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or any
-//!   other, the lighter one gives way, the later founded one if they are equal (see [`meeting`]).
+//! - *It is seen.* The first view names all members left behind, with the lineage and the view that were
+//!   overridden. Every member that joins has the epoch in its ids.
+//! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or of
+//!   any other lineage, the lighter one gives way. If they are equal, the one founded later does (see
+//!   [`meeting`]).
 //!
 //! # When…
 //!
-//! - *d dies before it did it*: nothing has happened. *After, alone*: the new lineage ended with it, and an
-//!   operator may recover from e, whether it has heard of d or not: who gave way to d and was not admitted
-//!   looks for a primary, and has what it had; when none has answered for `unreachable_after` it may be
-//!   recovered as what it was, a member of its last primary view, in its fresh incarnation.
+//! - *d dies before it goes on*: nothing has happened. *After it, and alone*: the new lineage ended with d.
+//!   An operator may recover from e, whether e has heard of d or not. A node that gave way to d and was not
+//!   admitted looks for a primary, and still has what it had. When no primary has answered for
+//!   `unreachable_after`, the node may be recovered as what it was, a member of its last primary view, in its
+//!   fresh incarnation.
 //! - *e is cut off meanwhile*: it waits, and gives way when it hears of d.
-//! - *two operators recover from d and from e*: two clusters, until they meet; then one gives way, and what
-//!   it did since is lost.
-//! - *a, b and c were cut off and not lost*: they are the primary, d is a second one. When they meet, the
-//!   lighter gives way: that is why it takes a person who knows.
+//! - *two operators recover from d and from e*: there are two clusters, until they meet. Then one gives way,
+//!   and what it did since then is lost.
+//! - *a, b and c were cut off and not lost*: they are the primary, and d is a second one. When they meet, the
+//!   lighter one gives way. That is why the decision takes a person who knows.
 //! - *a majority is heard again at the last moment*: as long as no primary view is installed here, the word
-//!   counts; the old lineage may decide a view without d, and then the case before this one is there, for as
-//!   long as it takes them to meet.
+//!   counts. The old lineage may decide a view without d; then the case before this one holds, until the two
+//!   meet.
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 
@@ -57,7 +59,7 @@ impl Membership {
         }
     }
 
-    /// Goes on alone, as was shown.
+    /// Goes on alone, with what the operator was shown.
     pub(crate) fn recover(&mut self, now: Time, shown: &Recovery) -> Result<(), RecoveryError> {
         self.cx.detector.awake(now);
         let present = self.recovery(now)?;
@@ -73,7 +75,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The mistake of taking a long wait for an operator's word.
+    /// A planted mistake: a long wait is taken for an operator's word.
     pub(crate) fn recover_unasked(&mut self, now: Time) {
         let long = self.cx.config.profile.unreachable_after;
         if let Ok(shown) = self.recovery(now)

@@ -1,4 +1,4 @@
-//! Views for tests, and what a member says that lies.
+//! Views for tests, and messages of a member that lies.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(crate) fn member(incarnation: Incarnation, port: u16) -> Member {
     }
 }
 
-/// A first primary view of these.
+/// A first primary view of these members.
 pub(crate) fn view(members: Vec<Member>) -> NodeView {
     let id = ViewId { epoch: 1, counter: 1 };
     NodeView {
@@ -35,15 +35,15 @@ pub(crate) fn view(members: Vec<Member>) -> NodeView {
     }
 }
 
-/// A view of so many members, whose incarnations look random.
+/// A view of `count` members, whose incarnations look random.
 pub(crate) fn view_of(count: usize) -> NodeView {
     let mut random = Random::new([count as u64, 2, 3, 4]);
     let members = (0..count).map(|rank| member(Incarnation(random.next_u128()), 1 + rank as u16));
     view(members.collect())
 }
 
-/// This message with some of its numbers and lists changed, as it comes from a member that has the key and
-/// runs other code.
+/// This message with some of its numbers and lists changed: what a member sends that has the key and runs
+/// other code.
 pub(crate) fn twisted<T: Wire>(random: &mut Random, message: T) -> T {
     let bytes = encode_to_vec(&message);
     for _ in 0..10 {

@@ -1,14 +1,14 @@
 //! Admitting nodes: the coordinator's queue of joiners.
 //!
-//! A joiner is proposed only right after it answered a probe: a proposal that someone accepted cannot be
-//! changed any more, so a joiner that is gone must not be in it. Those that do not answer wait for a later
-//! view.
+//! The coordinator proposes a joiner only right after the joiner answered a probe. A proposal that a member
+//! accepted cannot be changed any more, so a joiner that is gone must not be in it. Joiners that do not
+//! answer wait for a later view.
 //!
-//! A view that would only admit some waits a moment for others that were just probed, while it has room
-//! ([`proposal`]): whoever joins alone waits for nobody.
+//! A view that would only admit joiners waits a moment for others that were just probed, while it has room
+//! ([`proposal`]). A joiner that comes alone waits for nobody.
 //!
-//! A node with the name and address of a member is that member started again: the old incarnation is
-//! superseded in the same view. Another name clash is refused while the member lives.
+//! A node with the name and address of a member is that member started again: the same view removes the old
+//! incarnation as superseded. Any other node with a name of a member is refused while the member lives.
 //!
 //! [`proposal`]: crate::membership::seat::proposal
 
@@ -26,34 +26,35 @@ use crate::membership::view::check;
 use crate::sound::record_is_sound;
 use crate::{Config, EngineKind, Time};
 
-/// What may join, by engine.
+/// What may join, by membership engine.
 struct Limits {
-    /// More joiners than this are not queued; they ask again.
+    /// At most so many joiners are queued; the others ask again.
     joiners: usize,
-    /// The most members.
+    /// The most members that a view may have.
     members: usize,
     /// The records of all members together are at most this large.
     members_bytes: usize,
 }
 
-/// A vote carries whole views: two of them must fit one record of a lifeline.
+/// A vote carries whole views, and two of them must fit one record of a lifeline.
 const OF_COORDINATOR: Limits = Limits {
     joiners: 64,
     members: EngineKind::Coordinator.max_members(),
     members_bytes: check::MAX_RECORDS_BYTES,
 };
 
-/// A vote carries what changes in large views; these travel whole on links only.
+/// In large views a vote carries what changes; whole views travel on links only.
 const OF_CUT: Limits = Limits {
     joiners: 2048,
     members: EngineKind::Cut.max_members(),
     members_bytes: 1_000_000,
 };
 
-/// One view admits joiners with at most this many bytes of records; where votes name what changes, so many.
+/// One view admits joiners with at most so many bytes of records; the second bound holds where votes name
+/// what changes.
 const MAX_JOINED_BYTES: usize = 6_000;
 const MAX_JOINED_BYTES_NAMED: usize = 27_000;
-/// So much the view has to say of where one of them comes from, at most.
+/// A view spends at most so many bytes on the origin of one joiner.
 const ORIGIN_BYTES: usize = 48;
 
 fn limits(config: &Config) -> &'static Limits {
@@ -69,24 +70,25 @@ struct Joiner {
     record: NodeRecord,
     /// The highest view number its process has seen.
     number: u32,
-    /// Where it was a member last, if it was.
+    /// Where it was last a member, if it ever was.
     origin: Option<Origin>,
     heard: Time,
-    /// Under which view, and when, it was found that nothing speaks against it.
+    /// Under which view, and when, the coordinator found that nothing speaks against it.
     checked: (ViewId, Time),
     probe: Option<(u64, Time)>,
     ready: Option<Time>,
 }
 
 impl Joiner {
-    /// Whether it answered lately: in twice the time that it takes until it is asked again.
+    /// Whether it answered lately: within twice the time until it is asked again.
     fn is_ready(&self, config: &Config, now: Time) -> bool {
         let lately = config.profile.heartbeat * 2;
         self.ready.is_some_and(|ready| now.since(ready) <= lately)
     }
 
-    /// Probes it if it has not answered lately. A probe that is not answered yet is not replaced by another:
-    /// where all are busy, answers take longer than a heartbeat, and each would come too late.
+    /// Probes it if it has not answered lately. A probe that is not answered yet is sent again and not
+    /// replaced by a new one: where all are busy, answers take longer than a heartbeat, and each would come
+    /// too late.
     fn probe(&mut self, cx: &mut Context, now: Time) {
         let interval = cx.config.profile.heartbeat;
         let (due, nonce) = match (self.probe, self.ready) {
@@ -102,13 +104,13 @@ impl Joiner {
     }
 }
 
-/// Who waits to be admitted.
+/// The nodes that wait to be admitted.
 #[derive(Debug, Default)]
 pub(crate) struct Joiners {
     by_addr: BTreeMap<SocketAddr, Joiner>,
 }
 
-/// Whether this build can work with the node at all. The answer names the side at fault.
+/// Why this build cannot work with the node; `None` if it can. The answer names the side at fault.
 fn incompatible(config: &Config, node: &NodeRecord) -> Option<String> {
     let name = &config.name;
     if !record_is_sound(node) {
@@ -172,7 +174,7 @@ pub(crate) fn refusal(
     None
 }
 
-/// Tells a node that it cannot be admitted, and remembers that for whoever asks.
+/// Tells a node that it cannot be admitted, and remembers that for people who ask.
 fn refuse(cx: &mut Context, now: Time, to: Incarnation, node: &NodeRecord, (reason, fatal): (String, bool)) {
     if record_is_sound(node) {
         cx.refusals
@@ -193,7 +195,7 @@ impl Joiners {
         alive: impl Fn(&Context, Incarnation) -> bool,
     ) {
         let addr = node.addr;
-        // All ask again and again, and to check one takes longer the larger the view is.
+        // All joiners ask again and again. The larger the view, the longer one check takes.
         if let Some(known) = self.by_addr.get_mut(&addr).filter(|known| {
             let (view_then, then) = known.checked;
             known.incarnation == sender
@@ -253,7 +255,7 @@ impl Joiners {
         }
     }
 
-    /// Probes all who have not answered lately. Called while this node coordinates.
+    /// Probes all joiners that have not answered lately. Called while this node coordinates.
     pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
         for joiner in self.by_addr.values_mut() {
             joiner.probe(cx, now);
@@ -271,22 +273,22 @@ impl Joiners {
         }
     }
 
-    /// It does not want to join any more. Who is told that still speaks to it.
+    /// The node does not want to join any more. It stays a peer: the caller still answers it.
     pub(crate) fn withdraw(&mut self, incarnation: Incarnation) {
         self.by_addr.retain(|_, joiner| joiner.incarnation != incarnation);
     }
 
-    /// What was answered so far counts no more: each has to show again that it is there. In a small cluster
-    /// joiners that vanish together are in one view at most by that; admitted view by view, by what they
-    /// answered before, they would soon outweigh the rest.
+    /// Forgets the answers so far: each joiner has to show again that it is there. So in a small cluster
+    /// joiners that vanish together are in one view at most. If they were admitted view by view, by old
+    /// answers, they would soon outweigh the rest.
     pub(crate) fn ask_anew(&mut self) {
         for joiner in self.by_addr.values_mut() {
             (joiner.probe, joiner.ready) = (None, None);
         }
     }
 
-    /// Those that answered lately, as members, with the lowest wire level and the highest view number among
-    /// them, for a view that has so many members. `named`: whether votes name what changes.
+    /// The joiners that answered lately, as members, for a view that has so many members already; with the
+    /// lowest wire level and the highest view number among them. `named`: whether votes name what changes.
     pub(crate) fn admissible(
         &self,
         config: &Config,
@@ -324,13 +326,13 @@ impl Joiners {
         (members, level, number)
     }
 
-    /// How many are ready, as [`Self::admissible`] has it.
+    /// How many joiners are ready, in the sense of [`Self::admissible`].
     pub(crate) fn ready_count(&self, config: &Config, now: Time) -> usize {
         let joiners = self.by_addr.values();
         joiners.filter(|joiner| joiner.is_ready(config, now)).count()
     }
 
-    /// Whether somebody was probed so lately that its answer may be on its way.
+    /// Whether a joiner was probed so lately that its answer may be on its way.
     pub(crate) fn are_awaited(&self, now: Time, patience: Duration) -> bool {
         self.by_addr.values().any(|joiner| {
             let asked = joiner
@@ -340,7 +342,8 @@ impl Joiners {
         })
     }
 
-    /// Where these come from. Under `majority` nobody does but as itself: a cluster goes on in one place.
+    /// Where these joiners come from. Under `majority` a joiner comes as itself only, without an origin: a
+    /// cluster goes on in one place.
     pub(crate) fn origins(&self, cx: &Context, join: &[Member]) -> BTreeMap<Incarnation, Origin> {
         let joiners = self.by_addr.values().filter(|_| cx.any());
         joiners
@@ -349,7 +352,7 @@ impl Joiners {
             .collect()
     }
 
-    /// Forgets those who gave up, and those who were admitted.
+    /// Forgets the joiners that gave up, and those that were admitted.
     pub(crate) fn expire(&mut self, cx: &mut Context, now: Time, view: &NodeView, patience: Duration) {
         let done: Vec<SocketAddr> = self
             .by_addr
@@ -374,7 +377,7 @@ impl Joiners {
             .any(|joiner| joiner.incarnation == incarnation)
     }
 
-    /// Who waits, for people.
+    /// The joiners that wait, for people.
     pub(crate) fn inspect(&self, now: Time) -> Vec<Joining> {
         let waiting = self.by_addr.values().map(|joiner| Joining {
             incarnation: joiner.incarnation,

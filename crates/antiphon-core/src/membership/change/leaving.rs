@@ -9,16 +9,17 @@ use crate::Time;
 /// How far this node is with leaving.
 #[derive(Debug)]
 pub(crate) enum Leaving {
-    /// It does not want to.
+    /// The node does not want to leave.
     No,
-    /// It waits for a view without it.
+    /// The node waits for a view without it.
     Wanted {
         deadline: Time,
         asked: Option<Incarnation>,
-        /// Members that installed this view, or are out of it: some know sooner than this node.
+        /// Members, and the view that each has installed or is out of: some know sooner than this node.
         knows: BTreeMap<Incarnation, ViewId>,
     },
-    /// It decided that view itself, or knows of it in a wide one, and waits until the others know it.
+    /// The node decided the view without it, or in a wide view knows of it, and waits until the others know
+    /// it.
     Departing {
         view: ViewId,
         waiting: BTreeSet<Incarnation>,
@@ -35,12 +36,12 @@ impl Leaving {
         matches!(self, Leaving::Departing { .. })
     }
 
-    /// Whether this node stays for that member to confirm that it knows.
+    /// Whether this node stays until that member confirms that it knows.
     pub(crate) fn waits_for(&self, member: Incarnation) -> bool {
         matches!(self, Leaving::Departing { waiting, .. } if waiting.contains(&member))
     }
 
-    /// The member has installed this view, or knows that it is out of it.
+    /// The member has installed this view, or knows that it is not in it.
     pub(crate) fn confirmed(&mut self, member: Incarnation, installed: ViewId) {
         match self {
             Leaving::No => {}
@@ -56,7 +57,7 @@ impl Leaving {
         }
     }
 
-    /// It cannot be told any more, or is gone.
+    /// The member cannot be told any more, or is gone.
     pub(crate) fn cannot_tell(&mut self, member: Incarnation) {
         if let Leaving::Departing { waiting, .. } = self {
             waiting.remove(&member);
@@ -76,7 +77,7 @@ impl Leaving {
 mod tests {
     use super::*;
 
-    /// A heartbeat that was sent before it may come after it.
+    /// A heartbeat that was sent before a confirmation may come after it.
     #[test]
     fn what_a_member_confirmed_is_not_taken_back_by_what_it_said_before() {
         let member = Incarnation(2);

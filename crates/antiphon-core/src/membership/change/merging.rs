@@ -10,11 +10,12 @@ use crate::Time;
 /// What a member has asked and promised.
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
-    /// The question that it asked last, and when.
+    /// The last question of this member, and when it asked.
     pub(crate) asked: Option<(u64, Time)>,
-    /// Until when it gives way to nobody.
+    /// Until when this member gives way to nobody.
     pub(crate) stays_until: Option<Time>,
-    /// Policy `majority`: since when a node without a quorum has met junior lineages, and when it did last.
+    /// Policy `majority`: since when this node has met junior lineages while it heard no quorum, and when it
+    /// last did.
     beside: Option<(Time, Time)>,
 }
 
@@ -24,7 +25,7 @@ impl Merging {
         self.beside = None;
     }
 
-    /// This node was not there for so long, by its own fault.
+    /// This node did not run for this long, by its own fault.
     pub(crate) fn missed(&mut self, missed: Duration) {
         if let Some((since, last)) = &mut self.beside {
             *since = *since + missed;
@@ -32,9 +33,9 @@ impl Merging {
         }
     }
 
-    /// A junior lineage was met, and no quorum is heard: whether that has been so for this long.
+    /// This node met a junior lineage, and hears no quorum. Returns whether that has gone on for `patience`.
     pub(crate) fn has_waited(&mut self, now: Time, patience: Duration) -> bool {
-        // The others may ask seldom, and some of that may get lost.
+        // The other lineage may ask seldom, and some questions may get lost.
         let goes_on = |(_, last): &(Time, Time)| now.since(*last) < patience * 2;
         let since = self.beside.filter(goes_on).map_or(now, |(since, _)| since);
         self.beside = Some((since, now));
@@ -42,15 +43,15 @@ impl Merging {
     }
 }
 
-/// Whether the first lineage gives way to the second. One without a primary has nothing to offer.
+/// Whether the first lineage gives way to the second. A lineage without a primary has nothing to offer.
 pub(crate) fn gives_way(one: &Standing, other: &Standing) -> bool {
     other.primary && (!one.primary || seniority(one, other) == Ordering::Less)
 }
 
 /// Which of two lineages gives way: `Less` is the junior.
 pub(crate) fn seniority(one: &Standing, other: &Standing) -> Ordering {
-    // Numbers begin with the time of founding and rise with the counter, or by more: where a view admits one
-    // that has seen a higher number.
+    // Numbers begin with the time of founding. They rise with the counter, and by more where a view admits a
+    // node that has seen a higher number.
     let ahead = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
     one.weight
         .cmp(&other.weight)

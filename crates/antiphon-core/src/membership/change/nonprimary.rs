@@ -1,5 +1,4 @@
-//! What lies on top of the last primary view while a component has no quorum: its attempts to agree on its
-//! members.
+//! The attempts of a component without a quorum to agree on its members, on top of the last primary view.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +13,17 @@ use crate::membership::context::Context;
 use crate::membership::effect::Effect;
 use crate::membership::monitor::ranks::Ranks;
 
-/// Who does not answer is asked again after one heartbeat, and then after twice as long each time, so often.
+/// If a member does not answer, the proposer asks it again after one heartbeat. Each further pause is twice
+/// as long, with at most so many doublings.
 const MOST_PATIENT: u32 = 3;
-/// Who is not in the view that it hears says so again after twice as many heartbeats as the last time, up to
-/// this power of two.
+/// A member whose view does not fit the members that it hears complains again after twice as many heartbeats
+/// as the last time, up to this power of two.
 const MOST_COMPLAINTS: u32 = 7;
 
-/// A refusal raises the attempts by so many at most: a member that lies must not use them up.
+/// A refusal raises the attempt by so much at most: a member that lies must not use up the numbers.
 const MAX_ATTEMPTS_AHEAD: u32 = 1 << 10;
-/// Attempts rise by one, so no node of this program gets this far. Above the last number there is no other,
-/// and a node would use that for two views (R5).
+/// Attempts rise by one, so no node of this program gets this far. There is no number above the last one, so
+/// a node would use that one for two views (R5).
 const MAX_ATTEMPT: u32 = u32::MAX / 2;
 
 /// The attempt this node proposes.
@@ -35,13 +35,14 @@ struct Gathering {
     question: MembershipMessage,
     pub(crate) gathered: BTreeSet<Incarnation>,
     retry: Time,
-    /// How often those who have not answered were asked again.
+    /// How often the members that have not answered were asked again.
     reminded: u32,
 }
 
 impl Gathering {
-    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however
-    /// late it comes. Not again whoever has not taken yet what it was sent before.
+    /// Asks all members that have not answered yet. The longer that takes, the longer the pauses: a yes
+    /// counts however late it comes. A member that has not yet taken what it was sent before is not asked
+    /// again.
     fn ask(&mut self, cx: &mut Context, now: Time) {
         for member in self.view.members.iter().map(|member| member.incarnation) {
             let has_it = self.reminded > 0 && cx.crowded.contains(&member);
@@ -64,26 +65,26 @@ pub(crate) struct Agreed {
     pub(crate) view: NodeView,
 }
 
-/// What lies on top of the last primary view.
+/// The non-primary views on top of the last primary view.
 #[derive(Debug, Default)]
 pub(crate) struct Nonprimary {
     /// The non-primary view installed.
     view: Option<Arc<NodeView>>,
-    /// When the first one since the last primary view was.
+    /// When the first non-primary view since the last primary view was installed.
     since: Option<Time>,
     gathering: Option<Gathering>,
-    /// The proposal this node said yes to last.
+    /// The last proposal to which this node said yes.
     pub(crate) agreed: Option<Agreed>,
     /// The highest attempt seen for the present primary view.
     attempt: u32,
-    /// Since when there is no quorum, or since when the component is another one.
+    /// Since when there is no quorum, or since when the component has other members.
     lost: Option<Time>,
-    /// After a refusal: not before then.
+    /// After a refusal: no new attempt before then.
     pause: Option<Time>,
-    /// Somebody has seen a higher attempt than that of the view installed here.
+    /// A member has seen a higher attempt than that of the view installed here.
     disputed: bool,
-    /// When the coordinator is told next that this member is not in the view that it hears, and how often it
-    /// was.
+    /// When this member next complains to the coordinator that its view does not fit the members that it
+    /// hears, and how often it did.
     complaint: Option<(Time, u32)>,
 }
 
@@ -98,7 +99,7 @@ impl Nonprimary {
         self.since
     }
 
-    /// A quorum can be heard: nothing to gather.
+    /// A quorum can be heard, so there is nothing to gather.
     pub(crate) fn calm(&mut self) {
         self.follow();
         self.complaint = None;
@@ -110,13 +111,13 @@ impl Nonprimary {
         self.lost = None;
     }
 
-    /// The attempt of the view installed; none is 0.
+    /// The attempt of the view installed; 0 without one.
     fn installed(&self) -> u32 {
         self.view.as_ref().map_or(0, |view| attempt_of(view))
     }
 
-    /// The component has no quorum, and another member coordinates it: what to tell that one, when it is
-    /// time.
+    /// The component has no quorum, and another member coordinates it: this node complains to that
+    /// coordinator when it is time.
     pub(crate) fn complain(
         &mut self,
         cx: &mut Context,
@@ -128,7 +129,7 @@ impl Nonprimary {
         let fits = members
             .map(|member| member.incarnation)
             .eq(in_order(primary, component));
-        // What it said yes to is under way, if nobody has gone meanwhile.
+        // The view that this node said yes to is under way, if nobody has gone meanwhile.
         let waits = self
             .agreed
             .as_ref()
@@ -142,8 +143,8 @@ impl Nonprimary {
         let first = settles(cx) + heartbeat * if waits { 8 } else { 1 };
         let (due, said) = *self.complaint.get_or_insert((now + first, 0));
         if now >= due {
-            // Not so often that what it leads to could be overtaken by the next one, however long messages
-            // take.
+            // The pause grows, so that the next complaint cannot overtake what this one leads to, however
+            // long messages take.
             let pause = cx.jitter(heartbeat * (4 << said.min(MOST_COMPLAINTS)));
             self.complaint = Some((now + pause, said.saturating_add(1)));
             self.disputed = false;
@@ -219,7 +220,7 @@ impl Nonprimary {
         self.conclude(cx)
     }
 
-    /// The view gathered, if all have acknowledged it: the others are told.
+    /// The view gathered, if all its members have acknowledged it; the others are told.
     fn conclude(&mut self, cx: &mut Context) -> Option<NodeView> {
         let all = |gathering: &mut Gathering| {
             gathering
@@ -239,7 +240,7 @@ impl Nonprimary {
         Some(view)
     }
 
-    /// Says yes to a proposal, unless there was a later one; again, if it is asked again.
+    /// Says yes to a proposal, unless there was a later one. If it is asked again, it says yes again.
     pub(crate) fn agree(&mut self, agreed: Agreed) -> bool {
         if self.agreed.as_ref() == Some(&agreed) {
             return true;
@@ -253,7 +254,7 @@ impl Nonprimary {
         true
     }
 
-    /// A member says yes to an attempt. The view, if it was the last one to do so.
+    /// A member says yes to an attempt. Returns the view if that was the last yes needed.
     pub(crate) fn gathered(
         &mut self,
         cx: &mut Context,
@@ -266,13 +267,13 @@ impl Nonprimary {
         self.conclude(cx)
     }
 
-    /// A member refuses: it has seen this attempt.
+    /// A member refuses, because it has seen this attempt.
     pub(crate) fn refused(&mut self, cx: &mut Context, now: Time, by: Incarnation, attempt: u32) {
         let most = self.attempt.saturating_add(MAX_ATTEMPTS_AHEAD);
         let told = attempt.min(most).min(MAX_ATTEMPT);
         self.attempt = self.attempt.max(told);
         let own = self.gathering.as_ref();
-        // It said yes already: what it complains of is on its way to be mended.
+        // The member said yes to the present attempt already, which mends what it complains of.
         if own.is_some_and(|own| own.gathered.contains(&by) && attempt <= own.attempt) {
             return;
         }
@@ -288,7 +289,7 @@ impl Nonprimary {
     }
 
     pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
-        // Of a proposal with a lower attempt than one that was agreed to since, nothing is kept.
+        // A proposal with a lower attempt than one that was agreed to since is not kept.
         let attempt = attempt_of(&view);
         assert!(
             view.contains(cx.me) && attempt > self.installed() && attempt <= self.attempt || planted!(),
@@ -319,14 +320,14 @@ impl Nonprimary {
     }
 }
 
-/// Suspicions come in a burst; one view for all of them. Where it costs the members what the others have,
-/// they are given more time.
+/// Suspicions come in a burst, and one view should cover all of them. Under `any` a separation costs the
+/// members what the others have, so they get more time.
 fn settles(cx: &Context) -> Duration {
     let heartbeat = cx.config.profile.heartbeat;
     if cx.any() { heartbeat * 2 } else { heartbeat / 2 }
 }
 
-/// The attempt of a non-primary view; of another one 0.
+/// The attempt of a non-primary view; 0 for a primary one.
 fn attempt_of(view: &NodeView) -> u32 {
     match view.id {
         NodeViewId::NonPrimary { attempt, .. } => attempt,
@@ -342,7 +343,7 @@ fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Itera
         .filter(|member| component.contains(member))
 }
 
-/// The question of a wide view: who stays, by rank.
+/// The question in a wide view: it names the members that stay by their ranks.
 fn by_rank(primary: &NodeView, view: &NodeView, attempt: u32, for_ms: u32) -> MembershipMessage {
     let ranks = view
         .members
@@ -384,8 +385,8 @@ fn compose(
     let accusers = |member: Incarnation| {
         let accusers = cx.detector.accusers(now, member).into_iter();
         let mut accusers: Vec<Accusation> = accusers.take(8).collect();
-        // Nobody here doubts one that is heard, and has a component of its own because it does not hear this
-        // node.
+        // Nobody here doubts a member that is heard, but it may have a component of its own because it does
+        // not hear this node.
         if let Some(doubt) = cx.detector.doubt(member, cx.me)
             && accusers.is_empty()
             && !planted!(PartUnaccused)
@@ -401,7 +402,8 @@ fn compose(
     composed(primary, component, (cx.me, attempt), accusers)
 }
 
-/// The same where whoever proposes it is the accuser of all others: the same view at all who have the base.
+/// The same, with the proposer as the accuser of all others: so all members that have the base compose the
+/// same view.
 pub(crate) fn compose_by_word(
     primary: &NodeView,
     component: &BTreeSet<Incarnation>,

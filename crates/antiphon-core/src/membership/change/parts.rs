@@ -10,7 +10,8 @@ use crate::membership::seek::founding::{new_lineage, number_after};
 use crate::membership::view::check;
 use crate::{BallotStep, Time};
 
-/// The first view of the lineage that this component would be; `None` if it may not, or can decide nothing.
+/// The first view of the lineage that this component would found; `None` if it may not found one, or could
+/// decide nothing.
 pub(crate) fn compose(
     cx: &mut Context,
     now: Time,
@@ -67,7 +68,7 @@ pub(crate) fn part_of(
     })
 }
 
-/// Whether a view is a part of this one as a lineage of its own, and nothing else.
+/// Whether a view is a part of `base` as a lineage of its own, and nothing else.
 pub(crate) fn is_part_of(base: &NodeView, view: &NodeView) -> bool {
     let stays = |member| view.contains(member);
     let highest = check::MAX_CLAIMED_NUMBER.max(base.number.saturating_add(1));
@@ -80,7 +81,7 @@ pub(crate) fn is_part_of(base: &NodeView, view: &NodeView) -> bool {
         && part_of(base, view.lineage, view.number, stays).is_some_and(|part| part == *view)
 }
 
-/// This node says yes to it.
+/// Notes that this node says yes to this view.
 pub(crate) fn acknowledged(cx: &mut Context, view: &NodeView) {
     let slot = antiphon_wire::membership::SlotId {
         lineage: view.lineage,

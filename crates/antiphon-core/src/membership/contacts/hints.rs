@@ -1,38 +1,40 @@
-//! Whom to ask besides the seeds: addresses that are found while the node runs.
+//! Where to ask besides the seeds: addresses that are found while the node runs.
 //!
 //! ```text
 //!   names, files, multicast, an application's own ──► set ─────────┐
 //!   locators ── Known ──► tell ───────────────────────────────────┼─► turn: some of them with each round of Seeks
-//!   others who seek ── Seek { others } ──► tell (only with `expect`) ┘
+//!   other seekers ── Seek { others } ──► tell (only with `expect`) ┘
 //!   locators ◄── Seek ── due                  asked for addresses; hearing the Seek they know this node
 //! ```
 //!
-//! A hint is only somebody to ask. It is no vote, no candidate and no member: it counts for nothing until
-//! whoever is there has spoken with a frame that opens. So hints may be missing, late, wrong, out of date, or
-//! different at each node, and all that can come of it is that nodes find each other later. Who may found
-//! does not depend on them; they can only delay it: while somebody is yet to be asked, or a locator has heard
-//! of a member lately, nobody founds, for a bounded time (see [`founding`]). A source that has not
-//! said anything yet may be about to name a member, so it counts like a locator that is yet to be asked; and
-//! as long as sources may still name somebody, that everybody who was named so far is accounted for does not
-//! mean that nobody else is there.
+//! A hint is only an address to ask. It is no vote, no candidate and no member: it counts for nothing until
+//! the node there has sent a frame that opens. So hints may be missing, late, wrong, out of date, or
+//! different at each node; the worst result is that nodes find each other later.
+//!
+//! Hints do not decide which nodes may found. They can only delay a founding: while an address is yet to be
+//! asked, or a locator has heard of a member lately, nobody founds, for a bounded time (see [`founding`]). A
+//! source that has said nothing yet may be about to name a member, so it counts like a locator that is yet to
+//! be asked. And as long as sources may still name nodes, there may be others, even if all nodes named so far
+//! are accounted for.
 //!
 //! # Bounds
-//! [`MAX_HINTS`] addresses from outside, as many that were told, [`MAX_LOCATORS`] locators; a round of Seeks
-//! goes to [`PER_ROUND`] of the hints, by turns. What was told and is not told again is forgotten after a
-//! minute, and the oldest makes room. As many answers of locators are read as were asked for.
+//! [`MAX_HINTS`] addresses from outside, as many that were told, and [`MAX_LOCATORS`] locators. A round of
+//! Seeks goes to [`PER_ROUND`] of the hints, by turns. An address that was told, and is not told again, is
+//! forgotten after a minute; the oldest makes room. Only as many answers of locators are read as were asked
+//! for.
 //!
 //! # When…
 //! - *no hint is there*: the node asks its seeds, and waits;
-//! - *a source is silent*: nobody founds, for as long as locators are given to tell of members; then it
+//! - *a source is silent*: nobody founds for as long as locators get to tell of members. Then the source
 //!   counts as one that knows nobody;
-//! - *hints are wrong*: frames to nowhere, and frames that whoever is there refuses;
-//! - *hints change*: the new ones are asked at once, the old ones no more; who has answered is known by its
-//!   answers;
-//! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a
-//!   minute;
-//! - *a locator starts again*: whoever has lost a path to it, or has registered with it for some heartbeats,
-//!   tells it anew that it is there. Until all had time for that, nodes without a view take its answers for
-//!   incomplete.
+//! - *hints are wrong*: frames go to nowhere, or to nodes that refuse them;
+//! - *hints change*: the new addresses are asked at once, the old ones no more. A node that has answered
+//!   stays known by its answers;
+//! - *a locator dies*: the node goes on asking it, at a slower pace, while everything else goes on. What the
+//!   locator told lasts a minute;
+//! - *a locator starts again*: a member that has lost a path to it, or registered with it some heartbeats
+//!   ago, tells it anew that it is there. Until all members had time for that, nodes without a view take the
+//!   locator's answers for incomplete.
 //!
 //! [`founding`]: crate::membership::seek::founding
 
@@ -45,48 +47,48 @@ use antiphon_wire::membership::KnownNode;
 use crate::config::is_link_local;
 use crate::{Profile, Time};
 
-/// The most addresses that are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and of what
-/// others tell.
+/// At most so many addresses are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and as many
+/// of what others tell.
 pub const MAX_HINTS: usize = 256;
-/// The most locators that are asked.
+/// At most so many locators are asked.
 pub const MAX_LOCATORS: usize = 16;
 /// Hints asked in one round.
 const PER_ROUND: usize = 16;
-/// What was told is forgotten after this long.
+/// An address that was told is forgotten after this long.
 const TOLD_FOR: Duration = Duration::from_secs(60);
-/// A locator that answers is told so many heartbeats apart, up to twice as many, that a member is there.
+/// A member tells a locator that answers of itself this many heartbeats apart, up to twice as many.
 pub(crate) const REGISTER: u32 = 6;
-/// One that does not answer is tried so many heartbeats apart.
+/// A locator that does not answer is tried this many heartbeats apart.
 pub(crate) const REGISTER_SILENT: u32 = 4;
-/// After this many every member that can has told a locator, and one that has not told it for so long is
-/// gone, or cut off from it.
+/// After this many heartbeats every member that can reach a locator has told it of itself. A member that has
+/// not told it for so long is gone, or cut off from it.
 const REGISTERED_WITHIN: u32 = 16;
-/// More addresses at which nobody listens are not remembered.
+/// At most so many addresses at which nobody listens are remembered.
 const MAX_ABSENT: usize = 1024;
-/// The address at which nobody listened is looked at again after this many times the wait before a founding.
+/// An address at which nobody listened is looked at again after this many times the wait before a founding.
 const NOBODY_FOR: u32 = 4;
 
-/// Addresses found at run time. What is given replaces what was given before.
+/// Addresses found at run time. New hints replace those given before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Where nodes of the cluster may be. The first [`MAX_HINTS`] are used.
     pub nodes: Vec<SocketAddr>,
     /// Where locators may be. The first [`MAX_LOCATORS`] are used.
     pub locators: Vec<SocketAddr>,
-    /// Whether others may be named later.
+    /// Whether further addresses may be named later.
     pub sources: Sources,
 }
 
-/// What finds addresses, and whether it has done so.
+/// What finds addresses, and whether it has looked yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sources {
-    /// There is nothing that could name others: what is given here was written out.
+    /// No source could name others: what is given here was written out.
     #[default]
     None,
-    /// At least one has said nothing yet, neither whom it found nor that it failed: it may be about to name a
-    /// member.
+    /// At least one source has said nothing yet, neither an address nor that it failed. It may be about to
+    /// name a member.
     Silent,
-    /// Each was looked at once, and may name others at any time.
+    /// Each source was looked at once, and may name others at any time.
     Heard,
 }
 
@@ -102,33 +104,34 @@ struct Asked {
 #[derive(Debug)]
 struct Word {
     at: Time,
-    /// How long it had been there.
+    /// For how long the locator had run.
     up: Duration,
-    /// Members, and how long ago it had heard them.
+    /// Members, and how long ago the locator had heard them.
     members: Vec<(SocketAddr, Duration)>,
 }
 
-/// What is known of whom to ask.
+/// The addresses to ask, and what is known of them.
 #[derive(Debug, Default)]
 pub(crate) struct Contacts {
     hinted: BTreeSet<SocketAddr>,
     told: BTreeMap<SocketAddr, Time>,
     locators: BTreeMap<SocketAddr, Asked>,
     sources: Sources,
-    /// When all of them had been heard.
+    /// When all sources had been heard.
     heard_all: Option<Time>,
-    /// By the address that the locator gives as its own, which need not be the one where it was asked.
+    /// What locators said, by the address that each gives as its own. It need not be the address where it was
+    /// asked.
     words: BTreeMap<SocketAddr, Word>,
-    /// How many more answers of locators are read.
+    /// How many more answers of locators may be read.
     owed: usize,
     /// Where nobody listened, and when that was seen.
     nobody: BTreeMap<SocketAddr, Time>,
-    /// The last one asked by turns.
+    /// The last address asked by turns.
     last: Option<SocketAddr>,
 }
 
 impl Contacts {
-    /// Replaces what was given from outside; whether there is anybody new.
+    /// Replaces the hints given from outside. Returns whether an address or a locator is new.
     pub(crate) fn set(&mut self, now: Time, hints: Hints) -> bool {
         if hints.sources != self.sources {
             self.heard_all = (hints.sources == Sources::Heard).then_some(now);
@@ -148,7 +151,7 @@ impl Contacts {
         news
     }
 
-    /// Somebody knows of a node at an address; whether that is news.
+    /// Another node told of a node at an address. Returns whether that is news.
     pub(crate) fn tell(&mut self, now: Time, addr: SocketAddr) -> bool {
         let leads_nowhere =
             addr.ip().is_unspecified() || addr.ip().is_multicast() || is_link_local(addr.ip());
@@ -169,17 +172,17 @@ impl Contacts {
         news
     }
 
-    /// Whether others than those known now may be named at any time.
+    /// Whether sources may name further addresses at any time.
     pub(crate) fn may_grow(&self) -> bool {
         self.sources != Sources::None
     }
 
-    /// When all sources had been looked at once, if they have.
+    /// When all sources had been looked at once, if they have been.
     pub(crate) fn heard_all(&self) -> Option<Time> {
         self.heard_all
     }
 
-    /// Whom to ask in this round.
+    /// The addresses to ask in this round.
     pub(crate) fn turn(&mut self, now: Time) -> Vec<SocketAddr> {
         self.told.retain(|_, at| now.since(*at) < TOLD_FOR);
         self.nobody.retain(|_, at| now.since(*at) < TOLD_FOR);
@@ -196,13 +199,13 @@ impl Contacts {
         turn
     }
 
-    /// How many rounds it takes to ask all of them; at least 1.
+    /// How many rounds it takes to ask all addresses; at least 1.
     pub(crate) fn rounds(&self) -> u32 {
         let rounds = self.asked().len().div_ceil(PER_ROUND).max(1);
         u32::try_from(rounds).unwrap_or(u32::MAX)
     }
 
-    /// How many there are.
+    /// How many addresses are known.
     pub(crate) fn known(&self) -> usize {
         self.asked().len()
     }
@@ -212,7 +215,8 @@ impl Contacts {
         self.hinted.iter().chain(self.told.keys()).copied().collect()
     }
 
-    /// The locators to ask now: those that have answered lately after `known`, the others after `silent`.
+    /// The locators to ask now: those that answered lately after a pause of `known`, the others after
+    /// `silent`.
     pub(crate) fn due(&mut self, now: Time, known: Duration, silent: Duration) -> Vec<SocketAddr> {
         let mut due = Vec::new();
         for (addr, asked) in &mut self.locators {
@@ -228,14 +232,14 @@ impl Contacts {
         due
     }
 
-    /// This node has become a member: its locators are told at once.
+    /// This node has become a member: it tells its locators at once.
     pub(crate) fn register_anew(&mut self) {
         for asked in self.locators.values_mut() {
             asked.at = None;
         }
     }
 
-    /// A locator answered. Whether that is listened to: nobody may tell more than was asked.
+    /// A locator answered. Returns whether the answer counts: nobody may tell more than this node asked for.
     pub(crate) fn answered(
         &mut self,
         now: Time,
@@ -270,8 +274,7 @@ impl Contacts {
         true
     }
 
-    /// The path to an address does not work. If it leads to a locator that was there, it may have forgotten
-    /// this node.
+    /// The path to an address does not work. If a locator answered there, it may have forgotten this node.
     pub(crate) fn trouble(&mut self, addr: SocketAddr) {
         if let Some(asked) = self.locators.get_mut(&addr)
             && asked.answered.take().is_some()
@@ -288,13 +291,13 @@ impl Contacts {
         }
     }
 
-    /// Somebody is there.
+    /// A node is there.
     pub(crate) fn somebody(&mut self, addr: SocketAddr) {
         self.nobody.remove(&addr);
     }
 
-    /// Whether each of those that are asked has answered, which `heard` says, or is not there, and each
-    /// locator as well.
+    /// Whether each node that is asked has answered, which `heard` says, or is not there; and each locator as
+    /// well.
     pub(crate) fn all_accounted(
         &self,
         now: Time,
@@ -312,10 +315,12 @@ impl Contacts {
                 .all(|(addr, asked)| answers(asked) || absent(addr))
     }
 
-    /// Whether a locator may yet tell of a member: it was started so lately that members need not have found
-    /// it, or it has heard one lately of whom `heard` is not true. Or there are locators, and none has ever
-    /// answered: one that refuses may be a process of the same boot that comes up a moment later. Or a source
-    /// has not been looked at yet, which may name a member, or a locator.
+    /// Whether this node may yet hear of a member:
+    /// - a locator was started so lately that members need not have found it;
+    /// - a locator has lately heard a member for which `heard` is not true;
+    /// - there are locators, and none has ever answered: a locator that refuses may be a process of the same
+    ///   boot that comes up a moment later;
+    /// - a source has not been looked at yet: it may name a member, or a locator.
     pub(crate) fn may_be_members(
         &self,
         now: Time,

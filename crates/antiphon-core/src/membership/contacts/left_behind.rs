@@ -1,20 +1,20 @@
-//! Who was left behind, or left: addresses where members may live on in components of their own (policy
-//! `any`).
+//! Members that were left behind: addresses where they may live on in components of their own (policy `any`).
 //!
-//! Nodes of different lineages send each other no heartbeats, and seeds may be gone or all on one side. So
-//! whoever was a member together with others that were not heard any more asks at their addresses, a few of
-//! them at a time with each slow Seek, for as long as this process runs and through all its incarnations:
-//! until a member is there again, or a week is over. One side asking is enough, and both do: those who went
-//! on in the old lineage as well as those who separated from it.
+//! Nodes of different lineages send each other no heartbeats, and seeds may be gone or all on one side. So a
+//! node that no longer hears former fellow members asks at their addresses, a few of them with each slow
+//! Seek. It does so for as long as this process runs, through all its incarnations, until a member is there
+//! again or a week is over. It is enough that one side asks; both do: the members that went on in the old
+//! lineage, and those that separated from it.
 //!
 //! # Bounds
-//! [`MAX_LEFT_BEHIND`] addresses, the oldest makes room; [`PER_ROUND`] of them with each round of Seeks.
+//! [`MAX_LEFT_BEHIND`] addresses; the oldest makes room. [`PER_ROUND`] of them with each round of Seeks.
 //!
 //! # When…
-//! - *it was proven dead, or left in order*: it is not asked for. A process that starts there anew asks its
-//!   seeds itself;
-//! - *it is gone for good*: a frame to nowhere now and then, for a week;
-//! - *all who knew of it die*: their successors never met it. Then seeds, hints and locators must do.
+//! - *a member was proven dead, or left in order*: nobody asks for it. A process that starts there anew asks
+//!   its seeds itself;
+//! - *a member is gone for good*: a frame goes to nowhere now and then, for a week;
+//! - *all nodes that knew of a member die*: their successors never met it. Then seeds, hints and locators
+//!   must do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,16 +26,16 @@ use crate::Time;
 
 /// The most addresses that are kept.
 const MAX_LEFT_BEHIND: usize = 256;
-/// So many of them are asked in one round.
+/// So many addresses are asked in one round.
 const PER_ROUND: usize = 4;
-/// After this long nobody is expected there any more.
+/// After this long no member is expected there any more.
 const ASKED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The addresses, and when somebody was left behind there.
+/// The addresses, and when a member was left behind there.
 #[derive(Debug, Default)]
 pub(crate) struct LeftBehind {
     since: BTreeMap<SocketAddr, Time>,
-    /// The last one asked.
+    /// The last address asked.
     last: Option<SocketAddr>,
 }
 
@@ -64,7 +64,7 @@ impl LeftBehind {
         );
     }
 
-    /// Whom to ask in this round.
+    /// The addresses to ask in this round.
     pub(crate) fn turn(&mut self, now: Time) -> Vec<SocketAddr> {
         self.since.retain(|_, since| now.since(*since) < ASKED_FOR);
         let after = |addr: &&SocketAddr| self.last.is_none_or(|last| **addr > last);

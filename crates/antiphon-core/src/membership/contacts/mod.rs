@@ -4,7 +4,7 @@
 //!   `any`);
 //! - [`refusals`]: nodes that were refused, and why; [`withdrawn`]: nodes that left before their first view.
 //!
-//! Each is a list with a bound that meets it by forgetting the oldest. None of them sends anything: `seek`
+//! Each is a list with a bound; when it is full, it forgets the oldest. None of them sends anything: `seek`
 //! and `seat` ask them for the next addresses, by turns.
 
 pub(crate) mod hints;

@@ -1,4 +1,5 @@
-//! Who was refused lately, and why: of no use to the protocol, and to whoever asks why a node does not come.
+//! The nodes refused lately, and why. The protocol does not use this; it answers people who ask why a node
+//! does not come.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ impl Refusals {
             .last
             .iter()
             .position(|known| known.incarnation == incarnation && known.reason == reason);
-        // A node that is refused asks again some times a second, and must not push out the others.
+        // A refused node asks again some times a second, and must not push out the others.
         let times = match again.and_then(|at| self.last.remove(at)) {
             Some(known) => known.times.saturating_add(1),
             None => 1,

@@ -6,10 +6,10 @@ use antiphon_wire::{Incarnation, MAX_MEMBERS};
 
 use crate::Time;
 
-/// How many that leave are remembered at most: as many as there may be members.
+/// At most so many leavers are remembered: as many as there may be members.
 const MAX_WITHDRAWN: usize = MAX_MEMBERS;
 
-/// Who said, before it saw a view, that it leaves.
+/// The nodes that said, before they saw a view, that they leave.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn {
     /// When each said so, and whether it still waits for the answer.
@@ -29,7 +29,7 @@ impl Withdrawn {
         }
     }
 
-    /// Those that still wait for an answer, and must stay reachable until then.
+    /// The nodes that still wait for an answer, and must stay reachable until then.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Incarnation> {
         let waits = |(who, (_, waits)): (&Incarnation, &(Time, bool))| waits.then_some(*who);
         self.told.iter().filter_map(waits)
@@ -40,11 +40,12 @@ impl Withdrawn {
 #[derive(Debug)]
 pub(crate) struct Withdrawal {
     pub(crate) deadline: Time,
-    /// Founders that have not heard of this node yet may have its last question on the way: until when.
+    /// Until when this node stays for founders: those that have not heard of it yet may have its last
+    /// question on the way.
     pub(crate) lingers: Time,
-    /// Who has not confirmed yet.
+    /// The nodes that have not confirmed yet.
     pub(crate) waiting: BTreeSet<Incarnation>,
-    /// Whether one of them is gone, and whoever coordinates now was not told yet.
+    /// Whether one of them is gone, and the present coordinator was not told yet.
     pub(crate) lost: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A member that is behind pulls the views it lacks; others show it what they keep.
+//! A member that is behind pulls the views that it lacks; others show it the views that they keep.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ impl Seat {
         }
     }
 
-    /// Answers a pull. One from each peer within a moment: four answers are as much as its link holds.
+    /// Answers a pull, but only one from each peer within a moment: four answers are as much as its link
+    /// holds.
     pub(crate) fn show_views(
         &mut self,
         cx: &mut Context,
@@ -48,14 +49,14 @@ impl Seat {
         }
     }
 
-    /// Tells a joiner of the view that admits it, and before that of those that a member of it may not have
-    /// installed: whoever else has them may die.
+    /// Tells a joiner of the view that admits it, and first of those before it that a member may not have
+    /// installed: the other members that have them may die.
     pub(crate) fn tell_admission(&self, cx: &mut Context, joiner: Incarnation, first: &Arc<NodeView>) {
         let lineage = first.lineage;
         let is_behind = |member: Incarnation| match self.reports.get(&member) {
             Some(report) => Some(report.view),
-            // It has not said anything yet: it installed the view that admits it, at least, or was there
-            // before this node.
+            // The member has not said anything yet. It has installed the view that admits it, at least, or
+            // was there before this node.
             None => {
                 let admission = cx.history.admission(lineage, member);
                 admission.map_or_else(|| cx.history.before(lineage), |view| Some(view.primary_id()))
@@ -67,9 +68,10 @@ impl Seat {
             .filter(|member| !self.installed.engine.is_certified(*member))
             .filter_map(is_behind)
             .min();
-        // In a wide view a member knows what few others say, and views are large.
+        // In a wide view a member knows only of few others what they say, and views are large.
         let behind = behind.filter(|_| self.installed.topology.hears_all() && !planted!(AdmitWithoutThePast));
-        // It asked somebody else to be admitted, who may be gone: it and this node may never have met.
+        // The joiner asked another member to be admitted, which may be gone. The joiner and this node may
+        // never have met.
         if let Some(member) = first.member(joiner)
             && !cx.peers.contains_key(&joiner)
         {

@@ -1,4 +1,4 @@
-//! Non-primary views: a component without a quorum agrees on who is in it (R6).
+//! Non-primary views: a component without a quorum agrees on its members (R6).
 //!
 //! ```text
 //!   coordinator of the component            its other members
@@ -8,33 +8,36 @@
 //!   all acknowledged: install, Assemble ──► install
 //! ```
 //!
-//! Such a view consumes no counter, decides nothing and promotes nobody: it lies on top of the last primary
-//! view, and the slot after that one is retried as soon as a quorum can be heard again. A component of one
-//! installs itself.
+//! Such a view consumes no counter, decides nothing and promotes nobody. It lies on top of the last primary
+//! view, and the slot after that view is retried as soon as a quorum can be heard again. A component of one
+//! member installs its view by itself.
 //!
-//! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own
+//! Under the policy `any` the same messages agree on a view that is primary, in a lineage of its own
 //! ([`separation`]).
 //!
-//! In a wide view nothing but ranks is asked ([`MembershipMessage::GatherRanks`]): both sides have the base.
-//! A whole view to each of a thousand, with all who departed and their accusers, is more than a link takes
-//! before the pause is over, and the next is asked for. There whoever gathers is the only accuser.
+//! In a wide view the question names ranks only ([`MembershipMessage::GatherRanks`]), since both sides have
+//! the base. A whole view for each of a thousand members, with all departed members and their accusers, is
+//! more than a link takes before the pause is over and the next question is due. In a wide view the member
+//! that gathers is the only accuser.
 //!
-//! Who does not answer is asked again, for the same view: a new one at each question would void every answer
-//! that takes longer than the pause between two. Another attempt follows when the component is another one,
-//! or somebody says no.
+//! A member that does not answer is asked again, for the same view. A new view at each question would void
+//! every answer that takes longer than the pause between two questions. Another attempt follows when the
+//! component has changed, or a member says no.
 //!
-//! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without
-//! it. If the coordinator dies after some installed, the next coordinator of the component gathers again.
+//! If a member dies before all acknowledged, the others doubt it in time, and a higher attempt follows
+//! without it. If the coordinator dies after some members installed, the next coordinator of the component
+//! gathers again.
 //!
 //! # When members disagree
 //!
-//! A member may install another view than its coordinator, and hear it again: it was alone with its doubts
-//! for a while, or said yes to two in a row and follows the later one. The coordinator sees nothing of that:
-//! its own view is that of its component. So whoever is not in the view that it hears, and does not
-//! coordinate, says so after a while: a Scatter with the highest attempt that it has seen. If that is above
-//! the view's, the coordinator (or whoever takes it for one, who passes it on) does not take the view for
-//! settled, and gathers anew, above that attempt. And a coordinator gathers nobody who says that it does not
-//! hear it: that one has a component of its own.
+//! A member may install another view than its coordinator, and then hear the coordinator again. Either the
+//! member was alone with its doubts for a while, or it said yes to two proposals in a row and follows the
+//! later one. The coordinator sees nothing of that: its own view fits its component. So a member that does
+//! not coordinate, and whose view does not fit the members that it hears, says so after a while. It sends a
+//! Scatter with the highest attempt that it has seen. If that attempt is above that of the coordinator's
+//! view, the coordinator no longer takes the view for settled, and gathers anew, above that attempt. A member
+//! that is wrongly taken for the coordinator passes the word on. And a coordinator does not gather a member
+//! that says that it does not hear the coordinator: that member has a component of its own.
 //!
 //! [`separation`]: crate::membership::seat::separation
 
@@ -52,7 +55,7 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Without a quorum a component agrees on who is in it.
+    /// Without a quorum a component agrees on its members.
     pub(crate) fn tend_component(
         &mut self,
         cx: &mut Context,
@@ -87,8 +90,8 @@ impl Seat {
         }
     }
 
-    /// Whom this node hears, but for those who say that they do not hear it: they have a component of their
-    /// own, and would acknowledge nothing.
+    /// The members that this node hears, except those that say that they do not hear it: these have a
+    /// component of their own, and would acknowledge nothing.
     fn component(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let mut component = self.reachable(cx);
         if !cx.any() && self.installed.topology.hears_all() && cx.detector.has_doubts() {
@@ -163,8 +166,8 @@ impl Seat {
         }
     }
 
-    /// Who stays by the ranks of a proposal, if it is based on the view that is installed here. Else it is
-    /// answered.
+    /// The members that stay, by the ranks of a proposal, if it is based on the view installed here. A
+    /// proposal with another base is answered here.
     fn stay(
         &mut self,
         cx: &mut Context,
@@ -215,7 +218,7 @@ impl Seat {
             .members
             .iter()
             .all(|member| self.installed.view.member(member.incarnation) == Some(member));
-        // Who could help to a quorum does not settle for less.
+        // A node that could help to a quorum does not settle for less.
         let reachable = self.reachable(cx);
         let content = !self.has_quorum(cx, now, &reachable);
         let agreed = Agreed {

@@ -1,8 +1,8 @@
-//! Members that hear nobody and are heard, where all hear all.
+//! Members that hear nobody and are heard themselves, where all hear all.
 //!
-//! Nobody misses such a member, so nobody doubts it; and it can do nothing with what the others do. But its
-//! heartbeats name the members that it does not hear. (Where its kernel waits for acknowledgements that do
-//! not come, they do so as probes.)
+//! No other member misses such a member, so none doubts it; but it can do nothing with what the others do.
+//! Its heartbeats name the members that it does not hear. (Where its kernel waits for acknowledgements that
+//! do not come, its probes name them.)
 //!
 //! ```text
 //!   d   goes deaf ── 1.5 s of silence ──► "I hear none of you" in each heartbeat
@@ -10,36 +10,38 @@
 //!       ├─────────────────────────────────┼──────────────────┼───────────────────┼──► a view without d
 //!       0                                1.5 s              1.9 s               2.84 s      (`lan`)
 //! ```
-//! - **A member that says that it hears nobody is deaf**: no member but those proven dead, those that are
-//!   deaf with it, and those that joined since and of which it was not told. A member that hears a single
-//!   other one is not: that one may pass on what the rest say (R20, G36), whether it is heard here or not.
+//! - **A member that says that it hears nobody is deaf.** It need not name members that are proven dead,
+//!   members that are deaf with it, and members that joined since and of which it was not told. A member that
+//!   hears a single other one is not deaf: that one may pass on what the rest say (R20, G36), whether this
+//!   node hears it or not.
 //! - **After two heartbeats.** What a member says first after a path was cut is older than what it hears at
 //!   that moment.
 //! - **Only if the others could decide without the deaf**, and in a primary view: of two halves that hear
-//!   nothing of each other none throws out the other for this.
+//!   nothing of each other, neither removes the other for this.
 //! - **A deaf member leads nothing.** The most senior of the others proposes the view without it, and nobody
 //!   objects.
-//! - **A node does not note heartbeats, for the lease, of a member that says that it does not hear the node**
-//!   ([`lease`]): that member would not hear the answer. So the time for which votes against it are
-//!   held back begins with what it says, and not when the others have agreed that it goes.
+//! - **For the lease, a node does not note the heartbeats of a member that says that it does not hear the
+//!   node** ([`lease`]): that member would not hear the answer. So the time for which votes against the
+//!   member are held back begins with what it says, and not when the others have agreed that it goes.
 //!
-//! Without this a junior went as one of a broken pair: 1.5 s until it says so, 4 s as a pair, and then the
-//! lease. The elder led on in the eyes of the others, which heard it well, and nobody removed it: for ever,
-//! or, where only its probes pass, until these do not count as a sign of life any more, after 10.5 s.
+//! Without this rule, a deaf junior would go only as one of a broken pair: 1.5 s until it says that it hears
+//! nobody, 4 s as a pair, and then the lease. A deaf elder would lead on in the eyes of the others, which
+//! hear it well, and nobody would remove it. It would stay for ever; where only its probes pass, it would
+//! stay until these no longer count as a sign of life, after 10.5 s.
 //!
 //! # What it does not remove
-//! A member behind a link that comes and goes: if it hears anybody again before what was noted of it is over,
-//! the wish to remove it is gone, and nobody was asked for a vote. A member that loses most of what it is
-//! sent, but hears somebody now and then. One side of a cut that goes one way, if the other side could not
-//! decide without it.
+//! A member behind a link that comes and goes: if it hears any member again before what was noted of it is
+//! over, the wish to remove it is gone, and nobody was asked for a vote. A member that loses most of what it
+//! is sent, but hears another one now and then. One side of a cut that goes one way, if the other side could
+//! not decide without it.
 //!
 //! # When others join, or die
-//! Once somebody is known to be deaf nobody is admitted before it is gone. But each view that comes meanwhile
-//! lets its members believe for a lease from then on (R7), so the last one before puts the removal off: by
-//! 0.4 s at most where nodes join.
+//! Once a member is known to be deaf, nobody is admitted before it is gone. But each view that comes
+//! meanwhile lets its members believe for a lease from then on (R7). So the last such view puts the removal
+//! off: by 0.4 s at most where nodes join.
 //!
-//! The cut engine does the same by the word of the observers ([`fast`]). An observer that joined since
-//! goes by what the member says of the others ([`heartbeats`]).
+//! The cut engine does the same by the word of the observers ([`fast`]). An observer that joined since goes
+//! by what the member says of the other members ([`heartbeats`]).
 //!
 //! [`fast`]: crate::membership::agree::fast
 //! [`heartbeats`]: crate::membership::seat::heartbeats
@@ -80,7 +82,8 @@ impl Seat {
             weights.map(|member| u64::from(member.weight)).sum::<u64>()
         };
         lost.retain(|_, of| weight(of) * 2 > u64::from(self.weight()));
-        // Some hear each other alone: once one of them hears somebody else, those that hear it do as well.
+        // Some may hear only each other. Once one of them hears another member, those that hear it do so as
+        // well.
         loop {
             let hears = |by: &Incarnation| {
                 let mut others = self
@@ -102,17 +105,17 @@ impl Seat {
         }
     }
 
-    /// Whether a member knows another: not if it is behind, and that one joined since.
+    /// Whether a member knows another. It does not if it is behind, and the other one joined since.
     pub(crate) fn knows(&self, cx: &Context, member: Incarnation, other: Incarnation) -> bool {
         let Some(report) = self.reports.get(&member) else {
             return true;
         };
         let view = cx.history.get(self.installed.view.lineage, report.view);
-        // Of a view before its own first one this node knows that it is not in it.
+        // Of a view before its own first one this node knows that it is not in it itself.
         view.map_or(other != cx.me, |view| view.contains(other))
     }
 
-    /// The members that a deaf one says that it does not hear.
+    /// The members that a deaf member says it does not hear.
     pub(crate) fn unheard_by(&self, cx: &Context, now: Time, deaf: Incarnation) -> Vec<Accusation> {
         let pairs = cx.detector.deaf_pairs().into_iter();
         let unheard = pairs.filter(|(by, ..)| *by == deaf && self.deaf.contains(by));

@@ -1,4 +1,4 @@
-//! What happens when the next view is decided: here, elsewhere, or without this node.
+//! What happens when the next view is decided: by this node, by another member, or without this node in it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::membership::view::check;
 use crate::{Event, Time};
 
 impl Seat {
-    /// This node's proposal is decided: tell everyone of both views, and install it.
+    /// This node's proposal is decided: it tells the members of both views, and installs the view.
     pub(crate) fn announce(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
         let old = self
             .installed
@@ -25,8 +25,8 @@ impl Seat {
         let certified = self.installed.engine.certified();
         let (topology, tells_all) = (&self.installed.topology, self.installed.topology.tells_all());
         let is_near = |to: &Incarnation| topology.is_neighbour(*to);
-        // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave;
-        // those who join have their observers.
+        // In a wide view each member that installs it tells its neighbours, and confirms it to those that
+        // wait to leave. The observers of joiners tell these.
         let to: BTreeSet<Incarnation> = old
             .chain(new.filter(|_| tells_all))
             .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))
@@ -56,9 +56,9 @@ impl Seat {
         {
             return;
         }
-        // G18 no view is skipped: a member that is behind pulls those between.
+        // G18 no view is skipped: a member that is behind pulls the views in between.
         if next.primary_id() != check::next_id(self.installed.view.primary_id()) {
-            // R2: a later view without this incarnation: it was removed somewhere in between.
+            // R2: a later view is without this incarnation, so a view in between removed it.
             if !next.contains(cx.me) {
                 self.lose_seat(cx, now, &next);
             } else if let Some(from) = from {
@@ -71,7 +71,7 @@ impl Seat {
         }
     }
 
-    /// The view that follows this one is decided, and was looked through already.
+    /// The view that follows this one is decided, and was checked already.
     pub(crate) fn follow(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
         if cx.fate.is_some() {
             return;
@@ -79,7 +79,7 @@ impl Seat {
         self.tell_decision(cx, now, &next);
         self.confirm_to_leavers(cx, &next);
         if next.contains(cx.me) {
-            // A node that departs has left by another view of this id. One of the two is a lie.
+            // A node that departs has left by another view of this id. One of the two views is a lie.
             if cx.history.latest(next.lineage) >= Some(next.primary_id()) {
                 return;
             }
@@ -147,7 +147,7 @@ impl Seat {
                 self.with_engine(cx, now, |engine, around| engine.handle(around, sender, message));
             }
         } else if next > self.installed.view.primary_id() {
-            // R1: nobody votes in a slot before installing its predecessor.
+            // R1: a member does not vote in a slot before it has installed the view before.
             if slot::votes_ahead() {
                 let answer = match message {
                     SlotMessage::Prepare { ballot, .. } => SlotMessage::Promise {

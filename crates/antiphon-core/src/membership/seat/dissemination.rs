@@ -1,4 +1,4 @@
-//! What a member tells all others: directly where all are neighbours, by gossip elsewhere.
+//! How a member tells something to all others: directly where all are neighbours, by gossip elsewhere.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Says by a rumour what this node thinks of itself and of its edges, if that has changed.
+    /// Tells by a rumour what this node thinks of itself and of its edges, if that has changed.
     pub(crate) fn opine(&mut self, cx: &mut Context, now: Time) {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
         if let Some(gossip) = self.installed.topology.gossip_mut() {
@@ -63,8 +63,8 @@ impl Seat {
                 value,
                 proofs,
             } => {
-                // Tried again, it lacks those of the next view that are not in this one; else they
-                // acknowledge nothing (see `limit`).
+                // A proposal that is tried again lacks acknowledgements of members of the next view that are
+                // not in this one. Otherwise these acknowledge nothing (see `limit`).
                 if ballot.round > 1 {
                     for joiner in value
                         .members
@@ -107,19 +107,19 @@ impl Seat {
         gossip.rumours.take(now, None, rumour);
     }
 
-    /// A slot message for one: in wide views, a vote that all hear of.
+    /// A slot message for one member. In wide views a vote goes to all.
     pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, message: SlotMessage) {
         let slot = check::slot_after(&self.installed.view);
         let what = match &message {
             _ if !self.installed.topology.counts_votes() || !self.installed.rings.contains(to) => None,
-            // Whoever asked sees by the votes what others cast for.
+            // The member that asked sees from the votes for which view others voted.
             SlotMessage::Nack { ballot, .. } if *ballot == FAST => return,
             SlotMessage::Cast { value } => Some(Ayes::Cast { value: *value }),
             SlotMessage::Accepted { ballot } => Some(Ayes::Accepted { ballot: *ballot }),
             SlotMessage::Promise { ballot, accepted } => {
                 let mut shown = None;
                 if let (Some(accepted), Some(gossip)) = (accepted, self.installed.topology.gossip_mut()) {
-                    // A promise that does not show what was accepted would be one of somebody who has
+                    // A promise that does not show what was accepted would count as that of a member that has
                     // accepted nothing.
                     let Some(value) = check::voted(&self.installed.view, &accepted.value) else {
                         return;
@@ -156,7 +156,7 @@ impl Seat {
         }
     }
 
-    /// Who observes a member.
+    /// The observers of a member.
     pub(crate) fn observers(&self, member: Incarnation) -> Vec<Incarnation> {
         self.installed
             .rings
@@ -174,7 +174,7 @@ impl Seat {
         observers.any(|by| usize::from(*by) == rank)
     }
 
-    /// Whom a member observes.
+    /// The subjects of a member.
     pub(crate) fn subjects(&self, member: Incarnation) -> Vec<Incarnation> {
         let rank = self.installed.rings.rank(member).unwrap_or(usize::MAX);
         let members = &self.installed.view.members;
@@ -184,7 +184,7 @@ impl Seat {
             .collect()
     }
 
-    /// Makes a member reachable that is no neighbour.
+    /// Makes a member that is no neighbour reachable.
     pub(crate) fn reach(&self, cx: &mut Context, member: Incarnation) {
         let rank = self
             .installed
@@ -196,13 +196,13 @@ impl Seat {
         }
     }
 
-    /// Neighbours that wait to leave stay until theirs know that they have left.
+    /// Confirms to neighbours that wait to leave: they stay until their neighbours know that they have left.
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
         let Some(gossip) = self.installed.topology.gossip() else {
             return;
         };
         let (lineage, view) = (next.lineage, next.primary_id());
-        // That somebody wants to leave may come by way of its being done.
+        // That a member wants to leave may be known only from the view without it.
         let departed = next.departed.iter();
         let left = departed.filter(|departure| departure.cause == Cause::Left);
         let left: BTreeSet<Incarnation> = left.map(|departure| departure.member.incarnation).collect();
@@ -213,7 +213,7 @@ impl Seat {
         }
     }
 
-    /// Sends the rumours that are due, or with `hurry` all for those that are told at once.
+    /// Sends the rumours that are due. With `hurry` it tells the near neighbours all rumours now, due or not.
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.installed.view.lineage, self.installed.view.primary_id());
         let Some(gossip) = self.installed.topology.gossip_mut() else {
@@ -230,7 +230,7 @@ impl Seat {
         }
     }
 
-    /// The decision is told in the view that made it, before that is left.
+    /// Tells the decision in the view that made it, before this node leaves that view.
     pub(crate) fn tell_decision(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
         if let Some(gossip) = self.installed.topology.gossip_mut() {
             let value = next.digest();
@@ -239,7 +239,7 @@ impl Seat {
         self.tell_rumours(cx, now, true);
     }
 
-    /// Who joined learns it from one of its observers that was there before.
+    /// A joiner learns the view from one of its observers that was there before.
     pub(crate) fn receive_joiners(&self, cx: &mut Context, view: &Arc<NodeView>, rings: &Rings) {
         let Some(me) = view.rank(cx.me) else { return };
         let old = view.members.len() - view.joined.len();

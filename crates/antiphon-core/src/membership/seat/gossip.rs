@@ -1,4 +1,5 @@
-//! What a member of a wide view does with the rumours that it is told, and of whom it has word by them.
+//! What a member of a wide view does with the rumours that it is told, and of which members it has word by
+//! them.
 
 use std::sync::Arc;
 
@@ -17,15 +18,16 @@ use crate::membership::monitor::topology::Early;
 use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
-/// Votes about so many views that are not known here wait for them.
+/// Votes about at most so many unknown views wait until these views are known.
 const MAX_WAITING: usize = 256;
-/// Of those who have voted so many are noted, of all ranks: some of them is heard.
+/// Of the members that have voted about so many are noted, spread over all ranks: this node hears some of
+/// them.
 const VOTERS_NOTED: usize = 16;
 /// Rumours of the next view that are kept until it is installed, in bytes.
 const MAX_EARLY_BYTES: usize = 4 << 20;
-/// What a message of them takes besides, about: one without rumours is not free.
+/// About what a message takes besides its rumours: a message without rumours is not free.
 const EARLY_MESSAGE_BYTES: usize = 64;
-/// More edges than this no member has.
+/// No member has more edges than this.
 const MAX_EDGES: usize = 256;
 
 impl Seat {
@@ -62,7 +64,7 @@ impl Seat {
         }
     }
 
-    /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely,
+    /// A member has a later view. In a wide view the decision is most likely on its way to this node as well,
     /// and a whole view is much to ask for.
     pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
         if self.installed.topology.tells_all() {
@@ -80,7 +82,7 @@ impl Seat {
         }
     }
 
-    /// Rumours that came before the view that they are about.
+    /// Handles the rumours that came before the view that they are about.
     pub(crate) fn hear_early(&mut self, cx: &mut Context, now: Time) {
         if self.early.view > Some(self.installed.view.primary_id()) {
             return;
@@ -94,7 +96,8 @@ impl Seat {
     }
 
     /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member
-    /// would tell: what is taken is passed on, and more than a link carries would break it.
+    /// would tell. A rumour that is taken is passed on, and one larger than a link carries would break the
+    /// link.
     fn is_sound(&self, rumour: &Rumour) -> bool {
         let most = self.installed.view.members.len();
         match rumour {
@@ -148,9 +151,9 @@ impl Seat {
         }
     }
 
-    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks,
-    /// ballots and versions begin anew in the next: counted there, a vote would be one that nobody has cast
-    /// (R1).
+    /// Rumours about a view count only as long as it is the installed one, and each of them may end it.
+    /// Ranks, ballots and versions begin anew in the next view: a vote that was counted there would be one
+    /// that no member has cast (R1).
     fn hear(
         &mut self,
         cx: &mut Context,
@@ -170,8 +173,8 @@ impl Seat {
             if let Rumour::Decided { value } = rumour
                 && self.known_value(value).is_none()
             {
-                // Not passed on: whoever is told can ask here for what it does not know only after it is
-                // installed. It was at the sender.
+                // Not passed on: a member that is told could ask this node for the unknown view only after it
+                // is installed here. The sender has installed it.
                 self.pull(cx, now, sender);
                 continue;
             }
@@ -276,8 +279,8 @@ impl Seat {
         shown.or_else(|| self.installed.engine.value(digest)).cloned()
     }
 
-    /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest
-    /// was looked through here.
+    /// Notes a view that votes may be about; `None` if it cannot follow this one. Each view that is known by
+    /// its digest was checked here.
     fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
         let value = Arc::new(check::apply(&self.installed.view, change)?);
         if let Some(gossip) = self.installed.topology.gossip_mut() {
@@ -286,7 +289,7 @@ impl Seat {
         Some(value)
     }
 
-    /// Counts votes; those about a view that is not known here wait for it.
+    /// Counts votes. Votes about a view that is not known here wait for it.
     fn count_votes(&mut self, cx: &mut Context, now: Time, mut votes: Vec<(Ayes, Ranks)>) {
         let about = self.installed.view.primary_id();
         let Some(gossip) = self.installed.topology.gossip_mut() else {
@@ -355,8 +358,8 @@ impl Seat {
         cx.detector.told(now, of, &edges);
     }
 
-    /// What of these a member can know by itself: only something of those whom it observes, but for what its
-    /// groups find.
+    /// The suspicions that a member can have by itself: it knows only of the members that it observes, and of
+    /// what its groups find.
     fn edges_of(&self, of: Incarnation, suspicions: &[Suspicion]) -> Vec<Suspicion> {
         let suspicions = suspicions.iter();
         let known = suspicions.filter(|suspicion| {
@@ -365,12 +368,12 @@ impl Seat {
         known.cloned().collect()
     }
 
-    /// What a heartbeat says of others. True if it changed whom its sender accuses.
+    /// Takes what a heartbeat says of others. True if that changed which members its sender accuses.
     ///
-    /// In a wide view it counts for nothing: few hear it, and all must go by the same. What a member thinks
-    /// it says by a rumour, which reaches all or is told again to whoever lacks it. A heartbeat of it may
-    /// have been sent before that, and be held up; if no other one came, nothing would take back what it
-    /// says.
+    /// In a wide view this counts for nothing: few members hear the heartbeat, and all must go by the same. A
+    /// member says its opinion by a rumour, which reaches all members, or is told again to a member that
+    /// lacks it. A heartbeat may have been sent before that rumour, and be held up. If no other heartbeat
+    /// came, nothing would take back what it says.
     pub(crate) fn hear_opinion(
         &self,
         cx: &mut Context,
@@ -381,18 +384,19 @@ impl Seat {
         self.installed.topology.hears_all() && cx.detector.told(now, sender, suspicions)
     }
 
-    /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its
-    /// subjects, or doubts them; of these it knows what they hear, and so on. Cut off, alone or with a part
-    /// of the view, it hears nothing of what the others have found, and without this it would believe for
-    /// ever that the view goes on as it was.
+    /// Finds of which members this node has word; `None` while nobody doubts anybody, or in a narrow view.
+    /// The node hears its subjects, or doubts them. From the subjects that it hears it knows which members
+    /// these hear, and so on. A node that is cut off, alone or with a part of the view, hears nothing of what
+    /// the others have found. Without this check it would believe for ever that the view goes on as it was.
     ///
-    /// If they are too few to decide anything, those of them who have word of this node as well: some hear
-    /// it, others hear these, and so on. All who are connected so find the same, and gather with nobody who
-    /// does not hear them.
+    /// If these members are too few to decide anything, only those count that have word of this node as well:
+    /// some hear it, others hear these, and so on. All members that are connected in this way find the same
+    /// set, and gather with no member that does not hear them.
     ///
-    /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off
-    /// whose own losses are those that the others have found as well: it would not know of that. It needs no
-    /// word of those of whom nobody has said anything. But all these are not heard for that
+    /// There are two exceptions. No member has word of a member whose observers are all lost, and that is not
+    /// its fault. And a node is not cut off if its own losses are losses that the others have found as well:
+    /// cut off, it would not know of that. Such a node needs no word of members of which nobody has said
+    /// anything. But the exceptions do not make these members heard
     /// ([`misses`](crate::membership::monitor::reachability::Word::misses)).
     pub(crate) fn hear_of_others(&mut self, cx: &Context) {
         let Some(gossip) = self.installed.topology.gossip_mut() else {
@@ -420,7 +424,8 @@ impl Seat {
                 .collect(),
             proven: self.installed.engine.slot().certificates().len(),
         };
-        // Asked all the time while anybody doubts anybody, and what they say of each other changes seldom.
+        // This is asked all the time while any member doubts another, and what they say of each other changes
+        // seldom.
         let same = |word: &Word| word.basis.as_ref() == Some(&basis);
         if !gossip.heard_of.as_ref().is_some_and(same) {
             let (engine, members) = (&self.installed.engine, &self.installed.view.members);

@@ -1,5 +1,5 @@
-//! Heartbeats: what members say of themselves all the time, to all others or, in a wide view, to their
-//! neighbours.
+//! Heartbeats: what each member says of itself all the time, to all others or, in a wide view, to its
+//! observers.
 
 use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
@@ -35,7 +35,7 @@ impl Seat {
             }
             return;
         }
-        // The heartbeat's number alone tells what was lost, also of one that was overtaken.
+        // The heartbeat's number alone tells what was lost, even if the heartbeat was overtaken.
         let mut news = came == Came::Directly && cx.detector.beat_came(sender, heartbeat.round, now);
         if came != Came::Probe {
             cx.detector.beat_heard(now, sender);
@@ -43,9 +43,9 @@ impl Seat {
         if news {
             self.next_heartbeat = now;
         }
-        // It comes on two ways of different speed where one goes through another member, and a path that was
-        // cut delivers late what it held. An opinion that was withdrawn since must not be taken for a fresh
-        // one.
+        // A heartbeat may be older than one that came before it. It comes on two ways of different speed
+        // where one goes through another member, and a path that was cut delivers late what it held. An
+        // opinion that was withdrawn since must not be taken for a fresh one.
         let known = self.reports.get(&sender).copied();
         if known.is_some_and(|report| heartbeat.round < report.round) {
             return;
@@ -61,7 +61,7 @@ impl Seat {
             lease,
             ..
         } = heartbeat;
-        // Wanting to leave is not taken back.
+        // A member does not take back its wish to leave.
         let leaving = leaving || known.is_some_and(|report| report.leaving);
         let report = Report {
             round,
@@ -83,8 +83,8 @@ impl Seat {
                     does_not_hear(cx.me, &suspicions, is_no_path)
                         || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
                 }
-                // Who does not hear enough shows it by its own opinion, as long as it is in this view and
-                // that comes through.
+                // A member that does not hear enough shows it by its own opinion, as long as it is in this
+                // view and the opinion comes through.
                 Some(gossip) => {
                     let late = view < self.installed.view.primary_id();
                     late && gossip.should_be_known(now, cx.config.profile.suspect_after)
@@ -110,9 +110,10 @@ impl Seat {
                 .rumours
                 .compare(now, sender, rumours, cx.config.profile.heartbeat * 2);
         }
-        // One wake-up for both: members that are idle come to beat at the same time. Only a quarter of what
-        // this one comes too early is kept by those after it. If all were kept, members that are busy, and so
-        // read the heartbeats of a moment at different times, would make twice as many and be busy with them.
+        // One wake-up for both: idle members come to beat at the same time. But later heartbeats keep only a
+        // quarter of the time by which this one comes too early. If they kept all of it, busy members, which
+        // read the heartbeats of one moment at different times, would send twice as many heartbeats and be
+        // busy with them.
         let early = self.next_heartbeat.since(now);
         if self.installed.topology.hears_all() && early <= cx.config.profile.heartbeat / 2 {
             self.beat(cx, now);
@@ -121,16 +122,16 @@ impl Seat {
             }
             news = true;
         }
-        // Nearly all heartbeats say what the last one said, and to draw the consequences again costs more
-        // than all else of them: in a cluster of a hundred, as much as a core has. What time alone changes is
+        // Nearly all heartbeats say what the last one said. To draw the consequences again costs more than
+        // all else about them: in a cluster of a hundred, as much as a core has. What time alone changes is
         // looked at with this node's own heartbeat.
         if news || self.leaving.is_wanted() {
             self.evaluate(cx, now);
         }
     }
 
-    /// Heartbeats to all members, or in a wide view to those who observe this node, and to those whom it met
-    /// beyond the rings.
+    /// Sends heartbeats to all members, or in a wide view to this node's observers, and to members that it
+    /// met although no ring leads to them.
     pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
         self.opine(cx, now);
         self.next_heartbeat = now + cx.config.profile.heartbeat;
@@ -163,8 +164,8 @@ impl Seat {
         }
     }
 
-    /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same
-    /// number, or others would miss one.
+    /// Sends the last heartbeat once more, with what holds now, to a member that wants to hear at once. It
+    /// has the same number, or other members would miss one.
     pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         let mut heartbeat = self.heartbeat(cx, now);
         self.answer_in(&mut heartbeat, member);
@@ -175,7 +176,8 @@ impl Seat {
         cx.effects.push_back(effect);
     }
 
-    /// The same as probes, to members that hear or are heard little ([`crate::detector::probing`]).
+    /// Sends heartbeats as probes to members that hear little, or are heard little
+    /// ([`crate::detector::probing`]).
     pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
         if !cx.config.udp_probes {
             return;
@@ -189,7 +191,7 @@ impl Seat {
         }
     }
 
-    /// Whether a member says that it does not hear more than half of those it observes.
+    /// Whether a member says that it does not hear more than half of the members that it observes.
     fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
         let subjects = self.subjects(member);
         let unheard = subjects
@@ -198,7 +200,7 @@ impl Seat {
         unheard.count() * 2 > subjects.len()
     }
 
-    /// What this node says of itself to everybody.
+    /// What this node says of itself to all members.
     fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
         let length = self.lease.length().as_millis();
         Heartbeat {
@@ -225,7 +227,8 @@ impl Seat {
         }
     }
 
-    /// Which of a member's heartbeats this one answers: of that one's alone, and all count theirs alike.
+    /// Fills in which heartbeat of the receiver this one answers. It answers only the receiver's: all members
+    /// number theirs alike.
     fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
         if let Some(lease) = &mut heartbeat.lease {
             lease.to = to;

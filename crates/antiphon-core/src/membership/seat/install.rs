@@ -1,4 +1,5 @@
-//! A primary view is installed: what depends on it is made anew, and its members are told what they need.
+//! A primary view is installed: what depends on the view is made anew, and its members are told what they
+//! need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Installs a primary view of which this node is a member. `base`: how it differs from the one before, if
-    /// it follows that.
+    /// Installs a primary view of which this node is a member. `base`: how the view differs from the one
+    /// before, if it follows that one.
     pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
         let before = &self.installed;
         let follows = base.is_some();
@@ -28,7 +29,8 @@ impl Seat {
         self.take_up(cx, now, follows, gossiped);
     }
 
-    /// A view is installed that `follows` another, in which this node `gossiped`, or begins a lineage here.
+    /// Takes up an installed view. It `follows` another view, in which this node `gossiped`, or begins a
+    /// lineage here.
     pub(crate) fn take_up(&mut self, cx: &mut Context, now: Time, follows: bool, gossiped: bool) {
         let view = self.installed.view.clone();
         let rings = self.installed.rings.clone();
@@ -85,8 +87,8 @@ impl Seat {
         if follows && gossiped {
             self.receive_joiners(cx, &view, &rings);
         }
-        // What the others cannot use, since it was voted in the lineage that was left, this node must not
-        // count on.
+        // A proof whose vote was given in the lineage that was left is of no use to the others, so this node
+        // must not count on it.
         for (dead, vote) in std::mem::take(&mut self.certificates) {
             if vote.view.lineage() != view.lineage {
                 cx.detector.unprove(now, dead);
@@ -95,15 +97,15 @@ impl Seat {
             }
         }
         for (dead, vote) in self.certificates.clone() {
-            // A member that watches it only now did not doubt it before.
+            // A node that watches the dead member only from now on did not doubt it before.
             cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
-            // In the view before not all need have heard of it.
+            // Not all members need have heard of the proof in the view before.
             self.spread_certificate(now, dead, &vote);
         }
         if gossiped && !self.installed.topology.tells_all() {
-            // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody
-            // comes or goes, they would be most of what that costs.
+            // Heartbeats say nothing there that rumours do not say. If all members sent one at once whenever
+            // a member comes or goes, that would be most of the cost.
             self.opine(cx, now);
         } else {
             self.next_heartbeat = now;

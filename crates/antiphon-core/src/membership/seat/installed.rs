@@ -1,4 +1,5 @@
-//! What a member knows of the view installed: it lives as long as that view, and the next replaces it whole.
+//! What a member knows of the installed view. It lives as long as that view, and the next view replaces it
+//! whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
 use crate::membership::view::check;
 
-/// The last primary view installed, and all that is about it alone.
+/// The last primary view installed, and all that is about this view alone.
 #[derive(Debug)]
 pub(crate) struct Installed {
     pub(crate) view: Arc<NodeView>,
@@ -30,26 +31,26 @@ pub(crate) struct Installed {
     pub(crate) shown: (Option<Ballot>, Option<Ballot>),
     pub(crate) nonprimary: Nonprimary,
     /// Whether the members that this node does not doubt could decide the next view, as of the last time that
-    /// it was weighed.
+    /// this was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum
-    /// of that.
+    /// Since when this node has been blocked by a view: it accepted the view, knows of no decision, and has
+    /// heard less than a quorum of the view's members.
     pub(crate) blocked: Option<Time>,
-    /// The leader as of the last time that everything was weighed.
+    /// The leader as of the last time that this node weighed everything.
     pub(crate) leader: Option<Incarnation>,
-    /// When everything was weighed last, where that takes a while, and when to do it again.
+    /// When this node last weighed everything, where that takes a while; and when it does so again.
     pub(crate) weighed: Time,
     pub(crate) weigh: Option<Time>,
-    /// Since when those that are ready to join have waited for others.
+    /// Since when joiners that are ready have waited for others.
     pub(crate) waiting_since: Option<Time>,
-    /// The rounds by which leases are renewed, where each member does not answer each other one.
+    /// The rounds that renew leases, where members do not all answer each other.
     pub(crate) rounds: Option<Rounds>,
     pub(crate) reconnect: Reconnect,
-    /// Nodes that were told something, and when last.
+    /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
-    /// Members that were told again of deaths that they had no proof of, and when last.
+    /// Members that this node told again of deaths of which they had no proof, and when it last did.
     pub(crate) proven_again: BTreeMap<Incarnation, Time>,
-    /// When to pull from a member that has a later view, unless it is installed by then.
+    /// When to pull from a member that has a later view, unless this node has installed it by then.
     pub(crate) pull_at: Option<(Time, Incarnation)>,
 }
 
@@ -59,7 +60,7 @@ impl Installed {
         Self::of(cx, now, view, None, &Inherited::default())
     }
 
-    /// Begins the next view. Of this one goes on what is known of members and not of the slot.
+    /// Begins the next view. What is known of members goes on; what is known of the slot does not.
     pub(crate) fn replace(&mut self, cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
         let inherited = self.rounds.as_ref();
         let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));

@@ -1,4 +1,4 @@
-//! What a member does with its lease: it counts answers, gives them, and says when it believes.
+//! What a member does with its lease: it counts answers, gives them, and says when it believes in its view.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::membership::context::Context;
 use crate::membership::seat::Seat;
 use crate::{Event, Time};
 
-/// Whoever asks is answered at once, but no more often than so many times in a heartbeat; and if it asks on,
-/// after a pause that is twice as long each time, and never longer than so many heartbeats. A member that is
-/// so late that all answers are too old when it reads them asks with each heartbeat, and to read more of them
-/// makes it later still.
+/// A member that asks is answered at once, but no more often than so many times in a heartbeat. If it goes on
+/// asking, each pause before an answer is twice as long, and never longer than so many heartbeats. A member
+/// that is so late that all answers are too old when it reads them asks with each heartbeat; to read more
+/// answers makes it later still.
 const ANSWERS_PER_BEAT: u32 = 4;
 const LONGEST_PAUSE_BEATS: u32 = 16;
-/// Without news, answers are counted again when so much of the lease is left: this part of it.
+/// Without news, answers are counted again when only one part in so many of the lease is left.
 const RENEWS_BEFORE: u32 = 4;
 
 impl Seat {
-    /// Counts the answers again, well before what was counted last is over: whoever asks in between must not
-    /// find that it is.
+    /// Counts the answers again, well before the last count is over: a caller in between must not find that
+    /// the lease is over.
     pub(crate) fn renew_lease(&mut self, cx: &Context, now: Time) {
         let Some(until) = self.lease.until().filter(|_| !self.lease.by_rounds) else {
             return;
@@ -40,8 +40,8 @@ impl Seat {
         self.is_primary() && self.lease.until().is_none_or(|until| now < until)
     }
 
-    /// R7: no member that this vote removes, and that is not proven dead, still believes by an answer of this
-    /// node. The proofs of another proposer are not known here.
+    /// R7: no member that this vote removes, and that is not proven dead, still believes in its view by an
+    /// answer of this node. This node does not know the proofs of another proposer.
     pub(crate) fn assert_nobody_believes(&self, cx: &Context, now: Time, ballot: Ballot, view: &NodeView) {
         let by_own_proofs = ballot == FAST || ballot.proposer == cx.me;
         let proof = |by: &Accusation| by.evidence == Evidence::ProofOfDeath;
@@ -65,11 +65,12 @@ impl Seat {
         );
     }
 
-    /// Tells the application when that changes. An incarnation begins without.
+    /// Tells the application when this node begins or ceases to believe in its view. An incarnation begins
+    /// without a lease.
     pub(crate) fn tell_lease(&mut self, cx: &mut Context, now: Time) {
         self.renew_lease(cx, now);
         let believes = self.believes(now);
-        // A view that is not primary says so itself.
+        // A non-primary view says so itself.
         if believes == self.lease.told || !self.is_primary() {
             return;
         }
@@ -84,7 +85,7 @@ impl Seat {
         }
     }
 
-    /// When the lease is looked at again.
+    /// When this node looks at its lease again.
     pub(crate) fn lease_deadline(&self) -> Option<Time> {
         let until = self.lease.until();
         let until = until.filter(|_| self.lease.told && self.is_primary())?;
@@ -95,8 +96,8 @@ impl Seat {
         Some(early.max(self.lease.count_again).min(until))
     }
 
-    /// What a member's heartbeat says of leases, and whether it hears this node. One that does not could not
-    /// hear an answer either, so nothing is held back for it.
+    /// Takes what a member's heartbeat says of leases. `hears_this`: whether the member hears this node. If
+    /// it does not, it could not hear an answer either, so nothing is held back for it.
     pub(crate) fn hear_lease(
         &mut self,
         cx: &mut Context,
@@ -105,7 +106,7 @@ impl Seat {
         (round, view): (u64, ViewId),
         (said, hears_this): (&antiphon_wire::membership::LeaseNote, bool),
     ) {
-        // What one member was answered another must not count, however it came there.
+        // A member must not count what another member was answered, however it came there.
         if self.installed.topology.leases_by_rounds() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
             return;
         }
@@ -120,7 +121,7 @@ impl Seat {
             } else {
                 self.lease.voters.remove(&sender);
             }
-            // Whom the leader is about to remove, it will ask others to vote out.
+            // The leader is about to remove these members, and will ask others to vote them out.
             if !said.withheld.is_empty() && self.installed.leader == Some(sender) {
                 let me = cx.me;
                 let members: Vec<Incarnation> = said
@@ -148,7 +149,7 @@ impl Seat {
         }
     }
 
-    /// Whom this node would remove and does not answer therefore.
+    /// The members that this node would remove, and therefore does not answer.
     pub(crate) fn withholds(&self, now: Time) -> Vec<Incarnation> {
         let mut members: Vec<Incarnation> = self.lease.withheld(now).collect();
         members.truncate(MOST_NAMED);
@@ -156,5 +157,5 @@ impl Seat {
     }
 }
 
-/// A heartbeat names so many that are about to be removed.
+/// A heartbeat names at most so many members that are about to be removed.
 const MOST_NAMED: usize = 64;

@@ -8,15 +8,18 @@
 //!   deadline, no primary, or alone ──► Left at once
 //! ```
 //!
-//! In a wide view it is the members that tell each other. If all leave at once and each went as soon as it
-//! knows, whoever was to hear from one that did not get through to it would find nobody left to ask. So who
-//! departs answers those that ask for the view without it, and whoever is told by a neighbour that this one
-//! knows of a later view asks it. A neighbour knows if it confirmed that, or said goodbye on its lifeline;
-//! and one whose connections broke is not waited for: of those that leave together most end a moment after
-//! they confirmed.
+//! In a wide view the members tell each other. If all left at once, and each went as soon as it knew, a
+//! member that should have heard of it from one that did not get through would find nobody left to ask. So a
+//! member that departs answers members that ask for the view without it. And a member asks a neighbour for a
+//! later view if that neighbour says that it knows of one.
 //!
-//! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline
-//! bounds it all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
+//! A neighbour knows if it confirmed that, or said goodbye on its lifeline. The leaver does not wait for a
+//! neighbour whose connections broke: of the members that leave together most end a moment after they
+//! confirmed.
+//!
+//! A death meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline
+//! bounds it all. Without a decision the member says no Goodbye, so that the end of its process still proves
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +34,7 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Leaves, by this deadline at the latest.
+    /// Begins to leave; the node is gone by this deadline at the latest.
     pub(crate) fn leave(&mut self, cx: &mut Context, now: Time, deadline: Time) {
         if self.leaving.is_wanted() {
             return;
@@ -64,7 +67,7 @@ impl Seat {
         true
     }
 
-    /// The connection to a member broke: if it was to be told of this node's departure, it cannot be.
+    /// The connection to a member broke: this node can no longer tell it of its departure.
     pub(crate) fn cannot_tell(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         if self.leaving.is_departing() {
             self.leaving.cannot_tell(member);
@@ -73,7 +76,7 @@ impl Seat {
     }
 
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
-        // In a wide view its opinion says it to all.
+        // In a wide view this node's opinion says it to all.
         if self.installed.topology.tells_all()
             && let Leaving::Wanted { asked, .. } = &mut self.leaving
             && coordinator != cx.me
@@ -84,7 +87,8 @@ impl Seat {
         }
     }
 
-    /// This node's own proposal is decided. If it is out, or alone now, it stays only until the others know.
+    /// This node's own proposal is decided. If the node is out, or alone now, it stays only until the others
+    /// know.
     pub(crate) fn depart_after(
         &mut self,
         cx: &mut Context,
@@ -98,7 +102,7 @@ impl Seat {
         }
     }
 
-    /// This node has left, and stays until these know. Those that ask for the view are shown it.
+    /// This node has left, and stays until these members know. It shows the view to members that ask for it.
     fn depart(
         &mut self,
         cx: &mut Context,
@@ -122,7 +126,7 @@ impl Seat {
     }
 
     /// The view that follows is without this node, as it wanted. In a wide view its neighbours may hear of
-    /// that from nobody else.
+    /// that view from no other member.
     pub(crate) fn gone_from(&mut self, cx: &mut Context, now: Time, next: &Arc<NodeView>) {
         if self.leaving.is_departing() {
             return;

@@ -2,23 +2,24 @@
 //!
 //! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it
 //! starts over as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior
-//! one dissolves: lower total weight; equal: its number is less ahead of its counter, which mostly is the one
-//! founded later; equal: the one founded later. Its nodes join the other as fresh incarnations, once somebody
-//! there has promised to stay ([`merging`]).
+//! one dissolves. The junior is the one with the lower total weight. If the weights are equal, it is the one
+//! whose number is less ahead of its counter, which mostly is the one founded later. If that is equal too, it
+//! is the one founded later. Its nodes join the other lineage as fresh incarnations, once a member there has
+//! promised to stay ([`merging`]).
 //!
-//! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly
-//! cut off, not gone, and the primary that it meets may be one node that an operator had go on by mistake.
-//! When paths heal one after the other, each member of a majority would meet that one before it meets the
-//! others, and give up what they did together. So it goes at once to a senior lineage only, and to one whose
-//! operator has given up just that view of its own, or a later one; to another one when it has met it for
-//! `unreachable_after` and heard no quorum meanwhile.
+//! A member without a primary has no lineage that could go on, but may have one soon: its majority is mostly
+//! cut off, not gone. And the primary that it meets may be one node that an operator had go on by mistake.
+//! When paths heal one after the other, each member of a majority would meet that node before it meets the
+//! others, and give up what they did together. So it goes at once only to a senior lineage, or to one whose
+//! operator has given up exactly the member's own view, or a later one. It goes to another lineage when it
+//! has met it for `unreachable_after` and heard no quorum meanwhile.
 //!
-//! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go
-//! to nobody. Every standing says what its lineage runs.
+//! A member ignores a lineage of another engine or policy: nobody could join it, so a member that gave way to
+//! it would find no place there. Every standing says what its lineage runs.
 //!
-//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the
-//! seeds and hints that are no members, and without a primary at members as well, in a wide view by turns
-//! ([`reconnect`]). By the same Seeks locators know who is a member.
+//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace. It seeks
+//! at the seeds and hints that are no members; without a primary also at members, in a wide view by turns
+//! ([`reconnect`]). From the same Seeks locators know which nodes are members.
 //!
 //! [`reconnect`]: crate::membership::monitor::reconnect
 //! [`merging`]: crate::membership::change::merging
@@ -40,7 +41,7 @@ use crate::sound::record_is_sound;
 
 /// Members seek this many heartbeats apart while they are primary.
 const SLOW_SEEK: u32 = 8;
-/// Of the strangers that a locator names, this many are asked at once.
+/// A member asks at once at most so many of the strangers that a locator names.
 const MAX_KNOWN: usize = 16;
 
 /// Where the sender of this stands, if it says so.
@@ -58,11 +59,12 @@ fn standing_of(message: &Discovery) -> Option<&Standing> {
     }
 }
 
-/// So many others are told anything in one view: all members that there may be, and as many that come and go.
+/// At most so many other nodes are told anything in one view: as many as there may be members, and as many
+/// again that come and go.
 const MAX_TOLD: usize = 2 * MAX_MEMBERS;
 
 impl Seat {
-    /// Whether this is of a lineage that nodes of this one cannot join.
+    /// Whether this standing is of a lineage that nodes of this one cannot join.
     pub(crate) fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
         other.lineage != self.installed.view.lineage && check::standings_differ(&cx.config, other)
     }
@@ -73,7 +75,7 @@ impl Seat {
             view: self.installed.view.primary_id(),
             number: self.installed.view.number,
             weight: self.weight(),
-            // Who cannot decide anything has nothing to offer to those of another component.
+            // A member that cannot decide anything has nothing to offer to another component.
             primary: self.is_primary() && (self.installed.quorum || !cx.any()),
             engine: cx.config.engine.code(),
             policy: cx.config.policy.code(),
@@ -106,10 +108,11 @@ impl Seat {
         }
     }
 
-    /// Has the locators know that this node is a member: soon after it became one, and as soon as one of them
-    /// may have forgotten.
+    /// Tells the locators that this node is a member: soon after it became one, and as soon as one of them
+    /// may have forgotten it.
     pub(crate) fn register(&mut self, cx: &mut Context, now: Time) {
-        // Not all members at the same instant, however they were started: each after a time of its own.
+        // Members must not all do so at the same instant, however they were started: each waits for a random
+        // time.
         let heartbeat = cx.config.profile.heartbeat;
         let seldom = if planted!(RegisterSeldom) { 16 } else { 1 };
         let known = cx.jitter(heartbeat * REGISTER * seldom);
@@ -118,8 +121,7 @@ impl Seat {
         }
     }
 
-    /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their
-    /// own.
+    /// A locator named nodes that are no members: others that wait, or that founded a cluster of their own.
     fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, up_ms: u32, nodes: &[KnownNode]) {
         let up = Duration::from_millis(u64::from(up_ms));
         if !cx.contacts.answered(now, locator, up, &[]) {
@@ -161,8 +163,7 @@ impl Seat {
         sender: Incarnation,
         message: Discovery,
     ) {
-        // Nodes that could not be members of one cluster have nothing to say to each other before one of them
-        // asks.
+        // Nodes that could not be members of one cluster ignore each other, until one of them asks.
         if standing_of(&message).is_some_and(|other| self.is_foreign(cx, other)) {
             return;
         }
@@ -186,8 +187,8 @@ impl Seat {
                         if stranger && standing.view <= self.installed.view.primary_id() {
                             self.removed_notice(cx, sender, node.addr);
                         } else if stranger {
-                            // R8: the cluster went on without this node, to members it has never met and so
-                            // does not speak to by itself. Spoken to, they tell it.
+                            // R8: the cluster went on without this node, with members that it has never met,
+                            // and so does not speak to by itself. If it speaks to them, they tell it.
                             self.seek_at(cx, node.addr, false);
                         }
                     }
@@ -202,14 +203,15 @@ impl Seat {
                 if !record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
-                // Whoever asks to be admitted was answered a moment ago, mostly.
+                // A node that asks to be admitted was mostly answered a moment ago.
                 if self.installed.view.contains(sender) || cx.may_answer(now, node.addr) {
                     self.sought(cx, now, sender, &node.name, node.addr);
                 }
                 let coordinates = self.led_by(cx) == cx.me && self.is_primary();
                 if coordinates && !self.installed.view.contains(sender) && !self.leaving.is_departing() {
                     let view = self.installed.view.clone();
-                    // Of a wide view a node hears some, and of the others that they are lost.
+                    // In a wide view a node hears some members, and of the others it hears that they are
+                    // lost.
                     let kept = (!self.installed.topology.hears_all()).then(|| self.reachable(cx));
                     let alive = |cx: &Context, member: Incarnation| match &kept {
                         Some(kept) => kept.contains(&member),
@@ -257,26 +259,26 @@ impl Seat {
         self.evaluate(cx, now);
     }
 
-    /// Somebody is further, in the same lineage: a member that has been there since, or one that joined
-    /// later, of which this node cannot have heard. That one answers so only if this node is a member there
-    /// as well.
+    /// Another node has a later view of the same lineage: a member that has been there since, or a node that
+    /// joined later, of which this node cannot have heard. A node that joined later answers so only if this
+    /// node is a member there as well.
     fn hear_of_later(&mut self, cx: &mut Context, now: Time, sender: Incarnation, addr: SocketAddr) {
         if self.installed.view.contains(sender) {
             self.reach(cx, sender);
             self.pull(cx, now, sender);
         } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
-            // Whatever was asked of others: this one may be the only one that has what is missing, and always
-            // answer last.
+            // This node asks whatever it has asked of others: this one may be the only one that has the
+            // missing views, and always answer last.
             cx.know_peer(sender, addr);
             let (lineage, after) = (self.installed.view.lineage, self.installed.view.primary_id());
             cx.send(sender, MembershipMessage::Pull { lineage, after });
         }
     }
 
-    /// A node without a view asks who is there.
+    /// A node without a view looks for members.
     fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
         if self.installed.view.contains(sender) {
-            // Its admission was decided, and the news got lost.
+            // Its admission was decided, but the news got lost.
             if self.may_tell(cx, now, sender) {
                 let view = self.installed.view.clone();
                 let admitted = view.joined.contains(&sender);
@@ -298,7 +300,7 @@ impl Seat {
             .find(|member| member.addr == addr && member.name == name);
         if let Some(former) = former.map(|member| member.incarnation)
             && !cx.detector.suspects(former)
-            // Its process was started again: what ran there before has lost its connections at least.
+            // The process was started again, so the former one has lost its connections at least.
             && cx.detector.accuse(now, former, Evidence::ConnectionLost)
         {
             self.next_heartbeat = now;
@@ -306,7 +308,7 @@ impl Seat {
         self.here(cx, addr);
     }
 
-    /// Whether it is time to tell somebody something once more.
+    /// Whether it is time to tell a node something once more.
     pub(crate) fn may_tell(&mut self, cx: &Context, now: Time, who: Incarnation) -> bool {
         let due = self
             .installed
@@ -319,7 +321,7 @@ impl Seat {
         due
     }
 
-    /// Anybody may ask to be told, as anybody.
+    /// Any node may ask to be told, as any incarnation: so the list has a bound.
     fn note_told(&mut self, now: Time, who: Incarnation) {
         if self.installed.told.len() >= MAX_TOLD {
             self.installed.told.clear();
@@ -327,8 +329,8 @@ impl Seat {
         self.installed.told.insert(who, now);
     }
 
-    /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question
-    /// takes too long.
+    /// The member that proposes. In a wide view it is the last known one, since to weigh a thousand members
+    /// for each question takes too long.
     fn led_by(&self, cx: &Context) -> Incarnation {
         match self
             .installed
@@ -359,7 +361,7 @@ impl Seat {
         );
     }
 
-    /// This incarnation ends, for a fresh one in the other lineage.
+    /// This incarnation ends, and a fresh one joins the other lineage.
     pub(crate) fn give_way(
         &mut self,
         cx: &mut Context,
@@ -414,7 +416,7 @@ impl Seat {
         );
     }
 
-    /// R8: a member that was removed while alive is told, when it speaks.
+    /// R8: when a member speaks that was removed while alive, it is told so.
     pub(crate) fn tell_removed(&mut self, cx: &mut Context, now: Time, who: Incarnation) {
         let due = self
             .installed

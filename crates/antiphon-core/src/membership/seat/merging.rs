@@ -1,5 +1,5 @@
-//! Two lineages of one cluster meet, components of the policy `any` among them: the junior one gives way, and
-//! never both.
+//! Two lineages of one cluster meet, for example two components under the policy `any`. The junior one gives
+//! way; the two never both do.
 //!
 //! ```text
 //!   x, of the junior lineage              y, of the senior one
@@ -8,32 +8,33 @@
 //!   soon enough, and still the junior:
 //!   Dissolve to its lineage, start over ──► Join
 //! ```
-//! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and
-//! weights change while messages are on their way: each of two lineages could find the other one the heavier,
-//! and both give way, to nobody; and under the policy `majority` none of them would ever found again. So who
-//! would give way asks, and who is asked promises, if it hears a quorum.
+//! Weight tells first which lineage is the junior one, so that fewer nodes lose what they did. But weights
+//! change while messages are on their way. Each of two lineages could find the other one the heavier, and
+//! both would give way, to nobody; and under the policy `majority` no node of them would ever found again. So
+//! a member that would give way asks first, and the member that it asks promises to stay, if it hears a
+//! quorum.
 //!
 //! # Invariants
-//! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at
-//!   least half as long as its promise lasts: x takes an answer only within half of that time since it asked.
-//!   Who has asked promises nothing until its question is void, so promises make no circle.
-//! - *Nobody is told to go.* A Dissolve of a member that goes is where to ask: each member gives way by a
-//!   promise that it was given itself.
-//! - *Nobody comes back.* Who gave way does not join the lineage that it left for a while: its other members
-//!   are about to do the same.
+//! - *One side stays.* When x starts over, y is a member of the other lineage. It gives way to nobody for at
+//!   least half as long as its promise lasts, since x takes an answer only within half of that time since it
+//!   asked. A member that has asked promises nothing until its question is void, so promises make no circle.
+//! - *Nobody is told to go.* The Dissolve of a member that goes tells the others where to ask. Each member
+//!   gives way by a promise that it was given itself.
+//! - *Nobody comes back.* A node that gave way does not join the lineage that it left for a while: the other
+//!   members of that lineage are about to give way too.
 //!
 //! # When…
-//! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them
-//!   by what it asks;
-//! - *x dies*: the others of its lineage meet the other one by themselves;
-//! - *they are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone
+//! - *y dies after its promise*: its lineage goes on without it, if it has other members; x finds them at the
+//!   addresses where it asks;
+//! - *x dies*: the other members of its lineage meet the other lineage by themselves;
+//! - *the two are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone
 //!   ([`seek`]), as a component of one;
-//! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and
-//!   x stays where it is, as a component of whoever else stays. If that comes to be so between the promise
-//!   and the join, it is refused until (under `any`) it goes on alone;
+//! - *there is no room for x in the other lineage, or its name is taken there*: no member promises anything,
+//!   and x stays where it is, as a component with the others that stay. If this comes to be so between the
+//!   promise and the join, x is refused until (under `any`) it goes on alone;
 //! - *x has no primary and wants to leave*: it just goes;
-//! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds
-//!   fewer.
+//! - *three lineages meet*: a member that has asked a third lineage promises nothing. The junior lineage asks
+//!   again, and finds fewer.
 //!
 //! [`seek`]: crate::membership::seek
 
@@ -51,15 +52,15 @@ use crate::membership::context::Context;
 use crate::membership::seat::Seat;
 
 impl Seat {
-    /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an
-    /// operator had it go on. It votes here no more.
+    /// A member speaks as a member of another lineage: under `any` its component went on as that lineage,
+    /// otherwise an operator had the member go on. It votes here no more.
     pub(crate) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
         if self.installed.view.contains(who) {
             cx.detector.set_apart(who, true);
         }
     }
 
-    /// Another lineage of this cluster.
+    /// This node meets another lineage of this cluster.
     pub(crate) fn meet(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
         let mine = self.standing(cx);
         if other.lineage == mine.lineage || self.is_foreign(cx, &other) {
@@ -95,7 +96,7 @@ impl Seat {
         cx.discover(addr, message);
     }
 
-    /// Whether this node would give way: with its lineage, or by itself if it has no primary.
+    /// Whether this node would give way: together with its lineage, or by itself if it has no primary.
     fn yields_to(&mut self, cx: &Context, now: Time, other: &Standing) -> bool {
         let mine = self.standing(cx);
         if mine.primary || cx.any() || planted!(GiveWayToLighter) || !gives_way(&mine, other) {
@@ -104,9 +105,9 @@ impl Seat {
         if seniority(&mine, other) == Ordering::Less {
             return true;
         }
-        // R11: an operator's word gives up the view that was shown, and what came before it. The members of a
-        // later one have gone on without the recovered node, which nobody told the operator. They wait for
-        // each other.
+        // R11: an operator's word gives up the view that was shown to the operator, and what came before it.
+        // If there is a later view, its members have gone on without the recovered node, and nobody told the
+        // operator. They wait for each other.
         let given_up = other
             .overrides
             .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);
@@ -118,13 +119,13 @@ impl Seat {
         self.merging.stays_until.is_some_and(|until| now < until)
     }
 
-    /// Whether a question of this node may still be answered.
+    /// Whether an answer to this node's question would still count.
     fn waits(&self, cx: &Context, now: Time) -> bool {
         let void = cx.config.profile.suspect_after / 2;
         self.merging.asked.is_some_and(|(_, at)| now.since(at) <= void)
     }
 
-    /// A member of another lineage would give way to this one.
+    /// A member of another lineage asks whether it may give way to this one.
     pub(crate) fn on_yield(
         &mut self,
         cx: &mut Context,
@@ -143,7 +144,8 @@ impl Seat {
         let refused = joiners::refusal(&cx.config, &self.installed.view, node, |member| {
             member == cx.me || cx.detector.hears_well(now, member)
         });
-        // Until what it has accepted is decided, it may turn out that no quorum can decide that.
+        // Until the view that this node has accepted is decided, it may turn out that no quorum can decide
+        // it.
         let may_be_blocked = self.installed.engine.is_bound();
         if refused.is_some()
             || !self.installed.quorum
@@ -162,7 +164,7 @@ impl Seat {
         cx.discover(addr, message);
     }
 
-    /// Somebody of the other lineage stays.
+    /// A member of the other lineage promises to stay.
     pub(crate) fn on_stay(
         &mut self,
         cx: &mut Context,

@@ -1,7 +1,8 @@
-//! A member's seat: the primary view it has installed, and everything it does to get to the next one.
+//! A member's seat: the primary view that it has installed, and everything that it does to get to the next
+//! one.
 //!
-//! Every input changes what this node knows: whom it hears, who leaves, who wants in, who is proven dead.
-//! After each, [`Seat::evaluate`] asks again:
+//! Every input changes what this node knows: which members it hears, which leave, which nodes want to join,
+//! which members are proven dead. After each input, [`Seat::evaluate`] asks again:
 //!
 //! ```text
 //!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
@@ -54,7 +55,7 @@ use crate::membership::view::check;
 /// The state of a member.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    /// What lives as long as the last primary view installed: replaced whole by the next one.
+    /// What lives as long as the last primary view installed. The next one replaces it whole.
     pub(crate) installed: Installed,
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) merging: Merging,
@@ -65,12 +66,12 @@ pub(crate) struct Seat {
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
     pub(crate) next_pull: Time,
-    /// The members whose pulls were answered, and when: those of a moment ago.
+    /// The members whose pulls were answered a moment ago, and when.
     pub(crate) pulled: BTreeMap<Incarnation, Time>,
-    /// Rumours about the next view, and a tick of it, that came before the view.
+    /// Rumours about the next view, and a tick of it, that came before that view.
     pub(crate) early: Early,
     pub(crate) early_tick: Option<(Incarnation, Pulse)>,
-    /// Members that hear nobody, as of the last time that everything was weighed.
+    /// Members that hear nobody, as of the last time that this node weighed everything.
     pub(crate) deaf: BTreeSet<Incarnation>,
 }
 
@@ -97,7 +98,7 @@ impl Seat {
         seat
     }
 
-    /// Whether this node believes to be in the primary view now.
+    /// Whether this node is in a primary view now, as far as it knows.
     pub(crate) fn is_primary(&self) -> bool {
         self.installed.nonprimary.view().is_none()
     }

@@ -1,18 +1,20 @@
-//! Proofs of death: what a member does with its lifelines' events, and with the proofs that others send.
+//! Proofs of death: what a member does with the events of its lifelines, and with the proofs that others
+//! send.
 //!
 //! ```text
 //!   lifeline ends with a FIN ──► certificate: dead, and this was its last vote ──► to all (in a wide view: a rumour)
 //!   a witness saw it end (R10) ──► the same
 //!   a vote on a lifeline, or in a certificate, given in a later view ──► that view is decided: installed, or pulled
 //! ```
-//! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about
-//! one death the one that shows the later vote is kept. If whoever holds it dies before it is told, others
-//! who watched the dead have their own.
+//! A certificate is kept for as long as the dead node is a member, and used in each slot until then. Of two
+//! certificates of one death, the one that shows the later vote is kept. If its holder dies before it tells
+//! it, other watchers of the dead node have their own.
 //!
-//! It is told to those who are heard when it comes. Who was cut off or did not run then needs it as well: it
-//! may be the one to propose, and find no quorum where the others count one and wait for it. In a wide view
-//! rumours are compared with every heartbeat; in a narrow one a heartbeat that names no proof of a death
-//! shows that its sender lacks it ([`Seat::prove_again`]).
+//! The holder tells it to the members that it hears when the certificate comes. A member that was cut off or
+//! did not run then needs it as well: that member may be the one to propose, and find no quorum where the
+//! others count one and wait for it. In a wide view rumours are compared with every heartbeat. In a narrow
+//! one a heartbeat that does not name the proof of a death shows that its sender lacks it
+//! ([`Seat::prove_again`]).
 
 use std::sync::Arc;
 
@@ -29,9 +31,9 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 use crate::{BallotStep, LifelineEvent, Time, witness};
 
-/// Who lacks a proof is told it again after so many heartbeats, and not sooner after that.
+/// A member that lacks a proof is told it again after so many heartbeats, and never sooner.
 const PROVES_AGAIN_AFTER: u32 = 4;
-/// So many proofs at a time: each may have two whole views.
+/// At most so many proofs are sent at a time: each may have two whole views.
 const PROVES_AT_ONCE: usize = 16;
 
 impl Seat {
@@ -62,12 +64,12 @@ impl Seat {
             } => {
                 let Some(sender) = sender else { return };
                 match cx.lifelines.record(connection, local, remote, sender, record) {
-                    // A view that someone installed is decided: no need to wait for its announcement.
+                    // A view that a member has installed is decided: no need to wait for its announcement.
                     Said::Voted(vote) => {
                         let view = vote.view.clone();
                         self.learn_shown(cx, now, &view, Some(sender));
                     }
-                    // It knows of the view without it, which is the next one at least.
+                    // The sender knows of the view without it, which is the next one at least.
                     Said::Goodbye => {
                         let without = check::next_id(self.installed.view.primary_id());
                         self.leaving.confirmed(sender, without);
@@ -76,8 +78,8 @@ impl Seat {
                 }
             }
             LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
-                // It may have gone to another lineage, or this node did: it is gone all the same, whatever it
-                // voted here.
+                // The writer may have gone to another lineage, or this node did. It is gone all the same,
+                // whatever it voted here.
                 Ended::Dead { writer, vote } if vote.view.lineage() != self.installed.view.lineage => {
                     cx.detector.trouble(now, writer);
                 }
@@ -115,12 +117,12 @@ impl Seat {
         }
     }
 
-    /// R10: a witness saw a process end. It is used, and shared, as the end of a lifeline is: those who hear
-    /// of it here need not hear of it from the witness. Whether that was of use, or was known.
+    /// R10: a witness saw a process end. Its report is used, and shared, as the end of a lifeline is: members
+    /// that hear of it here need not hear of it from the witness. True if that was of use, or was known.
     pub(crate) fn handle_witnessed(&mut self, cx: &mut Context, now: Time, certificate: Certificate) -> bool {
         let Certificate { dead, vote } = certificate;
-        // Nobody else can know that it is not so. Others count without this incarnation now, so it must not
-        // go on.
+        // Only this node can know that the report is wrong. Others count without this incarnation now, so it
+        // must not go on.
         if dead == cx.me && vote.view.lineage() == self.installed.view.lineage {
             let cause = "a witness said that this process has ended: it waited for another one";
             self.expelled(cx, cause.to_owned());
@@ -134,7 +136,7 @@ impl Seat {
         used
     }
 
-    /// A view that someone has installed, and shows with a vote, is decided.
+    /// A view that a member has installed, and shows with a vote, is decided.
     fn learn_shown(&mut self, cx: &mut Context, now: Time, shown: &VotedIn, from: Option<Incarnation>) {
         if shown.lineage() != self.installed.view.lineage {
             return;
@@ -161,8 +163,8 @@ impl Seat {
         }
     }
 
-    /// A proof of death: remembered, shared, and used. Whether it was, or is needed no more: it is known, or
-    /// the dead was removed.
+    /// Takes a proof of death: it is remembered, shared and used. True if it was used, or is needed no more,
+    /// because it is known or the dead member was removed.
     pub(crate) fn certify(
         &mut self,
         cx: &mut Context,
@@ -180,7 +182,7 @@ impl Seat {
             return false;
         }
         if !self.installed.view.contains(dead) {
-            // Who voted in a view is a member of it.
+            // A node that voted in a view is a member of it.
             return self.installed.view.primary_id() > vote.view.id();
         }
         let rank = |vote: &VoteState| (vote.view.id(), vote.promised);
@@ -191,7 +193,7 @@ impl Seat {
         {
             return true;
         }
-        // What it voted in an earlier slot than the one at hand it need not show.
+        // The proof need not show what the dead node voted in an earlier slot than the present one.
         let (voted_in, accepted) = match &vote.view {
             VotedIn::Named { id, .. } if *id < self.installed.view.primary_id() => {
                 (self.installed.view.primary_id(), None)
@@ -226,9 +228,10 @@ impl Seat {
         true
     }
 
-    /// What a member of a narrow view says of others in its heartbeat shows which proofs it lacks. What it
-    /// says may have been sent before the proof came to it, so it is not told at once, and seldom again; nor
-    /// at all while it does not take what it was sent before, or its link would break.
+    /// In a narrow view, what a member says of others in its heartbeat shows which proofs it lacks. The
+    /// heartbeat may have been sent before the proof came to that member, so it is not told at once, and
+    /// seldom again. It is not told at all while it does not take what it was sent before, or its link would
+    /// break.
     pub(crate) fn prove_again(
         &mut self,
         cx: &mut Context,
@@ -266,9 +269,9 @@ impl Seat {
         }
     }
 
-    /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that
-    /// it was, and of one in a later one nobody is told before that is installed: the vote without what was
-    /// voted would be taken for none.
+    /// Spreads a proof of death to all members of a wide view. Of a vote in an earlier view they need to know
+    /// only that there was one. A vote in a later view is told to nobody before that view is installed: the
+    /// vote without what was voted would be taken for none.
     pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
         let Some(gossip) = self.installed.topology.gossip_mut() else {
             return;
@@ -287,7 +290,7 @@ impl Seat {
             })
         };
         let accepted = vote.accepted.as_ref().filter(|_| present).map(brief);
-        // What was accepted and cannot be read is not nothing.
+        // An accepted value that cannot be read must not pass for none.
         if accepted.as_ref().is_some_and(Option::is_none) {
             return;
         }

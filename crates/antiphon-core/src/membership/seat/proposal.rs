@@ -1,9 +1,9 @@
-//! What the coordinator would change: who should go and why, who may come.
+//! What the coordinator would change: which members should go and why, and which nodes may come.
 //!
-//! A member goes because it is proven dead, wants to leave, was started again, is doubted by the coordinator
-//! (others may object) or by a majority, or because it and another member have not heard each other for long
-//! while others hear both. Of such a pair the one with more broken pairs goes, or else the junior: a node
-//! that hears nobody must not take all the others with it.
+//! A member goes for one of these reasons: it is proven dead, wants to leave, was started again, or is
+//! doubted by a majority or by the coordinator (others may object). Or it and another member have not heard
+//! each other for long, while others hear both. Of such a pair the member with more broken pairs goes, or
+//! else the junior: a node that hears nobody must not take all the others with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::membership::seat::Seat;
 use crate::{EngineKind, Time};
 
 impl Seat {
-    /// The next view as this coordinator would have it; `None` if all is well.
+    /// The change that this coordinator would propose; `None` if all is well.
     pub(crate) fn wish(
         &self,
         cx: &Context,
@@ -41,7 +41,7 @@ impl Seat {
                 .filter(|joiner| joiner.name == member.name);
             let leaving = self.reports.get(&who).is_some_and(|report| report.leaving)
                 || (who == cx.me && self.leaving.is_wanted());
-            // Of a wide view this node observes a few, and what it alone has lost is an edge.
+            // In a wide view this node observes a few members only; what it alone has lost is an edge.
             let doubt = cx
                 .detector
                 .doubt(cx.me, who)
@@ -65,7 +65,7 @@ impl Seat {
                     Cause::Crashed
                 }
             } else if self.installed.reconnect.is_complete() && !reachable.contains(&who) {
-                // Its observers may be gone as well. Who hears it objects.
+                // The observers of this member may be gone as well. A member that hears it objects.
                 objectionable.insert(who);
                 Cause::Crashed
             } else {
@@ -73,15 +73,15 @@ impl Seat {
             };
             causes.insert(who, cause);
         }
-        // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for
-        // it, one must go.
+        // In a wide view a broken path is an edge, or no member observes it. But where a group stands still
+        // for it, one of the pair must go.
         let pairs = if self.installed.topology.hears_all() {
             cx.detector.deaf_pairs()
         } else {
             cx.detector.stalled_pairs()
         };
         self.break_pairs((cx, now), reachable, pairs, &mut causes);
-        // R3: every view keeps a member of its predecessor. The last to leave turns off the light by itself.
+        // R3: every view keeps a member of its predecessor. The last member to leave ends by itself.
         if causes.len() == self.installed.view.members.len() {
             causes.remove(&cx.me);
         }
@@ -115,8 +115,8 @@ impl Seat {
             })
             .min();
         let wire_level = level.unwrap_or(self.installed.view.wire_level).min(join_level);
-        // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come
-        // to its end.
+        // R7: a member that has a vote in a slot answers nobody. So a slot that was begun for a change that
+        // nobody wants any more must still come to its end.
         let patience = self.installed.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
         let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
@@ -133,10 +133,10 @@ impl Seat {
         })
     }
 
-    /// Where many come at once, views should be few: each is one more that all must install, and one more
-    /// size that somebody sees. So a view that would only admit some waits for others that were asked just
-    /// now whether they are there, while it has room for them. Not for long, whoever they are: half a
-    /// heartbeat, and as much as this node is late itself.
+    /// Where many nodes come at once, views should be few: each is one more that all must install, and one
+    /// more size that an application sees. So a view that would only admit joiners waits for others that were
+    /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
+    /// are: half a heartbeat, and as much as this node is late itself.
     pub(crate) fn wait_for_joiners(
         &mut self,
         cx: &Context,
@@ -161,8 +161,9 @@ impl Seat {
         None
     }
 
-    /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the
-    /// members that stay must be a quorum of the next view by themselves; the rest joins a view later.
+    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the
+    /// members that stay must be a quorum of the next view by themselves. The other joiners join a view
+    /// later.
     fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
         let staying = |member: &Member| {
             let leaving = self
@@ -189,8 +190,8 @@ impl Seat {
         let mut weight = 0;
         for joiner in join.iter() {
             weight += u64::from(joiner.weight);
-            // One at a time always, or a node heavier than the cluster could never join it. Half of the
-            // weight is enough: the most senior stays.
+            // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of
+            // the weight is enough: the most senior member stays.
             if admitted > 0 && weight > most {
                 break;
             }
@@ -199,9 +200,9 @@ impl Seat {
         join.truncate(admitted);
     }
 
-    /// A reachable member is in a non-primary view although it hears everyone again. Not one in the cut,
-    /// which is about to go: in a wide view what it thinks may be unknown, and a view for its sake would keep
-    /// it in.
+    /// Whether a reachable member is in a non-primary view although it hears everyone again. A member of the
+    /// multi-node cut does not count, since it is about to go: in a wide view its opinion may be unknown, and
+    /// a view for its sake would keep it in.
     fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
         let lost = self.installed.engine.lost();
         self.reports.iter().any(|(member, report)| {
@@ -215,9 +216,9 @@ impl Seat {
         })
     }
 
-    /// Pairs of reachable members that have not heard each other for long. Both must be heard here: one that
-    /// stopped, and that all others wait for since it did so before, would be nobody's fault but that one's
-    /// who is the first to doubt it.
+    /// Of each pair of reachable members that have not heard each other for long, one goes. Both must be
+    /// heard here. Otherwise, suppose that a member stopped, and all others wait for it since it stopped
+    /// before: the first member to doubt it would be blamed alone.
     fn break_pairs(
         &self,
         (cx, now): (&Context, Time),
@@ -225,7 +226,7 @@ impl Seat {
         pairs: Vec<(Incarnation, Incarnation, Time)>,
         causes: &mut BTreeMap<Incarnation, Cause>,
     ) {
-        // Of a wide view the leader hears a few.
+        // In a wide view the leader hears a few members only.
         let is_heard =
             |member: Incarnation| !self.installed.topology.hears_all() || cx.detector.hears(now, member);
         let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
@@ -237,8 +238,8 @@ impl Seat {
             .map(|(one, other, _)| (one.min(other), one.max(other)))
             .collect();
         let rank = |member: Incarnation| self.installed.view.rank(member).unwrap_or(usize::MAX);
-        // With observers, edges tell more than pairs that are broken for long: who loses most of everything
-        // has many that are down.
+        // With observers, edges tell more than pairs that are broken for long: a member that loses most of
+        // everything has many edges that are down.
         let edges_down = |member: Incarnation| match cx.config.engine {
             EngineKind::Coordinator => 0,
             EngineKind::Cut => {
@@ -276,8 +277,8 @@ impl Seat {
         }
     }
 
-    /// Who knows that a member is gone that nobody doubts, as far as this node was told: whoever has the
-    /// proof, or its observers.
+    /// The members that know, as far as this node was told, that a member is gone which nobody doubts: this
+    /// node if it has the proof, otherwise the observers of that member.
     fn witnesses(&self, cx: &Context, member: Incarnation) -> Vec<Accusation> {
         let says = |accuser: Incarnation, evidence: Evidence| Accusation {
             accuser,
@@ -306,7 +307,8 @@ impl Seat {
         cause: Cause,
     ) -> Option<Departure> {
         let member = self.installed.view.member(member)?.clone();
-        // Whom the observers have lost goes by their word, also if somebody else did not hear it just now.
+        // A member that its observers have lost goes by their word, even if another member did not hear it
+        // just now.
         let mut accusers = match cause {
             Cause::Crashed => self.installed.engine.witnesses(member.incarnation),
             _ => Vec::new(),
@@ -323,7 +325,7 @@ impl Seat {
             && accusers.is_empty()
             && let Some(doubt) = cx.detector.doubt(member.incarnation, from)
         {
-            // Only the one that goes could not hear the other: the pair is the witness.
+            // Only the member that goes could not hear the other one: the pair is the witness.
             accusers.push(Accusation {
                 accuser: from,
                 evidence: doubt.evidence.clone(),

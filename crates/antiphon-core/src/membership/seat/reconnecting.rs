@@ -1,64 +1,69 @@
-//! Looking beyond the rings: members of a wide view that lost the primary meet those to whom no ring leads.
+//! Looking beyond the rings: members of a wide view that lost the primary meet members to which no ring
+//! leads.
 //!
 //! A member of a wide view hears its subjects, tells its neighbours, and knows the rest from them. When many
-//! are gone, some or all of these neighbours are, and the members that are left are islands: each has word of
-//! itself only, and their votes do not reach each other, although all paths between them work and they are a
-//! quorum together. Or those gone stand for each other: whom only the dead observe nobody doubts, and the
-//! others wait for it. Nobody can be removed without a quorum, so it would stay so for ever.
+//! members are gone, some or all of these neighbours are. Then the members that are left are islands: each
+//! has word of itself only, and their votes do not reach each other, although all paths between them work and
+//! they are a quorum together. Or the members that are gone stand for each other: nobody doubts a member that
+//! only dead members observe, and the others wait for it. No member can be removed without a quorum, so it
+//! would stay so for ever.
 //!
 //! ```text
 //!   looks: in no primary view; or asked     any member of the same view
 //!          by one that is in none, and no
 //!          next view for suspect_after; or
-//!          somebody is heard by nobody of
-//!          whom it has word, for
+//!          no member of which it has word
+//!          hears some other one, for
 //!          unreachable_after
 //!   Seek ──► some members, by turns ──────► has heard it: speaks to it as to a neighbour
 //!   has heard it both ways           ◄───── Seek, a reply
-//!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
+//!   all were asked and had the time to answer: the members that answered are reachable, and no others
 //! ```
-//! Everyone who looks asks all others, 2 × K in each turn, so a turn costs as much as the neighbours do, and
-//! in a view of so many one turn is all of it. Whoever has heard another one *speaks to it*: rumours and
-//! heartbeats go to the next K of those heard, in the order of seniority and around. All who look are heard
-//! by all, so each has such a link from the member before it, and to the one after it: the islands and all
-//! between them are a ring at least, and votes go around.
+//! A member that looks asks all others, 2 × K in each turn. So a turn costs as much as the neighbours do, and
+//! in a view of so many members one turn asks all. A member *speaks to* others that it has heard: its rumours
+//! and heartbeats go to the next K of them, in the order of seniority and around. All members hear all that
+//! look. So each member that looks has such a link from the member before it, and one to the member after it.
+//! The islands and all between them are a ring at least, and votes go around.
 //!
-//! More rings instead would make islands rarer, and cost everybody heartbeats all the time.
+//! More rings instead would make islands rarer, but cost every member heartbeats all the time.
 //!
-//! Answers count all together or not at all: a leader that went on with the first of them could decide
-//! nothing but that the view stays as it is, in the next it would be on the same island, and so on.
+//! Answers count all together or not at all. A leader that went on with the first answers could decide
+//! nothing but that the view stays as it is; in the next view it would be on the same island, and so on.
 //!
-//! Who leads by the answers asks to remove those that gave none, as a leader of a narrow view does with whom
-//! it doubts: whoever hears one of them well objects (R20). Their observers alone could not: these may be the
-//! dead.
+//! The member that leads by the answers asks to remove the members that gave none. A leader of a narrow view
+//! does the same with members that it doubts. A member that hears one of them well objects (R20). Their
+//! observers alone could not object: these may be the dead.
 //!
 //! # Invariants
 //!
-//! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who
-//!   votes for what, and who is in the cut do not.
-//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without
-//!   a quorum, and all others are heard by somebody of whom it has word. A view in which all are well has no
-//!   such member, whatever paths in it do not work: a doubt alone is one path, and if it made all members
-//!   look, each of them would ask all others for as long as it does not work.
-//! - Who is counted has answered a question of this node in a view of these members: both directions work. It
-//!   lapses without an answer for as long as asking everybody takes, and then what makes a silent member
-//!   suspected. Subjects of this node count while it hears them.
-//! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide
+//! - Only three things change: which members are heard, which are told, and which a leader asks to remove.
+//!   Three things do not: what counts as a quorum, which member votes for what, and which members are in the
+//!   multi-node cut.
+//! - A member of a primary view goes by the rings under two conditions. First, no member without a primary
+//!   asks it, or would gather without a quorum. Second, each other member is heard by a member of which it
+//!   has word. In a view in which all are well every member goes by the rings, whatever paths do not work. A
+//!   doubt alone is one path. If it made all members look, each of them would ask all others for as long as
+//!   that path does not work.
+//! - A member that is counted has answered a question of this node in a view of these members: both
+//!   directions work. Without a new answer it lapses after the time that asking all members takes, and then
+//!   the time that makes a silent member suspected. Subjects of this node count while it hears them.
+//! - Only a view of the same members goes on with what was found in the view before. The leader may decide
 //!   one as soon as the rings give a quorum, again and again, and each time the same members are on their
 //!   islands at once.
-//! - At most one contact for each member, K links, 2 × K questions in a turn, and an answer to each question
-//!   but half a heartbeat apart.
+//! - There are at most one contact for each member, K links, 2 × K questions in a turn, and one answer to
+//!   each question. Two answers to one member are at least half a heartbeat apart.
 //!
 //! # When participants die
 //!
-//! - *Who looks*: it is not heard any more, and lapses; another one takes its place among the links.
-//! - *Who answered*: it lapses. Until then a quorum may be believed in that is none: nothing is decided by
-//!   that, and a component without it is gathered later.
+//! - *A member that looks*: it is not heard any more, and lapses; another one takes its place among the
+//!   links.
+//! - *A member that answered*: it lapses. Until then members may believe in a quorum that is none: nothing is
+//!   decided by that, and a component without it is gathered later.
 //! - *A question or an answer on the way*: the next turn asks again.
-//! - *Everyone who looks, but one*: it asks all, and nobody answers: it stays alone, rightly.
-//! - *The leader*: it lapses, and the next one among those that answered leads.
-//! - *Somebody installed the next view in between*: it answers with that, and who asked pulls it; or was
-//!   removed by it, and is told so ([`meeting`]).
+//! - *All members that look, but one*: that one asks all, and nobody answers. It rightly stays alone.
+//! - *The leader*: it lapses, and the next member among those that answered leads.
+//! - *A member installed the next view in between*: it answers with that view. The member that asked pulls
+//!   it, or was removed by it and is told so ([`meeting`]).
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 
@@ -73,12 +78,12 @@ use crate::membership::context::Context;
 use crate::membership::monitor::reconnect::Contact;
 use crate::membership::seat::Seat;
 
-/// In one turn this many times as many members are asked as there are rings.
+/// In one turn a member asks this many times as many members as there are rings.
 const ASKED: usize = 2;
 
 impl Seat {
-    /// How many members are asked in a turn: in a narrow view all, which are no more than those of a turn in
-    /// a wide one.
+    /// How many members are asked in a turn. In a narrow view all are: they are no more than those of a turn
+    /// in a wide one.
     fn turn(&self, cx: &Context) -> usize {
         let others = self.installed.view.members.len().saturating_sub(1);
         let most = if self.installed.topology.hears_all() {
@@ -99,11 +104,11 @@ impl Seat {
             .filter(|_| !self.installed.topology.hears_all());
         let is_called =
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
-        // Where each component goes on there are no views without a primary that would show it.
+        // Under `any` each component goes on, so there are no views without a primary that would show it.
         let bereft = cx.any() && !self.installed.quorum;
-        // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is
-        // removed whose observers are mostly cut off with it, nor missed by one that observes only members on
-        // its own side. Either way the rings do not lead there.
+        // A member whose votes never come, or that should lead, may be one that only the dead observe. A
+        // member is not removed if its observers are mostly cut off with it, and a member that observes only
+        // members on its own side misses nobody. Either way the rings do not lead there.
         let missing_since = self
             .installed
             .reconnect
@@ -120,7 +125,7 @@ impl Seat {
         self.installed.reconnect.call(now, lapses_after);
     }
 
-    /// Which members to ask now. All are asked by turns, those after this node first.
+    /// The members to ask now. All are asked by turns, beginning with those after this node.
     pub(crate) fn whom_to_ask(&mut self, cx: &Context) -> Vec<SocketAddr> {
         let turn = self.turn(cx);
         let members = &self.installed.view.members;
@@ -187,8 +192,9 @@ impl Seat {
         self.reach(cx, sender);
     }
 
-    /// Without a word for so long, a contact has lapsed: two rounds of questions, which are two heartbeats
-    /// apart at most, would have had an answer, or a member that is always asked would be suspected.
+    /// A contact lapses after so long without a word. Within this time two rounds of questions, which are two
+    /// heartbeats apart at most, would have had an answer, or a member that is always asked would be
+    /// suspected.
     pub(crate) fn lapses_after(&self, cx: &Context) -> Duration {
         let others = self.installed.view.members.len().saturating_sub(1);
         let turns = others.div_ceil(self.turn(cx).max(1));
@@ -197,7 +203,7 @@ impl Seat {
             + (cx.config.profile.heartbeat * 2).saturating_mul(turns.saturating_add(1))
     }
 
-    /// Looks who is to be counted, and spoken to.
+    /// Finds which members count, and to which this node speaks.
     pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
         self.installed.reconnect.counted.clear();
         self.installed.reconnect.complete = false;
@@ -206,7 +212,7 @@ impl Seat {
             true => _ = self.installed.reconnect.missing_since.get_or_insert(now),
         }
         let looks = self.looks(cx, now) && !planted!(NothingBeyondTheRings);
-        // Nearly always.
+        // This is nearly always so.
         if !looks && self.installed.reconnect.contacts.is_empty() && self.installed.reconnect.links.is_empty()
         {
             return;

@@ -1,4 +1,4 @@
-//! What an operator is shown at a member, and what happens at the word.
+//! What an operator is shown at a member, and what the operator's word does.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Seat {
             .map(|departure| departure.member.addr)
             .collect();
         self.install(cx, now, view, None);
-        // Whoever of them is there looks for a primary anyway; it need not wait for its turn to ask.
+        // A member that is there looks for a primary anyway. It need not wait for its turn to ask.
         for addr in left_behind {
             self.here(cx, addr);
         }

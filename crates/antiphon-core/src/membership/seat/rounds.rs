@@ -1,5 +1,5 @@
-//! What a member of a large view does with the pulse: what its lease gets of it, and what its votes owe to
-//! it.
+//! What a member of a large view does with ticks and echoes: how they renew its lease, and how its votes
+//! restrict its answers.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::Pulse;
@@ -16,7 +16,7 @@ use crate::membership::seat::Seat;
 use crate::membership::view::check;
 
 impl Seat {
-    /// Something of the pulse came.
+    /// A tick or an echo came.
     pub(crate) fn handle_pulse(&mut self, cx: &mut Context, now: Time, sender: Incarnation, pulse: Pulse) {
         let (Pulse::Tick { view, .. } | Pulse::Echo { view, .. }) = &pulse;
         if *view == check::next_id(self.installed.view.primary_id()) && matches!(pulse, Pulse::Tick { .. }) {
@@ -84,7 +84,7 @@ impl Seat {
         }
     }
 
-    /// What is due of the pulse: ticks, answers, grafts.
+    /// Does what is due: ticks, answers, grafts.
     pub(crate) fn tend_rounds(&mut self, cx: &mut Context, now: Time) {
         let makes = self.makes_ticks();
         let Some(rounds) = &mut self.installed.rounds else {
@@ -132,7 +132,7 @@ impl Seat {
     }
 }
 
-/// The ranks of those who are to be let believe no more.
+/// The ranks of the members whose leases are not to be renewed any more.
 fn withheld(lease: &Lease, rings: &Rings, now: Time) -> Ranks {
     let members = lease.withheld(now);
     members.filter_map(|member| rings.rank(member)).collect()

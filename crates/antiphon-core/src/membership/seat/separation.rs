@@ -10,47 +10,50 @@
 //!
 //!   view 2:1 of lineage B: a b, departed: c d e `Separated`       c: 2:1 of C, alone       d e: 2:1 of D
 //! ```
-//! A component without a quorum founds a lineage of itself: what an operator's word does for one survivor
-//! ([`recovery`]), agreed on by all members as a non-primary view is ([`nonprimary`]), whose
-//! messages and rules these are. So each component is whole: it removes, admits, founds groups, orders and
-//! sends, by quorums among its own members, and splits again in the same way. A component that has a quorum
-//! of the old view goes on in the old lineage, as ever.
+//! A component without a quorum founds a lineage of itself. An operator's word does the same for one survivor
+//! ([`recovery`]). Here all members agree on it as they do on a non-primary view ([`nonprimary`]), with the
+//! same messages and rules. So each component is whole: it removes, admits, founds groups, orders and sends,
+//! by quorums among its own members, and splits again in the same way. A component that has a quorum of the
+//! old view goes on in the old lineage.
 //!
-//! When components meet, the lighter one gives way and its members join the other one ([`merging`]);
-//! until then each asks at the addresses of those whom it has lost ([`left_behind`]). Where all members of a
-//! component are seeking at that moment, having given way to one that is cut off again, one of them founds
-//! anew after a while ([`seek`]).
+//! When components meet, the lighter one gives way and its members join the other one ([`merging`]). Until
+//! then each asks at the addresses of the members that it has lost ([`left_behind`]). All members of a
+//! component may be seeking at one moment, having given way to a component that is cut off again. Then one of
+//! them founds anew after a while ([`seek`]).
 //!
 //! # Invariants
 //! - *All acknowledge.* A separated view is installed only when each of its members has said yes to it: to
-//!   this very view, lineage and number included. A member says yes in its last primary view alone, to one
-//!   proposal at a time, each with a higher attempt than the last; and it follows only the last one that it
-//!   said yes to.
-//! - *One of two.* So of two separated views with common members, none of these is ever in the one and
-//!   another in the other: if the later one was installed by anybody, all of them had said yes to it, and
-//!   follow the earlier one no more. That is why no identity below needs a lineage: two components both have
-//!   a view 2:1, but no node takes a message of a member of its own view for one of the other's. And since
-//!   numbers rise at each process through all its lineages, no group view id comes to a node twice.
-//! - *The old lineage is not touched.* Who left it votes there no more, and a silent voter is always safe. It
-//!   speaks as a member of another lineage from then on, and that is no sign of life: so both sides do
-//!   without it, however well they hear it.
+//!   exactly this view, with its lineage and number. A member says yes only while in its last primary view,
+//!   to one proposal at a time, each with a higher attempt than the last. And it follows only the last one to
+//!   which it said yes.
+//! - *One of two.* Take two separated views with common members. It never happens that one common member is
+//!   in the one view and another in the other. If any member installed the later view, all common members had
+//!   said yes to it, and follow the earlier one no more. That is why no identity below needs a lineage: two
+//!   components both have a view 2:1, but no node takes a message of a member of its own view for one of the
+//!   other view. And since numbers rise at each process through all its lineages, no group view id comes to a
+//!   node twice.
+//! - *The old lineage is not touched.* A member that left it votes there no more, and a silent voter is
+//!   always safe. From then on it speaks as a member of another lineage, and that is no sign of life: so both
+//!   sides do without it, however well they hear it.
 //! - *The epoch rises, the counter begins at 1*, and groups go on by the flush that any view with departures
 //!   begins.
 //!
 //! # When…
-//! - *a member dies before all acknowledged*: it is doubted in time, and a higher attempt follows without it;
-//! - *the coordinator dies before anybody installed*: the next one gathers anew;
-//! - *it dies after it told some*: who said yes and hears a heartbeat of that lineage, from a member of the
-//!   view that it said yes to, knows that all did, and installs it. Who has meanwhile said yes to another one
-//!   does not come, and is removed for its silence in the new lineage;
-//! - *a quorum is heard again before all acknowledged*: the attempt is given up. After that, they are two
-//!   lineages that meet;
-//! - *all of a component have no weight*: it can decide nothing, ever; it has a non-primary view, as under
-//!   `majority`;
-//! - *a member wants to leave*: it goes along, and leaves the new lineage. One that is already out of the old
-//!   one says no;
-//! - *the members hear a quorum, and can decide nothing for all that*: they separate from those whom they
-//!   miss ([`standstill`]), unless the slot is decided first.
+//! - *a member dies before all acknowledged*: the others doubt it in time, and a higher attempt follows
+//!   without it;
+//! - *the coordinator dies before any member installed*: the next coordinator gathers anew;
+//! - *the coordinator dies after it told some members*: a member that said yes may hear a heartbeat of the
+//!   new lineage, from a member of the view that it said yes to. Then it knows that all did, and installs the
+//!   view. A member that has meanwhile said yes to another view does not come, and is removed for its silence
+//!   in the new lineage;
+//! - *a quorum is heard again before all acknowledged*: the attempt is given up. After all acknowledged,
+//!   there are two lineages that meet;
+//! - *no member of a component has weight*: the component can never decide anything. It has a non-primary
+//!   view, as under `majority`;
+//! - *a member wants to leave*: it goes along, and leaves the new lineage. A member that is already out of
+//!   the old lineage says no;
+//! - *the members hear a quorum, and can still decide nothing*: they separate from the members that they miss
+//!   ([`standstill`]), unless the slot is decided first.
 //!
 //! [`left_behind`]: crate::membership::contacts::left_behind
 //! [`merging`]: crate::membership::change::merging
@@ -86,7 +89,7 @@ impl Seat {
         if lineage == self.installed.view.lineage && base > mine {
             self.pull(cx, now, proposer);
         }
-        // Who could help to a quorum does not settle for less.
+        // A node that could help to a quorum does not settle for less.
         let reachable = self.reachable(cx);
         let content = !self.has_quorum(cx, now, &reachable);
         if !content && lineage == self.installed.view.lineage && base == mine {
@@ -111,8 +114,8 @@ impl Seat {
         self.answer_gathering(cx, proposer, (base, attempt), agrees);
     }
 
-    /// A heartbeat of another lineage: of one that this node said yes to, or of a member that has left this
-    /// one.
+    /// A heartbeat of another lineage: of one to which this node said yes, or of a member that has left this
+    /// lineage.
     pub(crate) fn hear_elsewhere(
         &mut self,
         cx: &mut Context,
@@ -123,7 +126,7 @@ impl Seat {
         if !cx.any() {
             return;
         }
-        // Whoever is there has installed what all acknowledged.
+        // The sender is in that lineage, so it has installed what all acknowledged.
         let agreed = self
             .installed
             .nonprimary
@@ -140,15 +143,15 @@ impl Seat {
         }
     }
 
-    /// Goes on as a member of the lineage that was agreed on. Who has left the old one by now is a member of
-    /// none.
+    /// Goes on as a member of the lineage that was agreed on. A node that has left the old lineage by now is
+    /// a member of none.
     pub(crate) fn separate(&mut self, cx: &mut Context, now: Time, view: NodeView) {
         if self.leaving.is_departing() {
             return;
         }
         self.install(cx, now, Arc::new(view), None);
-        // R2, R9: what lifelines showed last was of the lineage that was left, and so would be no proof in
-        // this one if this process ended before it votes here.
+        // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof in
+        // this lineage if this process ended before it votes here.
         cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
     }
 }

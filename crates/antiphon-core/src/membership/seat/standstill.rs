@@ -1,41 +1,41 @@
-//! A slot that nobody can decide, though a quorum is there.
+//! A slot that no member can decide, although a quorum is there.
 //!
 //! ```text
 //!   view 1:4  a b c             a │ b c          b: a is gone; [b c] for 1:5 ──► c accepts it
 //!                               a   c            b loses power: nobody learns whether it had decided that, nor that it is dead for good
 //!                                                a and c hear a majority of 1:4, and each of them the other
 //! ```
-//! R1: what c accepted must be proposed unchanged, since b may have decided it. R3: it needs a quorum of
-//! `[b c]`, which is half of it with b, or all of it. So a and c ask each other for ever, and are right to: b
-//! may come back with view 1:5. They are as good as without a majority, and as such they should behave. The
-//! same holds where the members of the accepted view went on elsewhere, as incarnations that never come back.
+//! R1: what c accepted must be proposed unchanged, since b may have decided it. R3: that takes a quorum of
+//! `[b c]`, which is half of it with b, or all of it. So a and c ask each other for ever, and must: b may
+//! come back with view 1:5. They are as good as without a majority, so they should behave as such. The same
+//! holds where the members of the accepted view went on elsewhere, as incarnations that never come back.
 //!
-//! Whoever has accepted a view, and has heard less than a quorum of that view for `unreachable_after`, counts
-//! as one that hears no quorum:
-//! - under `majority` its component agrees on a non-primary view ([`nonprimary`]): applications see
-//!   that there is no majority, `recover` is possible, and it gives way to a primary lineage that it meets,
-//!   as any such component does ([`meeting`]);
+//! A member that has accepted a view, and has heard less than a quorum of that view for `unreachable_after`,
+//! is blocked. It counts as a member that hears no quorum:
+//! - under `majority` its component agrees on a non-primary view ([`nonprimary`]). Applications see that
+//!   there is no majority, `recover` is possible, and the component gives way to a primary lineage that it
+//!   meets, as any such component does ([`meeting`]);
 //! - under `any` the component goes on as a lineage of its own ([`separation`]).
 //!
-//! Who goes on as a member of another lineage is not heard, whatever it says ([`merging`]). What this
-//! node itself has accepted is enough to look at: whoever leads has all whom it reaches accept what blocks
-//! it.
+//! A member that went on in another lineage does not count as heard, whatever it says ([`merging`]). It is
+//! enough that this node looks at what it has accepted itself: a leader has all members that it reaches
+//! accept what blocks it.
 //!
 //! # Invariants
-//! - *Nothing is decided by it.* A non-primary view is always safe, and the slot is led as before: it may be
-//!   decided until another view of this or another lineage is installed, by those who count as without a
-//!   quorum as well.
-//! - *It ends with what it came from*: when the slot is decided, or enough members of the accepted view are
-//!   heard.
-//! - *Who is blocked is nobody to give way to*: nor is one that may be soon. Whoever has accepted a view
-//!   promises nobody to stay.
-//! - *An operator is told*: what was accepted may have been decided by those who are missing, few as they are
+//! - *Nothing is decided by it.* A non-primary view is always safe, and the slot is led as before. Until
+//!   another view of this or another lineage is installed, the slot may still be decided, also by members
+//!   that count as without a quorum.
+//! - *It ends with its cause*: when the slot is decided, or enough members of the accepted view are heard.
+//! - *Nobody gives way to a blocked member*, nor to one that may be blocked soon. A member that has accepted
+//!   a view promises nobody to stay.
+//! - *An operator is told*: the missing members may have decided what was accepted, few as they are
 //!   ([`crate::Recovery::may_fork`]).
 //!
 //! # When participants die
-//! A member of the accepted view: nothing changes, or, with a proof, the rest may be a quorum of it. One that
-//! only counted to the quorum of the last view: the others are without one, and stay as they are. Whoever
-//! missed the others comes back: it is heard, and the slot is decided or was.
+//! A member of the accepted view dies: nothing changes, or, with a proof, the rest may be a quorum of that
+//! view. A member dies that only counted to the quorum of the last view: the others are without a quorum, and
+//! stay as they are. A member that missed the others comes back: it is heard, and the slot is decided, or was
+//! decided before.
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 //! [`merging`]: crate::membership::change::merging
@@ -51,14 +51,14 @@ use crate::membership::context::Context;
 use crate::membership::seat::Seat;
 
 impl Seat {
-    /// Whether these members could decide the next view, and are not blocked.
+    /// Whether these members could decide the next view, and this node is not blocked.
     pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
         !self.is_blocked(cx, now, reachable) && self.installed.engine.could_decide(reachable)
     }
 
-    /// Whether this node has accepted a view, and has heard too few of that view's members for long. Others
-    /// that are heard or missed meanwhile change nothing: paths that come and go must not put it off for
-    /// ever.
+    /// Whether this node has accepted a view, and has heard too few of that view's members for long. Other
+    /// members that are heard or missed meanwhile change nothing: paths that come and go must not put this
+    /// off for ever.
     fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
         if self.installed.engine.could_conclude(reachable) || planted!(StandStill) {
             self.installed.blocked = None;

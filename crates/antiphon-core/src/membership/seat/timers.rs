@@ -1,4 +1,4 @@
-//! What a member does when its time has come, and when that is next.
+//! What a member does when a deadline has passed, and when the next one is.
 
 use crate::Time;
 use crate::membership::context::Context;
@@ -11,7 +11,7 @@ impl Seat {
         cx.lifelines.tick(now, &mut commands);
         cx.lifeline_commands(commands);
         if news || now >= self.next_heartbeat {
-            // An accusation is told at once: others need it to agree.
+            // The node tells an accusation at once: others need it to agree.
             self.beat(cx, now);
         }
         self.probe(cx, now);

@@ -13,7 +13,7 @@ use crate::membership::view::check;
 use crate::{BallotStep, EngineKind, Time};
 
 impl Seat {
-    /// Members this node does not doubt, itself included.
+    /// Members that this node does not doubt, itself included.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let certified = self.installed.engine.certified();
         let is_reachable = |(member, rank): (Incarnation, usize)| {
@@ -22,7 +22,7 @@ impl Seat {
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };
-        // In their order, of which such a set is made soonest.
+        // The members come in the order of the set, so it is built soonest.
         let reachable = self
             .installed
             .rings
@@ -31,7 +31,8 @@ impl Seat {
         reachable.map(|(member, _)| member).collect()
     }
 
-    /// Those whom a majority of the weight doubts, of members that this node hears and that have a say.
+    /// The members that a majority of the weight doubts. Only the doubts of members count that this node
+    /// hears, and that have a say.
     fn doubted(
         &self,
         cx: &Context,
@@ -39,7 +40,7 @@ impl Seat {
         has_a_say: impl Fn(Incarnation) -> bool,
     ) -> BTreeSet<Incarnation> {
         let mut against: BTreeMap<Incarnation, u64> = BTreeMap::new();
-        // Asked all the time, and nearly always nobody doubts anybody.
+        // This is asked all the time, and nearly always no member doubts another.
         if !cx.detector.has_doubts() {
             return BTreeSet::new();
         }
@@ -64,11 +65,11 @@ impl Seat {
             .collect()
     }
 
-    /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a
-    /// majority itself has no say: where hardly anybody hears anybody, as in a star of links, it is paths
-    /// that are broken, not processes, and the hub, who hears all, must not throw out all the others on their
-    /// word. Pairs are broken there. Whom their observers have lost is among them as well: in a wide view
-    /// nobody else knows.
+    /// Members that a majority does not hear. A member that hears one of them does not object to its removal.
+    /// A member that a majority doubts has no say itself. Where hardly any member hears another, as in a star
+    /// of links, paths are broken, not processes. The hub hears all, and must not remove all the others on
+    /// their word; there, pairs are broken instead. The members that their observers have lost count as
+    /// outvoted as well: in a wide view no other member knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         if !self.installed.topology.hears_all() {
             return self.lost(reachable);
@@ -83,9 +84,9 @@ impl Seat {
         outvoted
     }
 
-    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and
-    /// those who are left could decide without them: a half does not throw out the other because paths
-    /// between them are bad, and what was said during a partition is old.
+    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and the
+    /// members left could decide without them. One half does not remove the other because paths between them
+    /// are bad, and what members said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut lost: BTreeSet<Incarnation> = self.installed.engine.certain().into_iter().collect();
         lost.extend(&self.deaf);
@@ -98,8 +99,8 @@ impl Seat {
         lost
     }
 
-    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever
-    /// reason, nor one whom its observers have lost.
+    /// The member that should propose, as far as this node can tell. It is not a member that a majority
+    /// cannot hear, for whatever reason, nor one that its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
         let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
             self.doubted(cx, reachable, |_| true)
@@ -121,7 +122,7 @@ impl Seat {
         if cx.fate.is_some() || self.tend_departure(cx, now) {
             return;
         }
-        // To weigh a thousand members takes a while; what comes in together is weighed together.
+        // To weigh a thousand members takes a while, so inputs that come together are weighed together.
         let next = self
             .installed
             .topology
@@ -141,7 +142,7 @@ impl Seat {
         if cx.config.engine == EngineKind::Cut {
             self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
         }
-        // Reinforcement: what some observers report, the others look at again.
+        // Reinforcement: if some observers report a member, the others look at it again.
         let mut news = false;
         for member in self.installed.engine.unstable() {
             news |= cx.detector.reinforce(now, member);
@@ -174,7 +175,7 @@ impl Seat {
         self.tend_component(cx, now, quorum, coordinator);
     }
 
-    /// Lets the engine do something and performs what it wants.
+    /// Lets the engine act, and performs what it wants.
     pub(crate) fn with_engine(
         &mut self,
         cx: &mut Context,
@@ -185,7 +186,7 @@ impl Seat {
         self.with_engine_hearing(cx, now, &reachable, action);
     }
 
-    /// The same where it was just found who is reachable: in a large view that takes a while.
+    /// The same, where the reachable members were just found: in a large view that takes a while.
     fn with_engine_hearing(
         &mut self,
         cx: &mut Context,
@@ -227,9 +228,9 @@ impl Seat {
         let slot = check::slot_after(&self.installed.view);
         while let Some(effect) = self.installed.engine.poll_effect() {
             match effect {
-                // R2: on the lifelines before any message that carries the vote.
+                // R2: the vote is on the lifelines before any message carries it.
                 EngineEffect::Voted => {
-                    // R10: first, so that what any lifeline shows the witness has, or nothing.
+                    // R10: the witness is told first, so that it has what any lifeline shows, or nothing.
                     if !planted!(TestamentOfTheInstall) {
                         self.leave_testament(cx);
                     }

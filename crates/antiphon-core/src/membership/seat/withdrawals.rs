@@ -1,4 +1,4 @@
-//! A member hears that a node leaves which is in no view that it has installed.
+//! A member hears that a node leaves that is in no view installed here.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::MembershipMessage;
@@ -9,12 +9,13 @@ use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
 
 impl Seat {
-    /// One that is in no view that this node has installed leaves: it is not admitted, or removed as soon as
-    /// it is.
+    /// A node leaves that is in no view installed here: it is not admitted, or it is removed as soon as it is
+    /// admitted.
     pub(crate) fn hear_leaver(&mut self, cx: &mut Context, now: Time, leaver: Incarnation) {
         self.joiners.withdraw(leaver);
         cx.withdrawn.note(now, leaver);
-        // Who departs has decided a view that it does not install, and will not answer for the next.
+        // If this node departs, it has decided a view that it does not install, and will not answer for the
+        // next.
         if !self.installed.engine.names(leaver) && !self.leaving.is_departing() {
             self.confirm_withdrawal(cx, leaver);
         }
@@ -27,8 +28,8 @@ impl Seat {
         cx.forget_peer(leaver);
     }
 
-    /// A view is installed: those in it that said before that they leave want to leave it, and the others are
-    /// told that they are not in it.
+    /// A view is installed. Nodes that said before that they leave, and are in it, want to leave it. The
+    /// others are told that they are not in it.
     pub(crate) fn remember_leavers(&mut self, cx: &mut Context, now: Time) {
         let lasts = cx.config.profile.leave_within * 2;
         cx.withdrawn.told.retain(|_, (told, _)| now.since(*told) <= lasts);
@@ -48,7 +49,7 @@ impl Seat {
         }
     }
 
-    /// A member wants to leave, and has said so otherwise than by a heartbeat.
+    /// A member wants to leave, and said so otherwise than by a heartbeat.
     pub(crate) fn note_leaver(&mut self, leaver: Incarnation) {
         let view = self.installed.view.primary_id();
         let wire_level = self.installed.view.wire_level;

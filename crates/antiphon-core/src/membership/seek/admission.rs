@@ -1,13 +1,13 @@
-//! A node without a view is told of the one that admits it.
+//! A node without a view is told of the view that admits it.
 //!
 //! ```text
 //!   Decide(earlier views) ──► kept: somebody may need them from here ([`history`])
 //!   Decide(the view that admits this node) ──► it takes its seat
 //!   Decide(a later view with this node) ──► Pull ──► … again at each seek, so often
 //! ```
-//! Whoever decides the view that admits it need not be whom it asked: that one may have died, and neither
-//! knows the other's address but by the view. Until this node has its seat it is silent as a member, and yet
-//! all that it acknowledges is a sign of life: so nobody removes it, and it must not stop asking.
+//! The member that decides the view may not be the one that this node asked: that one may have died. Neither
+//! knows the other's address but by the view. Until this node has its seat it is silent as a member, yet all
+//! that it acknowledges is a sign of life. So nobody removes it, and it must not stop asking.
 //!
 //! [`history`]: crate::membership::view::history
 
@@ -23,8 +23,8 @@ use crate::membership::seek::Seeking;
 use crate::membership::view::check;
 use crate::membership::view::history::VIEWS_PER_PULL;
 
-/// So often one member is asked for the view that admitted this node; links lose nothing, and whoever is
-/// asked again within a moment does not answer.
+/// One member is asked so often for the view that admitted this node. Links lose nothing, but a member that
+/// is asked again within a moment does not answer.
 const MOST_PULLS: u32 = 16;
 
 impl Seeking {
@@ -36,7 +36,8 @@ impl Seeking {
             return self.note_earlier(Arc::new(*view));
         }
         let (lineage, id) = (view.lineage, view.primary_id());
-        // R5: a lineage that this process was in has gone on since. What takes it back is no view of it.
+        // R5: a lineage that this process was in has gone on since. A view that takes it back is no view of
+        // it.
         if cx.history.latest(lineage) >= Some(id) {
             return;
         }
@@ -68,8 +69,8 @@ impl Seeking {
         }
     }
 
-    /// Asks for the view that admitted this node: again, since who was asked a moment ago does not answer
-    /// once more.
+    /// Asks for the view that admitted this node. It asks again, since a member that was asked a moment ago
+    /// does not answer once more.
     pub(crate) fn pull_missed(&mut self, cx: &mut Context) {
         let Some(missed) = self.missed.as_mut().filter(|missed| missed.pulls > 0) else {
             return;

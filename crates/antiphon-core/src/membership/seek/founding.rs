@@ -7,45 +7,48 @@
 //!   `expect` nodes present ─────┘
 //! ```
 //!
-//! `expect` nodes there is not enough by itself: beside them a cluster may live, which has the state, and
-//! which they are about to be told of. So a founding waits for a moment, unless everybody who is asked is
-//! there without a view, or is not there at all. Where sources may name others at any time (names, files,
-//! multicast), nobody can know that these are all, and each waits for that moment, whoever is there. And
-//! whoever knows of a cluster, or has a locator that may yet tell of one, or a source that was not looked at
-//! yet, has no part in it at all ([`seek`]).
+//! That `expect` nodes are there is not enough by itself. A cluster may live beside them, which has the
+//! state, and they may be about to hear of it. So a founding waits for a moment, unless each node that is
+//! asked is there without a view, or is not there at all. Where sources may name others at any time (names,
+//! files, multicast), a node cannot know that these are all, so it waits for that moment in any case. And a
+//! node has no part in a founding at all if it knows of a cluster, or has a locator that may yet tell of one,
+//! or a source that was not looked at yet ([`seek`]).
 //!
-//! A view whose members have no votes at all could decide nothing, so nobody proposes or accepts it: however
-//! many have come that have weight 0, they wait for one that has a vote.
+//! A view whose members have no votes at all could decide nothing, so no node proposes or accepts one.
+//! However many nodes of weight 0 have come, they wait for one that has a vote.
 //!
-//! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count
-//! each other:
-//! - **seeds**: the addresses in the list, the same at each; a quorum is their majority;
-//! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as
-//!   long as fewer than 2N nodes take part, whatever each of them has heard of the others. A majority of N
-//!   would be enough only if never more than N nodes were started, and two of three that were not told of the
-//!   third would found at once.
+//! The configuration names the acceptors, in one of two ways. Candidates that differ in it do not count each
+//! other:
+//! - **seeds**: the addresses in the list, which is the same at each node; a quorum is their majority;
+//! - **`expect` N**: the nodes that are there; a quorum is N of them. Two such quorums have a node in common
+//!   as long as fewer than 2N nodes take part, whatever each node has heard of the others. A majority of N
+//!   would be enough only if never more than N nodes were started; and with it, two of three nodes that were
+//!   not told of the third would found at once.
 //!
-//! What is found out at run time (names, files, multicast, locators) says whom to ask and nothing more: lists
-//! that differ between nodes must not decide who may vote. So with such [`hints`] alone,
+//! What is found out at run time (names, files, multicast, locators) says where to ask, and nothing more:
+//! lists that differ between nodes must not decide which nodes may vote. So with such [`hints`] alone,
 //! without `expect` or `found`, a node waits for a cluster for ever, and says so.
 //!
-//! Who has just been started may have voted before, and forgotten it: it votes once all others that it asks
-//! have answered, or have had the time. A proposer has heard its voters, but may have heard a member before
-//! that was one: without this, a seed that is started again votes twice in a row, for two clusters.
+//! A node that has just been started may have voted before, and forgotten it. So it votes once all nodes that
+//! it asks have answered, or have had the time to. The proposer has heard its voters, but may have heard a
+//! member before that node was one. Without this wait, a seed that is started again votes twice in a row, for
+//! two clusters.
 //!
-//! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation:
-//! a proposal is dropped as soon as anybody is met who was started again, since what he promised before is
-//! forgotten. Round 0 belongs to nobody here: after a restart the same address would own it twice. Whoever
-//! hears of a primary view joins it instead of founding. A node that was ever a member of a cluster in this
-//! process does not found, and neither does one that its own seed list does not name.
+//! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation.
+//! A proposal is dropped as soon as its proposer meets an acceptor that was started again, since that one's
+//! former promises are forgotten. Round 0 belongs to no node here: after a restart the same address would own
+//! it twice. A node that hears of a primary view joins it instead of founding. A node that was ever a member
+//! of a cluster in this process does not found, and neither does a node that its own seed list does not name.
 //!
 //! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies
 //! with its value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate
-//! that retries the slot arrives at the same view; one that finds the former incarnation of its own address
-//! in it joins it instead. If that was one of two founders, the other one is half of the view, without its
-//! elder, and nobody's proof of death: it waits for a person ([`recovery`]), and the one that was
-//! started again, which is one founder of two, says so. With `expect`, a node that started at another address
-//! takes part from the next ballot on. If all die at once, votes and all, those that start next found anew by
+//! that retries the slot arrives at the same view; a candidate that finds the former incarnation of its own
+//! address in it joins it instead.
+//!
+//! If the candidate that died was one of two founders, the other one is half of the view, without its elder
+//! and without a proof of the elder's death: it waits for a person ([`recovery`]). The founder that was
+//! started again, one of two, says so. With `expect`, a node that started at another address takes part from
+//! the next ballot on. If all die at once, their votes die too, and the nodes that start next found anew by
 //! the same rule.
 //!
 //! [`recovery`]: crate::membership::recovery
@@ -66,8 +69,8 @@ use crate::membership::view::check;
 use crate::text::printable;
 use crate::{Alone, Awaits, Config, Event, Profile, Time};
 
-/// A member that lost a node dials it again after half a second at the latest: so long it may take until it
-/// is heard.
+/// A member that lost a node dials it again after half a second at the latest. So it may take this long until
+/// it is heard.
 const DIALLED_BACK: Duration = Duration::from_millis(600);
 
 /// Another node that has no view either.
@@ -104,10 +107,10 @@ pub(crate) struct Founding {
     slot: Slot<SocketAddr, FoundingView>,
     /// Since when enough candidates are there.
     ready: Option<Time>,
-    /// Since when nobody else is waited for.
+    /// Since when this node waits for no other.
     complete: Option<Time>,
     retry: Option<Time>,
-    /// What keeps those that are there from founding.
+    /// What keeps the nodes that are there from founding.
     clash: Option<String>,
 }
 
@@ -118,7 +121,7 @@ pub(crate) fn seeds_of(config: &Config) -> BTreeSet<SocketAddr> {
 
 /// What candidates compare: the number expected, or else the seeds.
 pub(crate) fn digest_of(config: &Config) -> u64 {
-    // FNV-1a: it only has to tell configurations apart, not resist anyone.
+    // FNV-1a: the hash only has to tell configurations apart; it need not resist an attacker.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut feed = |text: &str| {
         for byte in text.bytes().chain([0]) {
@@ -134,7 +137,7 @@ pub(crate) fn digest_of(config: &Config) -> u64 {
     hash
 }
 
-/// How long those who have not answered are waited for.
+/// For how long a founding waits for nodes that have not answered.
 pub(crate) fn wait(profile: &Profile) -> Duration {
     profile.founding_wait.max(DIALLED_BACK)
 }
@@ -193,7 +196,7 @@ fn unix_ms(cx: &Context, now: Time) -> u64 {
     cx.config.unix_time_ms.saturating_add(now.as_micros() / 1_000)
 }
 
-/// R5: a lineage founded now, and later than all that this process has been in, this one among them.
+/// R5: a lineage founded now, and later than all lineages that this process has been in, `known` among them.
 pub(crate) fn new_lineage(cx: &mut Context, now: Time, known: Option<Lineage>) -> Lineage {
     let random = cx.random.next_u128();
     if planted!(LineageWithoutTime) {
@@ -216,7 +219,8 @@ fn alone(cx: &mut Context, now: Time) -> NodeView {
     compose(cx, now, &nodes)
 }
 
-/// Policy `any`: the same of a node that was a member before, and has lost all others. The epoch shows that.
+/// Policy `any`: a cluster of this node alone, which was a member before and has lost all others. The epoch
+/// shows that.
 pub(crate) fn found_anew(cx: &mut Context, now: Time, past: &Past) -> NodeView {
     cx.event(Event::Alone {
         reason: Alone::NobodyLeft,
@@ -224,7 +228,7 @@ pub(crate) fn found_anew(cx: &mut Context, now: Time, past: &Past) -> NodeView {
     go_on_from(cx, now, past)
 }
 
-/// The first view of a lineage of this node alone, after those that it was a member of.
+/// The first view of a lineage of this node alone, after the views of which it was a member.
 pub(crate) fn go_on_from(cx: &mut Context, now: Time, past: &Past) -> NodeView {
     let mut view = alone(cx, now);
     let epoch = past.origin.view.epoch.saturating_add(1);
@@ -235,8 +239,8 @@ pub(crate) fn go_on_from(cx: &mut Context, now: Time, past: &Past) -> NodeView {
     view
 }
 
-/// R5: above all that this process has seen, this number among it, and by the clock above what others may
-/// have seen.
+/// R5: a number above all that this process has seen, `number` among them, and by the clock above what others
+/// may have seen.
 pub(crate) fn number_after(cx: &Context, now: Time, number: u32) -> u32 {
     let seen = cx.past.as_ref().map_or(0, |past| past.number).max(number);
     let next = seen.saturating_add(1).min(check::MAX_NUMBER);
@@ -258,7 +262,7 @@ impl Founding {
         }
     }
 
-    /// This node has no part in a founding now. When it has again, it waits anew.
+    /// This node has no part in a founding now. When it has one again, it waits anew.
     pub(crate) fn rest(&mut self) {
         (self.ready, self.complete) = (None, None);
         self.slot.give_up();
@@ -269,19 +273,19 @@ impl Founding {
         self.slot.give_up();
     }
 
-    /// Whether this node has voted for a view with that one.
+    /// Whether this node has voted for a view with this member.
     pub(crate) fn names(&self, member: Incarnation) -> bool {
         let accepted = self.slot.vote().accepted.as_ref();
         accepted.is_some_and(|accepted| accepted.value.0.contains(member))
     }
 
-    /// What keeps those that are there from founding, if that was found since the last call.
+    /// What keeps the nodes that are there from founding, if that was found since the last call.
     pub(crate) fn take_clash(&mut self) -> Option<String> {
         self.clash.take()
     }
 
-    /// Looks whether it is time to found, and proposes. `accounted`: whether everybody who is asked is a
-    /// candidate, or is not there.
+    /// Proposes if it is time to found. `accounted`: whether each node that is asked is a candidate, or is
+    /// not there.
     pub(crate) fn tick(
         &mut self,
         cx: &mut Context,
@@ -305,7 +309,8 @@ impl Founding {
         }
         let last = *self.ready.get_or_insert(now) + wait;
         self.complete = all.then(|| self.complete.unwrap_or(now));
-        // Counted from when it may: whoever waited before must not find the turns of several over at once.
+        // The turns are counted from the moment at which the first node may propose. Otherwise the turns of
+        // several nodes that waited before would be over at once.
         let base = self.complete.map_or(last, |complete| complete.min(last));
         if now < base {
             return;
@@ -315,7 +320,7 @@ impl Founding {
             cx.fate = Some(Fate::Seated(Box::new(view)));
             return;
         }
-        // One proposer at a time: the next in order takes over only if nothing came of it.
+        // One proposer at a time: the next in order of address takes over only if nothing came of it.
         let rank = u32::try_from(present.range(..cx.config.addr).count())
             .unwrap_or(u32::MAX)
             .min(64);
@@ -334,7 +339,7 @@ impl Founding {
         }
     }
 
-    /// How many that may found are there, and how many are needed.
+    /// How many nodes that may found are there, and how many are needed.
     fn count(&self, cx: &Context, present: &BTreeSet<SocketAddr>) -> (usize, usize) {
         match cx.config.expect {
             Some(_) if planted!(FoundByHints) => (present.len(), cx.contacts.known() / 2 + 1),
@@ -409,7 +414,7 @@ impl Founding {
                 self.perform(cx, now, candidates, fresh, step);
                 return;
             }
-            // No seed casts votes of its own: founding is led.
+            // No seed casts votes of its own here: a founding has a leader.
             SlotMessage::Fast { .. } | SlotMessage::Cast { .. } => return,
             SlotMessage::Nack { promised, .. } => {
                 self.slot.on_nack(promised);
@@ -472,7 +477,7 @@ impl Founding {
                 let too_few = founders < needed && !planted!(FoundByHints);
                 let clash = if too_few { clash(&nodes) } else { None };
                 if too_few && (clash.is_some() || cx.config.expect.is_some()) {
-                    // Two have one name, or somebody has gone since. Phase 1 is tried again.
+                    // Two nodes have one name, or a node has gone since. Phase 1 is tried again.
                     self.clash = clash;
                     return;
                 }
@@ -480,7 +485,7 @@ impl Founding {
                 self.perform(cx, now, candidates, fresh, step);
             }
             Step::Accept { ballot, value, used } => {
-                // What another one proposed was looked through when it was accepted, or told.
+                // What another node proposed was checked when it was accepted, or told.
                 assert!(
                     check::has_votes(&value.0.members) || planted!(),
                     "R3: {} of {} members without a vote is proposed",
@@ -509,7 +514,8 @@ impl Founding {
                         MembershipMessage::Decide(Box::new(value.0.clone())),
                     );
                 }
-                // A value left by another proposer may hold a former incarnation of this node: then it joins.
+                // A value that another proposer left may hold a former incarnation of this node. Then this
+                // node joins.
                 if value.0.contains(cx.me) {
                     cx.fate = Some(Fate::Seated(Box::new(value.0)));
                 }
@@ -564,7 +570,8 @@ fn present(now: Time, candidates: &BTreeMap<SocketAddr, Candidate>, fresh: Durat
     candidates.iter().filter_map(heard).collect()
 }
 
-/// Those present, and as much weight for others that may exist as makes `expected` votes the least majority.
+/// The nodes present, and so much weight for others that may exist that `expected` votes are the least
+/// majority.
 fn electorate(present: &BTreeSet<SocketAddr>, expected: u16) -> Voters<SocketAddr> {
     let mut electorate = voters(present);
     let (all, here) = (
@@ -600,7 +607,7 @@ fn founding(accepted: AcceptedValue) -> Option<Acceptance<FoundingView>> {
             ballot: accepted.ballot,
             value: FoundingView(*value),
         }),
-        // There is no view before the first that a change could be to.
+        // There is no view before the first one that a change could refer to.
         Voted::Whole(_) | Voted::Change(_) => None,
     }
 }
@@ -624,7 +631,8 @@ mod tests {
                 let enough = |votes: u16| electorate.is_quorum(&nodes(1..1 + votes), &none);
                 assert!(!enough(expected - 1) && enough(expected), "{expected} of {there}");
             }
-            // More were started than should have been: at least no two of the same electorate.
+            // More nodes were started than should have been: at least two quorums of one electorate always
+            // meet.
             let crowd = electorate(&nodes(1..101), expected);
             assert!(!crowd.is_quorum(&nodes(1..51), &none) && crowd.is_quorum(&nodes(1..52), &none));
         }

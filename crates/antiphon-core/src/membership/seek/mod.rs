@@ -1,18 +1,18 @@
-//! Without a view: looking for a cluster to join, or for others to found one with.
+//! A node without a view looks for a cluster to join, or for other nodes to found one with.
 //!
 //! ```text
-//!   Seek ──► seeds ──► Here (a member: whom to ask) ──► Join ──► JoinProbe ──► JoinReady ──► Accept ──► Decide
+//!   Seek ──► seeds ──► Here (member: whom to ask) ──► Join ──► JoinProbe ──► JoinReady ──► Accept ──► Decide
 //!        └─► Seek    (a candidate) ──► founding
 //! ```
 //!
-//! Besides the seeds it asks locators, and some of the addresses it was told of ([`hints`]), by turns.
+//! Besides the seeds it asks locators, and by turns some of the addresses it was told of ([`hints`]).
 //!
-//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes
+//! A node that knows of a cluster, or may well hear of one in a moment, neither founds nor votes
 //! ([`Seeking::abstains`], [`voting`]).
 //!
-//! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that
-//! go on find out who is the coordinator now. If the decision that admits this node is lost with its author,
-//! any member that installed the view sends it when this node seeks again.
+//! A timer repeats everything here, and everything is idempotent. If the coordinator dies at any step, the
+//! Seeks that go on find out which member coordinates now. If the decision that admits this node is lost with
+//! its author, any member that installed the view sends it when this node seeks again.
 //!
 //! [`hints`]: crate::membership::contacts::hints
 
@@ -41,33 +41,33 @@ use crate::sound::record_is_sound;
 use crate::text::printable;
 use crate::{Awaits, BallotStep, EngineKind, Event, PathTrouble, Policy, Time};
 
-/// More candidates than this are not listened to.
+/// A node listens to at most so many candidates.
 const MAX_CANDIDATES: usize = crate::config::MAX_FOUNDERS;
-/// A Seek names this many of them, by turns.
+/// A Seek names at most so many candidates, by turns.
 const OTHERS: usize = 64;
-/// A locator's answer is read up to here.
+/// At most so many nodes of a locator's answer are read.
 const MAX_KNOWN: usize = 128;
 /// After this many tries the pace slows down.
 const EAGER_SEEKS: u32 = 200;
-/// What is still missing is said again after this long.
+/// The node reports again after this long what is still missing.
 const FORMING_REPEATS: Duration = Duration::from_secs(5);
-/// And when it has changed, after this long.
+/// And after this long if that has changed.
 const FORMING_CHANGES: Duration = Duration::from_millis(200);
 /// A seed that ended so many connections in a row, and never spoke, rejects this node.
 const REJECTED_AFTER: u32 = 3;
-/// What locators say holds up a founding for so many times the patience of members at a stretch. Until a
-/// stretch is over nothing must have held it up for that patience: else a locator that starts again and again
-/// would for ever, a little each time.
+/// What locators say holds up a founding for at most so many times the patience of members at a stretch. A
+/// stretch is over only when nothing has held up a founding for that patience. Otherwise a locator that
+/// starts again and again would hold it up for ever, a little each time.
 const RUMOUR: u32 = 2;
-/// Whoever hears of one coordinator after another asks sooner than usual once in so many times the pause
-/// until then: about the usual pace of who has asked.
+/// A node that hears of one coordinator after another asks sooner than usual at most once in so many such
+/// pauses: about the usual pace of a node that has asked.
 const HASTE_SELDOM: u32 = 16;
-/// The same refusal is told again after this long, and so many different ones are told within that: many may
-/// refuse this node by turns.
+/// The application is told the same refusal again after this long, and at most so many different ones within
+/// that time: many nodes may refuse this node by turns.
 const REFUSALS_TOLD: usize = 16;
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
-/// Locators may have to tell of members.
+/// Since when locators may have to tell of members.
 #[derive(Debug)]
 struct Rumour {
     since: Time,
@@ -82,8 +82,8 @@ struct Target {
     heard: Time,
 }
 
-/// Seeds and locators that have not answered, those among them that reject this node's frames, and what is
-/// waited for.
+/// Seeds and locators that have not answered, those of them that reject this node's frames, and what this
+/// node waits for.
 type Missing = (Vec<SocketAddr>, Vec<SocketAddr>, Awaits);
 
 /// The state of a node without a view.
@@ -96,42 +96,43 @@ pub(crate) struct Seeking {
     pub(crate) seeks: u32,
     pub(crate) candidates: BTreeMap<SocketAddr, Candidate>,
     target: Option<Target>,
-    /// When a member of a primary view answered last, whether this node may join it or not.
+    /// When a member of a primary view last answered, whether this node may join it or not.
     answered: Option<Time>,
-    /// When it asked to be admitted last.
+    /// When it last asked to be admitted.
     asked: Option<Time>,
-    /// When it last asked again sooner than usual, since somebody else was said to be the coordinator.
+    /// When it last asked again sooner than usual, because another node was said to be the coordinator.
     hastened: Option<Time>,
     pub(crate) founding: Option<Founding>,
-    /// What others who found proposed last, before this node could vote: who is new has yet to hear the
-    /// others.
+    /// The last messages of other founders that came before this node could vote: a new node has yet to hear
+    /// the others.
     unanswered: BTreeMap<Incarnation, SlotMessage>,
     /// The last views of a cluster that may be about to admit this node, without a gap.
     earlier: Vec<Arc<NodeView>>,
-    /// This node was admitted, and has missed by which view.
+    /// This node was admitted, and has missed the view that admitted it.
     missed: Option<Missed>,
-    /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
+    /// When this node first met members without a primary. They get time to find theirs before a new
+    /// founding.
     remnant: Option<Time>,
     rumour: Option<Rumour>,
-    /// When it was last said which seeds are missing, and which of them turn frames away.
+    /// The last report of missing seeds and of those that reject this node's frames, and when that was.
     missing: Option<(Time, Missing)>,
-    /// How many connections each seed ended since it was heard, or was not there.
+    /// How many connections each seed ended since this node last heard it, or found nobody there.
     lost: BTreeMap<SocketAddr, u32>,
     /// Why this node was refused, the latest last.
     refused: VecDeque<(Time, String)>,
-    /// When those whom this node asked refused it last.
+    /// When the members that this node asked last refused it.
     turned_away: Option<Time>,
-    /// Who may admit this node, since it has answered that it is there, and when it did last.
+    /// The nodes that may admit this node, since it has answered them that it is there, and when it last did.
     pub(crate) promised: BTreeMap<Incarnation, Time>,
     pub(crate) withdrawal: Option<Withdrawal>,
-    /// Policy `any`: since when nobody is heard of who is in a primary view, and how long that may last.
+    /// Policy `any`: since when this node hears of no node in a primary view, and how long that may last.
     alone: Option<(Time, Duration)>,
 }
 
 impl Seeking {
     /// Starts to seek at `start`.
     pub(crate) fn new(cx: &Context, start: Time) -> Self {
-        // R4; and a node that has been a member knows of a primary that may live on without it.
+        // R4. And a node that has been a member knows of a primary that may live on without it.
         let founder = founding::is_founder(&cx.config) && cx.past.is_none();
         Self {
             since: None,
@@ -180,7 +181,7 @@ impl Seeking {
         }
         self.since.get_or_insert(now);
         self.seeks = self.seeks.saturating_add(1);
-        // Who has asked to be admitted is in a queue. Asking again finds out whether that is still so.
+        // A node that has asked to be admitted is in a queue. Asking again shows whether that is still so.
         let asked = self.target.is_some();
         let slow = if asked || self.is_slow() { 4 } else { 1 };
         self.last_seek = now;
@@ -210,8 +211,8 @@ impl Seeking {
         self.seeks > EAGER_SEEKS
     }
 
-    /// There is somebody new to ask: soon, however many tell of somebody new at the same time. A node that
-    /// pauses after a removal does not cut that short.
+    /// There is a new address to ask: the node asks soon, and no sooner if many tell of new addresses at the
+    /// same time. A node that pauses after a removal does not cut that pause short.
     pub(crate) fn hurry(&mut self, cx: &Context, now: Time) {
         if self.seeks > 0 {
             let soon = now.max(self.last_seek + cx.config.profile.retransmit / 4);
@@ -246,7 +247,8 @@ impl Seeking {
         to.extend(cx.left_behind.turn(now));
         let pace = cx.config.profile.retransmit;
         to.extend(cx.contacts.due(now, pace * 8, pace * 2));
-        // Who knows whom to ask only wants to hear if that changes: of many seeds from one at a time.
+        // A node that knows its coordinator only wants to hear if that changes. If there are many addresses,
+        // it asks one at a time.
         if self.target.is_some() && to.len() > 8 {
             let one = self.seeks as usize % to.len();
             to = to.into_iter().skip(one).take(1).collect();
@@ -293,7 +295,7 @@ impl Seeking {
         }
     }
 
-    /// Other candidates: all of them if they fit, otherwise some, by turns.
+    /// Other candidates: all of them if they fit, otherwise some by turns.
     fn others(&self) -> Vec<SocketAddr> {
         let count = self.candidates.len();
         let first = if count > OTHERS {
@@ -310,8 +312,8 @@ impl Seeking {
             .collect()
     }
 
-    /// A candidate heard within this long is present: as long as it takes to ask everyone ten times, or a few
-    /// times where that takes turns.
+    /// A candidate heard within this long counts as present: as long as it takes to ask all addresses ten
+    /// times, or a few times where the node asks them by turns.
     fn fresh(&self, cx: &Context) -> Duration {
         let slow = if self.is_slow() { 2 } else { 1 };
         cx.config.profile.retransmit * (6 + 4 * cx.contacts.rounds() * slow)
@@ -330,8 +332,8 @@ impl Seeking {
         self.tell_clash(cx, now);
     }
 
-    /// Policy `any`: a node that was a member, and hears of no cluster for long, or of one that does not take
-    /// it, is a component like any other. It waits for a time of its own, so that of several that seek
+    /// Policy `any`: a node that was a member, and for long hears of no cluster or only of one that does not
+    /// take it, is a component like any other. It waits for a random time. So of several nodes that seek
     /// together one founds, and the others find it.
     fn goes_on_alone(&mut self, cx: &mut Context, now: Time) -> bool {
         let Some(past) = cx.past.clone().filter(|_| cx.any() && cx.config.weight > 0) else {
@@ -359,15 +361,16 @@ impl Seeking {
         }
     }
 
-    /// Whether this node has no part in a founding now. Whoever is in a primary view wins over founding: who
-    /// knows of one votes for no other. Members that lost theirs get time to find it again. And members that
-    /// a locator has heard lately, or has had no time to hear, get time to be asked: two nodes that are
-    /// started again would otherwise found beside the others, whatever these hold.
+    /// Whether this node has no part in a founding now. A primary view wins over a founding: a node that
+    /// knows of one votes for no other. Members that lost their primary get time to find it again. So do
+    /// members that a locator has heard lately, or has had no time to hear: they get time to be asked.
+    /// Otherwise two nodes that are started again would found beside the others, whatever these hold.
     fn abstains(&mut self, cx: &Context, now: Time) -> bool {
         if planted!(VoteBesideAPrimary) {
             return false;
         }
-        // Who was answered by a primary and hears it no more has the whole time again: its members are there.
+        // A node that a primary answered, and hears no more, gets the whole time again: its members are
+        // there.
         if self.target.is_some() {
             self.rumour = None;
             return true;
@@ -381,7 +384,7 @@ impl Seeking {
         gives_time || self.remnant.is_some_and(remnant)
     }
 
-    /// Whether locators are given time to tell of members.
+    /// Whether locators still get time to tell of members.
     fn gives_time(&mut self, now: Time, patience: Duration, may_be_members: bool) -> bool {
         if !may_be_members {
             self.rumour.take_if(|rumour| now.since(rumour.last) >= patience);
@@ -395,7 +398,7 @@ impl Seeking {
         now.since(rumour.since) < patience * RUMOUR
     }
 
-    /// For how long it has asked, and no member of a primary view has answered.
+    /// For how long it has asked without an answer of a member of a primary view.
     pub(crate) fn unanswered_for(&self, now: Time) -> Duration {
         let since = self.answered.or(self.since).unwrap_or(now);
         now.since(since)
@@ -427,7 +430,7 @@ impl Seeking {
         }
     }
 
-    /// Why this node could not found a cluster with the one that is asked about.
+    /// Why this node could not found a cluster with the node in the question.
     pub(crate) fn objection(&self, cx: &Context, ask: &Ask) -> Option<Objection> {
         let objection = |reason| Objection { reason, fatal: false };
         if let Some(reason) = check::differ(&cx.config, &ask.node) {
@@ -453,7 +456,7 @@ impl Seeking {
         (missing, rejecting, awaits)
     }
 
-    /// A locator that answers is heard from within this long: it is asked each eighth time at least.
+    /// A locator that answers is heard within this long: it is asked at least each eighth time.
     fn locators_answer_within(&self, cx: &Context) -> Duration {
         let slow = if self.is_slow() { 4 } else { 1 };
         FORMING_REPEATS.max(cx.config.profile.retransmit * 8 * slow * 3)
@@ -477,8 +480,8 @@ impl Seeking {
         }
     }
 
-    /// A seed that accepts a connection and ends it, again and again and without a word, does not like what
-    /// it reads there. One that refuses is not running, and one that is killed ends one connection.
+    /// A seed that again and again accepts a connection and ends it without a word rejects what it reads
+    /// there. A seed that refuses connections is not running, and one that is killed ends one connection.
     pub(crate) fn handle_path_trouble(
         &mut self,
         cx: &mut Context,
@@ -528,13 +531,13 @@ impl Seeking {
                 if standing.is_some() {
                     return;
                 }
-                // By number, everyone must hear of everyone; with seeds, they are enough.
+                // With `expect`, all nodes must hear of all others; with seeds, the seeds are enough.
                 if cx.config.expect.is_some() {
                     let others = others.into_iter().take(OTHERS).chain([node.addr]);
                     self.told(cx, now, others);
                 }
                 if founder && self.founding.is_some() && self.withdrawal.is_some() {
-                    // It may have counted this node, or be about to.
+                    // The other founder may have counted this node, or be about to.
                     cx.know_peer(sender, node.addr);
                     self.tells_leaving(cx, sender);
                 } else if founder && self.founding.is_some() {
@@ -651,8 +654,8 @@ impl Seeking {
         if gave_way.is_some_and(|(lineage, until)| lineage == standing.lineage && now < until) {
             return;
         }
-        // A coordinator at this node's own address is what ran here before: the member that answered must
-        // notice.
+        // A coordinator at this node's own address is the process that ran here before. The member that
+        // answered must notice that, so it is asked.
         let (coordinator, addr) = if coordinator.1 == cx.config.addr {
             (sender, addr)
         } else {
@@ -671,11 +674,10 @@ impl Seeking {
         if !news {
             return;
         }
-        // Two members may each name the other as the coordinator. Asking one at once because of what the
-        // other answered, this node would go back and forth between them as fast as the network does, once
-        // more with each answer to each of its questions. And to ask all again after a pause as short as
-        // this, for as long as they disagree, is a flood as well where there are many seeds of several
-        // addresses.
+        // Two members may each name the other as the coordinator. If this node at once asked the one that the
+        // other named, it would go back and forth between them as fast as the network does, once more with
+        // each answer to each of its questions. And if it asked all again after a pause this short, for as
+        // long as they disagree, that would be a flood too where there are many seeds of several addresses.
         let pause = cx.config.profile.retransmit / 4;
         let lately = self.asked.is_some_and(|asked| now.since(asked) < pause);
         if !lately {
@@ -689,7 +691,7 @@ impl Seeking {
         }
     }
 
-    /// A member without a primary answers, and has had the time to find one: it may need a person.
+    /// A member without a primary answers, and has had the time to find one: a person may have to act.
     fn tell_remnant(&mut self, cx: &mut Context, now: Time, addr: SocketAddr, since: Time) {
         let lately = self
             .refused
@@ -704,7 +706,7 @@ impl Seeking {
         self.refused(cx, now, reason, false);
     }
 
-    /// Who was a member goes on looking, whatever it is told: there was a cluster that took it as it is.
+    /// A node that was a member goes on looking, whatever it is told: a cluster took it as it is before.
     fn refused(&mut self, cx: &mut Context, now: Time, reason: String, fatal: bool) {
         let fatal = fatal && cx.past.is_none();
         let is_recent = |told: Time| now.since(told) < REFUSAL_REPEATS;
@@ -738,7 +740,7 @@ impl Seeking {
                 slot,
                 message: SlotMessage::Accept { ballot, value, .. },
             }
-                // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that
+                // R3: a joiner acknowledges exactly this proposal; it counts in the quorum of the view that
                 // admits it.
                 if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
                     cx.trail(slot, Some(ballot), || Arc::new(*value), BallotStep::Accepted);
@@ -765,7 +767,7 @@ impl Seeking {
         }
     }
 
-    /// Whoever coordinates asks whether this node is there: it promises to be, unless it leaves.
+    /// The coordinator asks whether this node is there. The node promises to be, unless it leaves.
     fn answer_probe(&mut self, cx: &mut Context, now: Time, sender: Incarnation, nonce: u64) {
         if !self.tells_leaving(cx, sender) {
             self.note_promise(now, sender);
@@ -786,11 +788,11 @@ fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {
     )
 }
 
-/// A view with this node came, and not the one that admitted it.
+/// A view with this node came, but not the one that admitted it.
 #[derive(Debug)]
 pub(crate) struct Missed {
     lineage: Lineage,
-    /// All that came are later than the next one.
+    /// All views that came are later than the one after this id.
     after: ViewId,
     at: Incarnation,
     pulls: u32,

@@ -1,4 +1,4 @@
-//! An operator has a node go on that was a member, and looks for a cluster.
+//! Recovery of a node that was a member and looks for a cluster: an operator has it go on.
 
 use antiphon_wire::{Cause, Departure};
 
@@ -8,7 +8,8 @@ use crate::membership::seek::{Seeking, founding};
 use crate::recovery::{Abandoned, Recovery, RecoveryError};
 
 impl Seeking {
-    /// The same for a node that was a member, and looks for a cluster that took its place.
+    /// What an operator would give up, for a node that was a member and looks for a cluster that took its
+    /// place.
     pub(crate) fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
         let past = cx.past.as_ref().ok_or(RecoveryError::NoView)?;
         let origin = past.origin;
@@ -23,7 +24,7 @@ impl Seeking {
             return Err(RecoveryError::NoVote);
         }
         let others = view.members.iter().filter(|member| member.addr != cx.config.addr);
-        // It hears members no more, and watches none of them: of all it is open what became of them.
+        // This node hears members no more, and watches none of them. So what became of them is open.
         let others = others.map(|member| Abandoned {
             member: member.clone(),
             heard: unanswered,
@@ -43,7 +44,7 @@ impl Seeking {
     }
 }
 
-/// The first view of a lineage that goes on from that in which an earlier incarnation of this process was.
+/// The first view of a lineage that goes on from the last view of an earlier incarnation of this process.
 pub(crate) fn recover_anew(cx: &mut Context, now: Time, shown: &Recovery) {
     let Some(past) = cx.past.clone() else { return };
     let mut view = founding::go_on_from(cx, now, &past);

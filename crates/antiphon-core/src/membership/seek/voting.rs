@@ -1,12 +1,13 @@
 //! When a node without a view has heard enough to take part in a founding.
 //!
 //! ```text
-//!   started ── Seek ──► all who are asked have answered, or are not there ──► votes, and may found at once
+//!   started ── Seek ──► all asked nodes have answered, or are not there ──► votes, and may found at once
 //!                  └──► some have not, or sources may name others ── a while ──► the same
 //!   asked for a vote before that: the question is kept, and answered then
 //! ```
-//! That nobody answers says nothing before he had the time to. A node that has just been started may have
-//! voted in its last life, for a cluster that is there: a member's word must reach it before it votes again.
+//! Silence of a node says nothing before the node had the time to answer. A node that has just been started
+//! may have voted in its last life, for a cluster that is there. A member's word must reach it before it
+//! votes again.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,9 +23,9 @@ use crate::membership::seek::founding::is_candidate;
 use crate::membership::seek::{MAX_CANDIDATES, Seeking, founding};
 
 impl Seeking {
-    /// Whether it gives no vote yet: those whom it asks have had no time to answer. Who proposes waits for
-    /// them anyway. A seed that was started again after it had voted may otherwise vote a second time, for
-    /// one that has not heard of the cluster either, before a member can tell it.
+    /// Whether this node gives no vote yet, because the nodes that it asks have had no time to answer. A
+    /// proposer waits for them anyway. Otherwise a seed that was started again after it had voted may vote a
+    /// second time, for a proposer that has not heard of the cluster either, before a member can tell it.
     pub(crate) fn is_unsure(&self, cx: &Context, now: Time) -> bool {
         self.is_new(cx, now) && !self.accounted(cx, now)
     }
@@ -37,8 +38,8 @@ impl Seeking {
         sender: Incarnation,
         message: SlotMessage,
     ) {
-        // A promise and an acceptance are votes; and what is chosen or decided here would be against one's
-        // own knowledge.
+        // A promise and an acceptance are votes. And to choose or decide a value here would be against what
+        // this node knows.
         if self.abstains(cx, now) {
             return self.unanswered.clear();
         }
@@ -48,8 +49,8 @@ impl Seeking {
             return;
         };
         if self.is_unsure(cx, now) {
-            // Asked again, it would be a while later. There are no more than there are candidates, and those
-            // that were.
+            // If the question were dropped, it would come again only a while later. There are at most as many
+            // senders as there are and were candidates.
             let room = self.unanswered.len() < MAX_CANDIDATES || self.unanswered.contains_key(&sender);
             let asks = matches!(message, SlotMessage::Prepare { .. } | SlotMessage::Accept { .. });
             if asks && room {
@@ -65,7 +66,7 @@ impl Seeking {
         self.tell_clash(cx, now);
     }
 
-    /// Whoever was asked for a vote before it could give one does so as soon as it can.
+    /// A node that was asked for a vote before it could give one answers as soon as it can.
     pub(crate) fn answer_late(&mut self, cx: &mut Context, now: Time) {
         if self.unanswered.is_empty() || self.is_unsure(cx, now) {
             return;
@@ -75,17 +76,17 @@ impl Seeking {
         }
     }
 
-    /// Whether nobody needs to be waited for any more. Where sources may name others, that all who were named
-    /// are there says nothing in the beginning: two that are started again beside a member, and find each
-    /// other by multicast, know each other within a millisecond, and the member's word takes a quarter of a
-    /// second.
+    /// Whether this node need not wait for any other. Where sources may name others, it says nothing in the
+    /// beginning that all named nodes are there. Two nodes that are started again beside a member, and find
+    /// each other by multicast, know each other within a millisecond, and the member's word takes a quarter
+    /// of a second.
     pub(crate) fn accounted(&self, cx: &Context, now: Time) -> bool {
         let fresh = self.fresh(cx);
         let may_grow = cx.contacts.may_grow() && !planted!(TrustTheFirstNamed);
         !(may_grow && self.is_new(cx, now)) && all_accounted(cx, now, &self.candidates, fresh)
     }
 
-    /// Whether it has not asked, since it had looked at all sources, for as long as members may take to
+    /// Whether it has asked, since it had looked at all sources, for less time than members may take to
     /// answer.
     fn is_new(&self, cx: &Context, now: Time) -> bool {
         let Some(since) = self.since else {
@@ -96,7 +97,7 @@ impl Seeking {
     }
 }
 
-/// Whether everybody who is asked is a candidate or is not there, and all locators have answered or are not
+/// Whether each node that is asked is a candidate or is not there, and each locator has answered or is not
 /// there.
 fn all_accounted(
     cx: &Context,

@@ -1,24 +1,23 @@
 //! Leaving before the first view.
 //!
-//! A node can be admitted before it knows: from the moment at which it has told a member that it is there, or
-//! another founder that it
-//! looks for founders. If it ended without a word then, the others would take its end for a crash.
+//! A node can be admitted before it knows it: from the moment at which it has told a member that it is there,
+//! or another founder that it looks for founders. If it ended without a word then, the others would take its
+//! end for a crash.
 //!
 //! ```text
 //!   leave() ──► nobody can admit it ──► Left at once
-//!          └──► Leave to all who can: whom it answered, who proposed it, founders that it knows
+//!          └──► Leave to all that can: nodes that it answered, proposers of it, founders that it knows
 //!                 Confirm from each: neither in a view nor in a proposal, and it will be in none ──► Left
 //!                 Decide: it is in ──► it takes its seat, and leaves as a member ([`leaving`])
-//!                 one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
+//!                 one of them is gone ──► Join to the coordinator, which asks whether it is there ──► Leave
 //!                 deadline ──► Left
 //! ```
-//! Whoever is told remembers it. If the leaver is in what this node has voted for, the answer waits until
-//! that slot is decided; and if a
-//! view admits the leaver all the same, by the vote of one that is gone, the coordinator removes it as one
-//! that leaves, at once.
+//! A node that is told remembers it. If the leaver is in what that node has voted for, the answer waits until
+//! that slot is decided. A view may admit the leaver all the same, by the vote of a node that is gone. Then
+//! the coordinator removes it at once, as a member that leaves.
 //!
-//! A leaver promises nothing new. It goes on to vote on what names it, and as a founder: what is under way
-//! must come to its end.
+//! A leaver promises nothing new. It still votes on what names it, and as a founder: what is under way must
+//! come to its end.
 //!
 //! [`leaving`]: crate::membership::change::leaving
 
@@ -32,7 +31,7 @@ use crate::membership::contacts::withdrawn::Withdrawal;
 use crate::membership::context::{Context, Fate};
 use crate::membership::seek::Seeking;
 
-/// Whoever asks a node whether it is there coordinates: there are few of them, one after the other.
+/// Only coordinators ask a node whether it is there: there are few of them, one after the other.
 const MAX_PROMISED: usize = 64;
 
 impl Seeking {
@@ -46,14 +45,15 @@ impl Seeking {
             return;
         }
         let profile = &cx.config.profile;
-        // What was promised longer ago than that nobody waits for any more.
+        // Nobody waits any more for a promise that is older than that.
         let waiting: BTreeSet<Incarnation> = self
             .promised
             .iter()
             .filter(|(_, at)| now.since(**at) <= profile.leave_within)
             .map(|(member, _)| *member)
             .collect();
-        // A founder counts whoever asked it. It answers at once, and is known by that.
+        // A founder counts each node that asked it. It answers at once, and this node knows it by that
+        // answer.
         let founds = self.founding.is_some() && self.seeks > 0;
         let asked = profile.retransmit * 4;
         let lingers = if founds { self.last_seek + asked } else { now };
@@ -76,7 +76,7 @@ impl Seeking {
         self.tend_withdrawal(cx, now);
     }
 
-    /// That one may admit this node from now on.
+    /// That node may admit this one from now on.
     pub(crate) fn note_promise(&mut self, now: Time, to: Incarnation) {
         if self.promised.len() < MAX_PROMISED || self.promised.contains_key(&to) {
             self.promised.insert(to, now);
@@ -88,7 +88,7 @@ impl Seeking {
         self.withdrawal.as_ref().map(|withdrawal| withdrawal.deadline)
     }
 
-    /// Whether this node leaves, and does nothing else. It seeks only if one that may have admitted it is
+    /// Whether this node leaves, and does nothing else. It seeks only if a node that may have admitted it is
     /// gone.
     pub(crate) fn tend_withdrawal(&mut self, cx: &mut Context, now: Time) -> bool {
         let Some(withdrawal) = &self.withdrawal else {
@@ -101,12 +101,13 @@ impl Seeking {
         true
     }
 
-    /// Whether this node leaves and has nobody left to tell it to, so that it looks for whoever coordinates.
+    /// Whether this node leaves, and a node that it told is gone: then it looks for the present coordinator.
     pub(crate) fn is_at_a_loss(&self) -> bool {
         self.withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.lost)
     }
 
-    /// A node may admit this one, or has proposed to. If this node leaves, it is told. Whether it is.
+    /// A node may admit this one, or has proposed to. If this node leaves, it tells that node so. Returns
+    /// whether it did.
     pub(crate) fn tells_leaving(&mut self, cx: &mut Context, to: Incarnation) -> bool {
         let Some(withdrawal) = &mut self.withdrawal else {
             return false;
@@ -117,7 +118,7 @@ impl Seeking {
         true
     }
 
-    /// That one will not admit this node any more.
+    /// That node will not admit this one any more.
     pub(crate) fn withdrawal_confirmed(&mut self, cx: &mut Context, now: Time, by: Incarnation) {
         if let Some(withdrawal) = &mut self.withdrawal {
             withdrawal.waiting.remove(&by);
@@ -125,8 +126,8 @@ impl Seeking {
         self.tend_withdrawal(cx, now);
     }
 
-    /// Nobody is there any more. If that was one who could admit this node, its proposal may be in the votes
-    /// of others.
+    /// Nobody is at an address any more. If the node there could admit this one, its proposal may be in the
+    /// votes of others.
     pub(crate) fn withdrawal_refused(&mut self, cx: &Context, gone: impl Fn(Incarnation) -> bool) {
         let Some(withdrawal) = &mut self.withdrawal else {
             return;
@@ -141,7 +142,7 @@ impl Seeking {
         }
     }
 
-    /// Another founder leaves. It is counted no more, unless a vote given here names it.
+    /// Another founder leaves. This node counts it no more, unless a vote given here names it.
     pub(crate) fn hear_leaver(&mut self, cx: &mut Context, now: Time, leaver: Incarnation) {
         cx.withdrawn.note(now, leaver);
         let names = |founding: &crate::membership::seek::founding::Founding| founding.names(leaver);

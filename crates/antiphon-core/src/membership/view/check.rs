@@ -1,5 +1,5 @@
-//! Which views and records are believed. A peer may be buggy or hostile; nothing it sends may make this node
-//! panic, or break what the other modules take for granted about views.
+//! Which views and records are believed. A peer may be buggy or hostile. Nothing that it sends may make this
+//! node panic, or break what the other modules take for granted about views.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,16 @@ use crate::{Config, EngineKind, Policy};
 
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
 pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
-/// So large are the records of all members together at most where votes carry whole views.
+/// Where votes carry whole views, the records of all members together are at most this large.
 pub(crate) const MAX_RECORDS_BYTES: usize = 18_000;
-/// What changes in a view and in the one voted for must fit one frame together.
+/// The change of a view and the change that was voted for must fit one frame together.
 pub(crate) const MAX_CHANGE_BYTES: usize = 28_000;
-/// What changes twice, or two whole views, and a little.
+/// Two changes, or two whole views, and a little more.
 const MAX_CERTIFICATE_BYTES: usize = 2 * MAX_CHANGE_BYTES + 4096;
 /// View numbers fit a signed 32-bit integer (R5).
 pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
-/// The highest number that a joiner may ask to be exceeded: a hostile one must not use up the numbers.
+/// A joiner may ask that the next view exceed its number. This is the highest number that counts: a hostile
+/// joiner must not use up the numbers.
 pub(crate) const MAX_CLAIMED_NUMBER: u32 = 1 << 30;
 
 /// Why this node and another one cannot be in one cluster, if that is because of their membership engines.
@@ -43,7 +44,7 @@ fn engines_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     })
 }
 
-/// The same because of their partition policies.
+/// Why this node and another one cannot be in one cluster, if that is because of their partition policies.
 fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     let mine = config.policy;
     (node.policy != mine.code()).then(|| {
@@ -59,12 +60,12 @@ fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     })
 }
 
-/// Why this node and another one cannot be in one cluster, if they cannot.
+/// Why this node and another one cannot be in one cluster; `None` if they can.
 pub(crate) fn differ(config: &Config, node: &NodeRecord) -> Option<String> {
     engines_differ(config, node).or_else(|| policies_differ(config, node))
 }
 
-/// The same of a lineage, by what one of its members says.
+/// Whether a lineage differs in this way, by what one of its members says.
 pub(crate) fn standings_differ(config: &Config, other: &Standing) -> bool {
     other.engine != config.engine.code() || other.policy != config.policy.code()
 }
@@ -91,12 +92,12 @@ fn member_is_sound(member: &Member) -> bool {
         && addresses_are_sound(member.addr, &member.further)
 }
 
-/// Whether this can be a view at all: never empty, no one twice.
+/// Whether this can be a view at all: it is not empty, and no member is in it twice.
 pub(crate) fn view_is_sound(view: &NodeView) -> bool {
     is_sound_with(view, |_| false)
 }
 
-/// The same, if some records are known to be sound.
+/// As [`view_is_sound`], where some records are known to be sound.
 fn is_sound_with(view: &NodeView, is_known: impl Fn(&Member) -> bool) -> bool {
     let is_sound = |member: &Member| is_known(member) || member_is_sound(member);
     let incarnations: BTreeSet<_> = view.members.iter().map(|member| member.incarnation).collect();
@@ -119,7 +120,7 @@ fn is_sound_with(view: &NodeView, is_known: impl Fn(&Member) -> bool) -> bool {
         && merged_is_sound(view)
 }
 
-/// Whether those who come from other lineages are joiners of the view, each of them once.
+/// Whether the nodes that come from other lineages are joiners of the view, each of them once.
 fn merged_is_sound(view: &NodeView) -> bool {
     let mut left: BTreeSet<_> = view.joined.iter().collect();
     let mut lineages = BTreeSet::new();
@@ -131,7 +132,7 @@ fn merged_is_sound(view: &NodeView) -> bool {
     })
 }
 
-/// Who of these joiners come from other lineages, by where they come from; for a view of `lineage`.
+/// The joiners of a view of `lineage` that come from other lineages, grouped by where they come from.
 pub(crate) fn merged_of(
     lineage: Lineage,
     joined: &[Incarnation],
@@ -154,8 +155,8 @@ pub(crate) fn merged_of(
     merged.into_iter().map(subview).collect()
 }
 
-/// Whether this is a sound primary view that its lineage could contain. One without votes could decide
-/// nothing, and so never be decided (R3): whoever accepted it would be bound to it for ever (R1).
+/// Whether this is a sound primary view that its lineage could contain. A view without votes could decide
+/// nothing, so it could never be decided (R3). A member that accepted it would be bound to it for ever (R1).
 pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
     view_is_sound(view) && could_be_primary(view)
 }
@@ -168,7 +169,7 @@ fn could_be_primary(view: &NodeView) -> bool {
 }
 
 /// Whether an id leaves room for the next view of its lineage, and for lineages that an operator recovers
-/// from it: ids rise (R5), whatever the node was told when it was admitted.
+/// from it. Ids rise (R5), whatever the node was told when it was admitted.
 fn id_is_sound(id: ViewId) -> bool {
     (1..u32::MAX).contains(&id.counter) && id.epoch <= MAX_NUMBER
 }
@@ -180,12 +181,12 @@ pub(crate) fn has_votes(members: &[Member]) -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// How many views were looked through, whether they may follow another one.
+    /// How many views were checked as successors of another one.
     pub(crate) static LOOKED_THROUGH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// A value of the slot after `view` follows `view`. What another member proposes, or says that it accepted,
-/// was looked through before it came into the slot.
+/// was checked before it came into the slot.
 pub(crate) fn assert_value(view: &NodeView, next: &NodeView) {
     let follows = next.lineage == view.lineage && next.primary_id() == next_id(view.primary_id());
     assert!(
@@ -198,9 +199,9 @@ pub(crate) fn assert_value(view: &NodeView, next: &NodeView) {
     );
 }
 
-/// What holds whenever a member goes on from one primary view to another: one that was `decided` in its slot,
-/// or one of another lineage, by its component or an operator. What others propose or show was looked through
-/// before ([`is_successor`], [`separation`](crate::membership::seat::separation)).
+/// What holds whenever a member goes on from one primary view to another. The next view was `decided` in its
+/// slot, or it is of another lineage, by the member's component or an operator. What others propose or show
+/// was checked before ([`is_successor`], [`separation`](crate::membership::seat::separation)).
 pub(crate) fn assert_goes_on(me: Incarnation, view: &NodeView, next: &NodeView, decided: bool) {
     assert!(
         next.contains(me) || planted!(),
@@ -264,7 +265,7 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         .take(ranks.len())
         .all(|member| rank_of.contains_key(&member.incarnation))
         || planted!(ForgetSeniorityOrder);
-    // Most records were in the view before, and were looked at then.
+    // Most records were in the view before, and were checked then.
     let is_known = |member: &Member| {
         let rank = rank_of.get(&member.incarnation);
         rank.is_some_and(|rank| view.members[*rank] == *member)
@@ -286,11 +287,11 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         && next.departed.iter().all(|departure| rank_of.contains_key(&departure.member.incarnation))
         // G38: no vote overrides anybody.
         && next.overrides().is_none()
-        // G41: nor does one make a component of its own.
+        // G41: no vote makes a component of its own.
         && next.separates().is_none()
 }
 
-/// Whether a vote state may be believed, as far as it can be told without the view it was given in.
+/// Whether a vote state may be believed, as far as this can be told without the view in which it was given.
 pub(crate) fn vote_is_sound(vote: &VoteState) -> bool {
     let accepted = vote.accepted.as_ref();
     let consistent = match &vote.view {
@@ -321,7 +322,7 @@ pub(crate) fn change_of(view: &NodeView, next: &NodeView) -> Change {
     }
 }
 
-/// The view that differs so from `view`; `None` if that can be none that follows it.
+/// The view that differs from `view` by this change; `None` if no such view can follow it.
 pub(crate) fn apply(view: &NodeView, change: Change) -> Option<NodeView> {
     let gone: BTreeMap<Incarnation, Gone> = change
         .departed
@@ -403,7 +404,7 @@ pub(crate) fn change_fits(change: &Change) -> bool {
     encode_to_vec(change).len() <= MAX_CHANGE_BYTES
 }
 
-/// Whether a proof of death is one that a lifeline can have brought: its vote was a single write there.
+/// Whether a lifeline can have brought this proof of death: its vote was a single write there.
 pub(crate) fn certificate_fits(certificate: &Certificate) -> bool {
     encode_to_vec(certificate).len() <= MAX_CERTIFICATE_BYTES
 }

@@ -1,30 +1,31 @@
-//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers
-//! *why*. Of a large cluster fewer are kept whole, and of the older ones what they changed, which answers
-//! *why* alone.
+//! The last primary views, with causes and accusers. Members that fell behind pull them, and they answer
+//! *why*. Of a large cluster fewer views are kept whole. Of older views only what they changed is kept; that
+//! answers *why* and nothing else.
 //!
-//! # Who can still follow
+//! # Which members can still follow
 //!
-//! A member may be some views behind, since a cut, and be needed for the quorum of the last one. No view is
-//! skipped (R1), so somebody alive must have each of those that it lacks:
-//! - *members that have been there since*: they installed them, and are asked by whoever hears that they have
-//!   a later one;
-//! - *who joined later*: it installed none before the one that admits it. So whoever tells it of that one
-//!   tells it before of those that a member of it may lack, by what that member said last
-//!   ([`Seat::tell_admission`]); it keeps them when it takes its seat, and installs none of them. The member
-//!   that is behind has never met it, and asks it when it says, sought at its address, that it is further
-//!   ([`meeting`]).
+//! A partition may leave a member some views behind, and the quorum of the last view may need that member. No
+//! view is skipped (R1), so a living member must have each view that it lacks:
+//! - *members that have been there since*: they installed these views. A node that hears that such a member
+//!   has a later view asks it;
+//! - *members that joined later*: such a member installed no view before the one that admits it. So the
+//!   member that tells a joiner of its admission first tells it of the earlier views that other members may
+//!   lack, by what those members said last ([`Seat::tell_admission`]). The joiner keeps these views when it
+//!   takes its seat, and installs none of them. The member that is behind has never met the joiner. It seeks
+//!   at the joiner's address, hears from the answer that the joiner is further, and asks it ([`meeting`]).
 //!
-//! Who is more than the last sixteen views behind, or two megabytes of them, is not helped by that. In a wide
-//! view joiners are told nothing of the time before: there are many others, and several views of thousands
-//! are more than a joiner can wait for.
+//! This does not help a member that is more than the last sixteen views behind, or more than two megabytes of
+//! them. In a wide view joiners are told nothing of the time before: there are many other members to ask, and
+//! several views of thousands are more than a joiner can wait for.
 //!
-//! Invariant: what is kept of a lineage from a node's admission on has no gap; what it was told of the time
-//! before ends there without one.
+//! Invariant: what a node keeps of a lineage from its admission on has no gap. What it was told of the time
+//! before ends at its admission, without a gap.
 //!
-//! If whoever tells it dies in between, the joiner has the earlier views or has not heard that it was
-//! admitted: they travel in order. Who joined and lacks what it is asked for says nothing to a member of its
-//! view: another one may have it, while a fresh incarnation of the one that asks would be no member any more,
-//! and its vote be gone.
+//! Views travel in order. So if the member that tells the joiner dies in between, either the joiner has the
+//! earlier views, or it has not heard that it was admitted. A member that joined and lacks the views it is
+//! asked for answers nothing to a member of its view. Another member may have them. If it answered that the
+//! asker was removed, the asker would start over: its fresh incarnation would be no member, and its vote
+//! would be gone.
 //!
 //! [`meeting`]: crate::membership::seat::meeting
 //! [`Seat::tell_admission`]: crate::membership::seat::Seat::tell_admission
@@ -40,22 +41,22 @@ use crate::{Time, ViewChange, WhyEntry};
 
 /// How many primary views are kept.
 const KEPT_VIEWS: usize = 100;
-/// How many members large views keep together, apart from the last few: those of thousands are not kept whole
-/// a hundred times.
+/// How many members large views keep together, apart from the last few views: views of thousands are not kept
+/// whole a hundred times.
 const KEPT_MEMBERS: usize = 20_000;
 const KEPT_ALWAYS: usize = 8;
-/// How many nodes that came and went, and accusations of them, are kept of views that are not: some
-/// megabytes.
+/// Of views that are not kept whole, so many nodes that came and went, and accusations of them, are kept:
+/// some megabytes.
 const KEPT_CHANGES: usize = 100_000;
-/// How many views answer one pull, and how many bytes of them, unless the first is larger.
+/// At most so many views answer one pull, and at most so many bytes of them, unless the first view is larger.
 pub(crate) const VIEWS_PER_PULL: usize = 16;
 const BYTES_PER_PULL: usize = 2 << 20;
 
-/// The last primary views that this process installed, across its incarnations, or was told of when it was
-/// admitted.
+/// The last primary views that this process installed, across its incarnations, or that it was told of when
+/// it was admitted.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// What those changed that are not kept whole any more. All of them are older.
+    /// What the views changed that are no longer kept whole. All of them are older than `views`.
     past: VecDeque<(Time, ViewChange)>,
     views: VecDeque<(Time, Arc<NodeView>)>,
 }
@@ -93,7 +94,7 @@ impl History {
         );
     }
 
-    /// Views before the one that admits this node, as it was told of them, in order.
+    /// Notes the views before the one that admits this node, as it was told of them, in order.
     pub(crate) fn recall(&mut self, now: Time, earlier: impl IntoIterator<Item = Arc<NodeView>>) {
         for view in earlier {
             let last = self.of(view.lineage).last().map(|last| last.primary_id());
@@ -108,7 +109,7 @@ impl History {
         self.of(lineage).find(|view| view.primary_id() == id)
     }
 
-    /// The views after this one, in order and without a gap; `None` if they are not kept any more.
+    /// The views after this one, in order and without a gap. `None` if they are no longer kept.
     pub(crate) fn after(&self, lineage: Lineage, after: ViewId) -> Option<Vec<Arc<NodeView>>> {
         let mut bytes = 0;
         let later: Vec<_> = self
@@ -178,7 +179,7 @@ impl History {
         entries
     }
 
-    /// The last views after one of them and before another, as many as answer one pull.
+    /// The last views after one id and before another, as many as answer one pull.
     pub(crate) fn between(&self, lineage: Lineage, after: ViewId, before: ViewId) -> VecDeque<Arc<NodeView>> {
         let is_between = |view: &&Arc<NodeView>| after < view.primary_id() && view.primary_id() < before;
         let mut all: VecDeque<Arc<NodeView>> = self.of(lineage).filter(is_between).cloned().collect();
@@ -189,7 +190,7 @@ impl History {
         all
     }
 
-    /// The id before that of the oldest view of this lineage that is kept whole.
+    /// The id that comes before the oldest view of this lineage that is kept whole.
     pub(crate) fn before(&self, lineage: Lineage) -> Option<ViewId> {
         let ViewId { epoch, counter } = self.of(lineage).next()?.primary_id();
         let counter = counter.saturating_sub(1);
@@ -227,7 +228,8 @@ mod tests {
         ViewId { epoch: 1, counter }
     }
 
-    /// Each view of thousands: its youngest has come, and whoever had come with the one before is gone.
+    /// A view of thousands: its youngest member has just come, and the one that came with the view before is
+    /// gone.
     fn view(number: u32) -> NodeView {
         NodeView {
             lineage: Lineage(1),
@@ -263,7 +265,7 @@ mod tests {
         for number in 51..150 {
             assert_eq!(known(number), [("joined", number), ("departed", number + 1)]);
         }
-        // What a pull can be answered with.
+        // The views that can answer a pull.
         let whole = (1..=150).filter(|number| history.get(Lineage(1), id(*number)).is_some());
         assert_eq!(whole.count(), KEPT_MEMBERS / MEMBERS as usize - 1);
     }
