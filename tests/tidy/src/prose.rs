@@ -13,11 +13,11 @@ const MAX_WORDS: [(&str, usize); 2] = [
 /// How often the comments of these folders may say [`VAGUE_WORDS`]. Lower a number when its folder needs
 /// less; never raise one.
 const MOST_VAGUE_WORDS: [(&[&str], usize); 9] = [
-    (&["crates/antiphon-wire/"], 52),
-    (&["crates/antiphon-core/"], 758),
-    (&["crates/antiphon-net/"], 47),
+    (&["crates/antiphon-wire/"], 1),
+    (&["crates/antiphon-core/"], 121),
+    (&["crates/antiphon-net/"], 5),
     (&["crates/antiphon-judge/"], 0),
-    (&["crates/antiphon-sim/"], 192),
+    (&["crates/antiphon-sim/"], 0),
     (
         &[
             "crates/antiphon/",
@@ -30,7 +30,7 @@ const MOST_VAGUE_WORDS: [(&[&str], usize); 9] = [
     ),
     (&["benches/"], 10),
     (&["fuzz/"], 0),
-    (&["tests/"], 21),
+    (&["tests/"], 19),
 ];
 
 /// The longest line of a comment, as of the code beside it.
