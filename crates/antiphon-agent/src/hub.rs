@@ -23,9 +23,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use antiphon::clients::{ClientEvent, ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
+use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
 use antiphon::{Cluster, Error, Outcome};
-use antiphon_api::blocks::{Code, Failure, Kind as What, Lost, Ran, Reply, Span, Welcome};
+use antiphon_api::blocks::{Code, Failure, Ran, Reply, Span, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
@@ -33,13 +33,13 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
+use crate::follower::Follower;
 use crate::groups::Groups;
 use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
 use crate::pipe::{MAX_BYTES, Text, pipe};
 use crate::socket::MAX_GRACE;
-use crate::told::MessageLines;
 use crate::{Names, commands, told};
 
 /// The most sessions of a node.
@@ -49,7 +49,7 @@ pub const MAX_JOINED: usize = 64;
 /// A payload up to this length is told with a message that was refused.
 const ECHOED_BYTES: usize = 4096;
 /// How the causes begin of clients that did not read.
-const SLOW: &str = "slow: ";
+pub(crate) const SLOW: &str = "slow: ";
 
 /// A node that sessions speak to. A cheap handle.
 #[derive(Debug, Clone)]
@@ -234,6 +234,8 @@ struct Joined {
     sender: ClientSender,
     /// Which time that was.
     number: u64,
+    /// Its program is told of no message.
+    unheard: Arc<AtomicBool>,
 }
 
 impl Drop for Session {
@@ -282,6 +284,13 @@ impl Session {
     /// Tells the program something out of its turn.
     pub async fn tell(&self, event: Event) {
         self.desk.print(event).await;
+    }
+
+    /// Whether it is told of the messages of a group that it has joined; so it is at first.
+    pub(crate) fn hears(&self, group: &str, hears: bool) {
+        if let Some(joined) = self.inside().joined.get(group) {
+            joined.unheard.store(!hears, Ordering::Relaxed);
+        }
     }
 
     /// Whether it has joined this group.
@@ -557,17 +566,34 @@ impl Session {
         inside.last += 1;
         let number = inside.last;
         let sender = seat.sender();
-        inside.joined.insert(group.clone(), Joined { sender, number });
+        let unheard = Arc::new(AtomicBool::new(false));
+        let joined = Joined {
+            sender,
+            number,
+            unheard: unheard.clone(),
+        };
+        inside.joined.insert(group.clone(), joined);
         // What the group told before, it has told when it tells more.
         let before = inside.followed.remove(&group);
         let follower = Follower {
             seat,
             group: group.clone(),
-            number,
+            unheard,
             desk: self.desk.clone(),
-            session: self.inside.clone(),
         };
-        let following = tokio::spawn(follower.follow(before, operation));
+        let (session, ended) = (self.inside.clone(), group.clone());
+        // It may join again.
+        let ended = move || {
+            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+            if session
+                .joined
+                .get(&ended)
+                .is_some_and(|joined| joined.number == number)
+            {
+                session.joined.remove(&ended);
+            }
+        };
+        let following = tokio::spawn(follower.follow(before, operation, ended));
         inside.followed.insert(group, following);
     }
 
@@ -651,76 +677,6 @@ impl Hub {
 
 /// Tells what becomes of a message.
 type Fate = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-/// Tells a session what its group tells, until one of both is over.
-struct Follower {
-    seat: crate::groups::Seat,
-    group: String,
-    number: u64,
-    desk: Arc<Desk>,
-    session: Arc<Mutex<Inside>>,
-}
-
-impl Follower {
-    async fn follow(mut self, before: Option<JoinHandle<()>>, joins: Operation) {
-        if let Some(before) = before {
-            // It ends with its client, which has left.
-            let _ = before.await;
-        }
-        joins.reply(Reply::default()).await;
-        let desk = self.desk.clone();
-        tokio::select! {
-            biased;
-            () = desk.until_over() => {}
-            () = self.tell() => {
-                // It may join again.
-                let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-                if session.joined.get(&self.group).is_some_and(|joined| joined.number == self.number) {
-                    session.joined.remove(&self.group);
-                }
-            }
-        }
-    }
-
-    async fn tell(&mut self) {
-        let (mut events, mut messages) = (Vec::new(), MessageLines::default());
-        let (group, desk) = (&self.group, &self.desk);
-        while self.seat.next(&mut events).await > 0 {
-            let Outlet::Written(pipe) = desk.outlet() else {
-                for event in events.drain(..) {
-                    desk.print(told_of(group, desk, &event)).await;
-                }
-                continue;
-            };
-            let mut events = events.drain(..);
-            let line = |text: &mut Vec<u8>| {
-                match events.next() {
-                    Some(ClientEvent::Message(message)) => messages.write(group, &message, text),
-                    Some(event) => told_of(group, desk, &event).write_line(text),
-                    None => {}
-                }
-                events.len() > 0
-            };
-            pipe.fill(line).await;
-        }
-    }
-}
-
-/// An event of a group as its session is told it.
-fn told_of(group: &str, desk: &Desk, event: &ClientEvent) -> Event {
-    told::client_event(group, event).unwrap_or_else(|cause| {
-        if cause.starts_with(SLOW) {
-            desk.meters().slow(Removal::Group);
-        }
-        Event::Lost(Lost {
-            what: What::Group,
-            name: group.to_owned(),
-            token: None,
-            id: None,
-            cause,
-        })
-    })
-}
 
 /// The reply to a message, when its fate is known.
 fn told_fate(fate: Outcome) -> Reply {

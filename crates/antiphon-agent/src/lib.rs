@@ -26,6 +26,7 @@ pub mod access;
 mod blocks;
 mod commands;
 pub mod console;
+mod follower;
 mod groups;
 pub mod hub;
 mod metrics;

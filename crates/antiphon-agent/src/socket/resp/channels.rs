@@ -85,6 +85,7 @@ impl Talk<'_> {
                 self.leave(input, &other).await?;
             }
             self.enter(input, &group, Role::Publisher).await?;
+            self.session.hears(&group, false);
         }
         let send = command::Send {
             group: Some(group.clone()),
@@ -121,6 +122,7 @@ impl Talk<'_> {
                 "REFUSED this client has joined {channel} and is told all of it: AP.LEAVE it first"
             )),
             Some(Role::Publisher | Role::Subscriber) => {
+                self.session.hears(&channel, true);
                 let mut said = self.shared.said();
                 if let Some(place) = said.groups.get_mut(&channel) {
                     place.role = Role::Subscriber;

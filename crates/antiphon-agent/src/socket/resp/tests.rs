@@ -255,6 +255,12 @@ async fn channels_are_groups() {
     assert_eq!(says.ask("AP.LEAVE news").await, ">[ap.left news]");
     assert_eq!(says.next().await.unwrap(), "OK");
     assert!(says.ask("AP.LEAVE news").await.starts_with("-NOTHELD"));
+    // One that publishes is told of nothing, and of all from when it subscribes.
+    assert_eq!(says.ask("PUBLISH news one").await, "1");
+    assert_eq!(hears.ask("PUBLISH news two").await, "2");
+    assert_eq!(says.ask("SUBSCRIBE news").await, ">[subscribe news 1]");
+    assert_eq!(hears.ask("PUBLISH news three").await, "2");
+    assert_eq!(says.next().await.unwrap(), ">[message news three]");
     // To more channels than a client is in groups.
     for number in 0..crate::hub::MAX_JOINED + 2 {
         assert_eq!(hears.ask(&format!("PUBLISH c{number} x")).await, "1");
