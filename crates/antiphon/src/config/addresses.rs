@@ -120,8 +120,8 @@ fn look_up(field: &'static str, text: &str, name: (&str, u16)) -> Result<SocketA
     }
 }
 
-/// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was
-/// left of the list would mean something else: without its seeds a node founds a cluster of its own.
+/// A list without empty entries. An empty entry is mostly a variable that is not set, and the rest of the
+/// list would mean something else: without its seeds a node founds a cluster of its own.
 #[doc(hidden)]
 pub fn list(field: &'static str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Error> {
     let Some(texts) = given else { return Ok(None) };

@@ -12,8 +12,8 @@ use crate::Error;
 type Addresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
 impl Builder {
-    /// Whether a node with these settings and seeds, whose names are resolved, could start and join groups
-    /// with these options, as far as the settings alone tell. [`Builder::start`] and
+    /// Whether a node with these settings and these resolved seeds could start and join groups with these
+    /// options, as far as the settings alone tell. [`Builder::start`] and
     /// [`Cluster::group`](crate::Cluster::group) refuse the same, the latter when others have seen the node
     /// already.
     ///
