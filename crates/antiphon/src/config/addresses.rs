@@ -37,7 +37,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond
-    /// the range that the name is not known: neither is left to them.
+    /// the range that the name is not known: so neither is left to them.
     pub fn parse(text: &'a str, port: u16) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let ip = bare.unwrap_or(text).parse::<IpAddr>();
