@@ -81,7 +81,7 @@ pub enum Event {
     },
     /// Policy `any`: components that went on apart meet in the view that follows.
     Merge {
-        /// First those who were here already, then those of each component that gave way.
+        /// First the members that were here already, then those of each component that gave way.
         parts: Vec<Part>,
     },
     /// A view of the cluster.
@@ -103,7 +103,7 @@ pub enum Event {
     },
     /// This node itself was stopped, or gets too little processor.
     Starved {
-        /// For so many milliseconds it did not run although something was to be done.
+        /// For how many milliseconds it did not run although it had something to do.
         missed_ms: u64,
         /// In so many.
         within_ms: u64,
@@ -114,8 +114,8 @@ pub enum Event {
         /// Whether it believes.
         held: bool,
     },
-    /// What is sent to a node goes through another one, since the direct path is dead, or goes directly
-    /// again. No view changes by it.
+    /// Since the direct path is dead, what this node sends to a node goes through another one; or it goes
+    /// directly again. No view changes by it.
     Path {
         /// The node's name.
         peer: String,
@@ -162,7 +162,8 @@ pub enum Event {
         /// Why.
         cause: String,
     },
-    /// What became of a message whose sending was pending when the majority was lost or this node removed.
+    /// What became of a message that was still being sent when the majority was lost or this node was
+    /// removed.
     Receipt {
         /// The group's name.
         group: String,
@@ -171,7 +172,7 @@ pub enum Event {
         /// `delivered`, `not_delivered` or `unknown`.
         outcome: String,
     },
-    /// A direct message of this node was not delivered, or nobody knows whether it was.
+    /// A direct message of this node was not delivered, or it is not known whether it was.
     TellReceipt {
         /// The group's name.
         group: String,
@@ -209,7 +210,7 @@ pub enum Event {
     Command(commands::Asked),
     /// This node was removed while it was alive.
     Expelled {
-        /// Why, and who said so.
+        /// Why, and which member said so.
         cause: String,
     },
     /// The cluster or a group refused this node.

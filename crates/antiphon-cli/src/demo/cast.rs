@@ -1,4 +1,4 @@
-//! What the acts are made of: who is there, what is done to them, and what is waited for.
+//! The parts of the acts: the nodes and programs, what is done to them, and what is waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::fleet::{self, GROUP};
 const EVERY: Duration = Duration::from_millis(20);
 
 impl Story<'_> {
-    /// From now on every node sends a small message every few milliseconds, also one that can do no more than
-    /// refuse it. Only who never was a member says nothing.
+    /// From now on every node is told to send a small message every few milliseconds, even a node that can
+    /// only refuse it. Only a node that never was a member is left out.
     pub(super) fn talk_on(&mut self) {
         let member = |run: &Run| run.said(|event| matches!(event, Event::View(_)));
         self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
@@ -183,7 +183,7 @@ impl Story<'_> {
         actor.ask(&Command::Fault(command::Fault { block }));
     }
 
-    /// Who said what about a node that was removed.
+    /// Which member said what about a node that was removed.
     pub(super) fn note_evidence(&self, name: &str) {
         let crash = |event: &Event| match event {
             Event::NodeView(view) => {

@@ -107,7 +107,7 @@ async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
     match Client::connect(path).await {
         Ok(client) => (vec![client], Vec::new()),
         Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
-        // Nobody is there, or nobody whom this build understands.
+        // No node is there, or none that this build understands.
         Err(_) => (Vec::new(), Vec::new()),
     }
 }

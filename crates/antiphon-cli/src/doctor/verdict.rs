@@ -1,4 +1,4 @@
-//! What all steps come to: whom the node would join, or with whom it would found a cluster.
+//! The verdict of all steps: which cluster the node would join, or with which nodes it would found one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ pub(super) fn draw(
     founding(report, settings, enquiries);
 }
 
-/// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
+/// A node with this seed list looks at all seeds that are asked here, so at the other cluster's, too.
 fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
     let of_the_list = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
     let in_primaries = of_the_list.filter_map(|asked| {

@@ -1,5 +1,5 @@
-//! What the settings mean to the library: the only place where they are handed on, for a node that runs and
-//! for the doctor that asks in the name of one.
+//! Hands the settings on to the library. It is the only place that does so: for a node that runs, and for the
+//! doctor, which asks in the name of a node.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ impl Settings {
         }
     }
 
-    /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and
+    /// Whether the node founds no cluster: it has only nodes that it finds at run time to found one with, and
     /// was not told how many these are.
     fn waits_for_a_cluster(&self) -> bool {
         let own = |seed: &Seed| {

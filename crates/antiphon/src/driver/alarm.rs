@@ -94,7 +94,7 @@ impl Timer {
         }
     }
 
-    /// It has rung since the last call, for what it was set to or had been.
+    /// Whether it has rung since the last call, for its present time or for a former one.
     async fn rings(&mut self) {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -273,7 +273,7 @@ impl Tells {
         while line.taken.front().is_some_and(|(ticket, _)| ticket.0 < end)
             && let Some((_, receipt)) = line.taken.pop_front()
         {
-            // Fails only when nobody wants to know.
+            // Fails only when the receipt was dropped.
             let _ = receipt.send(outcome.clone());
         }
         if line.is_over() {
@@ -297,7 +297,7 @@ impl Line {
         self.open = false;
         self.bytes = 0;
         for waiting in self.waiting.drain(..) {
-            // Fails only when nobody wants to know.
+            // Fails only when the receipt was dropped.
             let _ = waiting.receipt.send(TellOutcome::NotDelivered(parting.clone()));
         }
         self.room.notify_waiters();

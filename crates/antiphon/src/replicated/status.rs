@@ -12,7 +12,7 @@ use super::ReplicaMember;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReplicaStatus {
-    /// Which part this member has: whether it has the state, or waits for it.
+    /// Where this member stands: whether it waits for the state, receives it, or serves.
     pub standing: Standing,
     /// How far the state is, while it comes and while what was written meanwhile is applied.
     pub transfer: Option<Transfer>,
