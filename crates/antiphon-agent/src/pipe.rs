@@ -95,7 +95,7 @@ impl Pipe {
 }
 
 impl Shared {
-    /// Whether all is written, or nobody wants it.
+    /// Whether all is written, or the reader is gone.
     fn try_fill(&self, next: &mut impl FnMut(&mut Vec<u8>) -> bool) -> bool {
         let mut state = self.state();
         let (was_empty, mut more) = (state.text.is_empty(), true);

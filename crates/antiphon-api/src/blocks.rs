@@ -78,8 +78,8 @@ pub struct Resign {
     pub name: String,
     /// With which this node leads it.
     pub token: Serial,
-    /// The name of a node that waits for it and is to lead it next; the one that has waited longest if left
-    /// out.
+    /// The name of a node that waits for the job and is to lead it next; if left out, the node that has
+    /// waited longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// For the reply.
@@ -319,10 +319,10 @@ pub struct Welcome {
     pub cluster: String,
     /// The node's build.
     pub build: String,
-    /// Of a client that may come back: the key by which it does.
+    /// For a client that may come back: the key with which it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// Of one that came back and is the same: how many of its lines were taken.
+    /// For a client that came back and is the same: how many of its lines were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
 }

@@ -98,7 +98,7 @@ pub enum Event {
         cause: String,
         /// All its links, as they are now.
         links: Vec<PeerLink>,
-        /// The number of the one that this node sends on.
+        /// The number of the link that this node sends on.
         in_use: usize,
     },
     /// This node itself was stopped, or gets too little processor.
@@ -119,7 +119,7 @@ pub enum Event {
     Path {
         /// The node's name.
         peer: String,
-        /// The name of the one in between; `null`: nobody.
+        /// The name of the node in between; `null`: none.
         through: Option<String>,
         /// Whether this node hears it directly.
         hears: bool,
@@ -293,7 +293,7 @@ pub struct NodeView {
     pub joined: Vec<String>,
     /// The members of the previous primary view that left in order.
     pub left: Vec<Departed>,
-    /// Those that were removed, with the reason.
+    /// The members that were removed, with the reason.
     pub crashed: Vec<Removed>,
 }
 
@@ -316,7 +316,8 @@ pub struct View {
     /// none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, String>,
-    /// Those that come from the same previous view as this node: they delivered the same messages in it.
+    /// The members that come from the same previous view as this node: they delivered the same messages in
+    /// it.
     pub transitional: Vec<String>,
     /// Always true: groups are suspended in a non-primary component and install no view there.
     pub primary: bool,
@@ -408,7 +409,7 @@ pub struct Removed {
     pub member: Departed,
     /// `crashed`, `unreachable from NAME` or `superseded by a new start`.
     pub cause: String,
-    /// The names of those that said so.
+    /// The names of the members that said so.
     pub accusers: Vec<String>,
     /// What each of them saw, for people.
     pub evidence: String,

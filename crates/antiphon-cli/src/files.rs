@@ -22,7 +22,8 @@ pub(crate) fn raise() {
         current: maximum,
         maximum,
     };
-    // Nobody is forbidden that; a system with limits of another kind goes on with what it gave.
+    // Every process may do that. On a system with limits of another kind the process goes on with what it
+    // has.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

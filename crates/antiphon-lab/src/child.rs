@@ -103,7 +103,7 @@ impl Child {
 
     /// Sends a signal. It fails only if the process is gone; the story notices when it waits for lines.
     pub fn signal(&self, signal: Signal) {
-        // Held so that the number stays its own: nobody reaps it meanwhile.
+        // Held so that the process id stays its own: no other thread reaps it meanwhile.
         let mut child = self.lock();
         if matches!(child.try_wait(), Ok(None)) {
             let _ = kill_process(self.pid, signal);

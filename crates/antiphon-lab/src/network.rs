@@ -82,7 +82,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Deletes every network of this program: for one that is about to end without dropping anything.
+    /// Deletes every network of this program: for a program that is about to end without dropping anything.
     pub fn remove_all(prefix: &str) {
         sweep(prefix, |pid| pid == std::process::id());
     }
@@ -248,8 +248,8 @@ impl Network {
         );
     }
 
-    /// This host loses so many of a hundred packets, of those that it sends and of those that reach it. They
-    /// are lost where they arrive, at either end of its cable: no sender is told.
+    /// This host loses so many of a hundred packets, both of the packets that it sends and of the packets
+    /// that reach it. They are lost where they arrive, at either end of its cable: no sender is told.
     pub fn lose_packets(&self, host: usize, percent: u8) {
         let both = [
             (self.namespace(host), "eth0".to_owned()),

@@ -42,7 +42,7 @@ impl Stage {
         self.began.elapsed()
     }
 
-    /// What was said so far. Nobody is listened to while it is held.
+    /// What was said so far. No process is listened to while it is held.
     pub fn trace(&self) -> MutexGuard<'_, Trace> {
         // A story that panicked while it held the trace has failed already; its cleanup still wants to read
         // it.

@@ -313,15 +313,15 @@ pub struct View {
     pub order: Order,
     /// The members by group seniority.
     pub members: Vec<Arc<Member>>,
-    /// Those that the previous view did not have.
+    /// The members that the previous view did not have.
     pub joined: Vec<Arc<Member>>,
     /// Those of the previous view that left in order.
     pub left: Vec<Arc<Member>>,
     /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not
     /// reading.
     pub crashed: Vec<Arc<Member>>,
-    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`,
-    /// `flush-stalled: …`.
+    /// Why the group itself removed members of `crashed` while they were alive: `slow: …`, `flush-stalled:
+    /// …`.
     pub causes: Vec<(Arc<Member>, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Arc<Member>>,

@@ -56,7 +56,7 @@ impl CallBlock {
             Failure::nothing_done(code, error.to_string())
         })?;
         let calls = Calls::new(group);
-        // It reads its first view a moment later, and nobody can be called before.
+        // It reads its first view a moment later, and no member can be called before.
         while calls.members().is_empty() {
             tokio::time::sleep(ASK_AGAIN).await;
         }

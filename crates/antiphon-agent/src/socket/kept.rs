@@ -15,7 +15,7 @@
 //! | what goes | what happens |
 //! |---|---|
 //! | the connection | the session waits [`MAX_GRACE`] at most, and ends with that cause |
-//! | the connection, before a welcome | the session ends: nobody has its key |
+//! | the connection, before a welcome | the session ends: no program has its key |
 //! | the connection, unnoticed | a new one takes over at once |
 //! | the program | as the connection |
 //! | the agent | the key is unknown to the next one: a new client |

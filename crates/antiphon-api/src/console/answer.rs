@@ -233,7 +233,7 @@ pub struct Member {
 pub struct Link {
     /// The address.
     pub addr: String,
-    /// Whether what is sent there arrives; none if the member has no other, so that nobody looks.
+    /// Whether what is sent there arrives; none if the member has no other address, since then nobody looks.
     pub up: Option<bool>,
     /// Whether this one is used.
     pub in_use: bool,

@@ -385,7 +385,7 @@ impl Crew {
         self.progress.show(text);
     }
 
-    /// Has all leave in order; those that do not are killed.
+    /// Has all workers leave in order; kills the workers that do not.
     pub(super) fn disband(mut self) {
         self.progress.clear();
         for worker in &mut self.workers {

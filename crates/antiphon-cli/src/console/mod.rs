@@ -198,7 +198,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Re
         .build()
         .map_err(|error| Failed::cannot("start", &error))?;
     let result = runtime.block_on(future);
-    // A name that is still looked up when nobody waits for it any more holds up nothing.
+    // If a name is still being looked up when the command no longer waits for it, that holds up nothing.
     runtime.shutdown_background();
     result
 }

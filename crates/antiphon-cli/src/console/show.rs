@@ -94,7 +94,7 @@ fn headline(members: &Members) -> String {
     text
 }
 
-/// What a recovery would mean, before anybody says yes.
+/// What a recovery would mean, before the operator says yes.
 pub(super) fn recovery(recovery: &Recovery) -> String {
     let Recovery {
         node, cluster, view, ..

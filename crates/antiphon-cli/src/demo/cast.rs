@@ -57,7 +57,7 @@ impl Story<'_> {
         (sheet, figures)
     }
 
-    /// After a failure: the last words of everyone.
+    /// After a failure: the last lines of every process.
     pub(super) fn autopsy(&self) {
         const LAST_WORDS: usize = 6;
         let trace = self.stage.trace();
@@ -110,7 +110,8 @@ impl Story<'_> {
     /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to
     /// send, and all have delivered as much of it.
     pub(super) fn settle(&self) -> Result<(), Failed> {
-        // Each says one thing more; when everyone has delivered all of these, what went before is there, too.
+        // Each node sends one more message. When all nodes have delivered all of these, the messages before
+        // them are there, too.
         let last: Vec<String> = self.alive().iter().map(|actor| self.say(actor)).collect();
         let names = self.names();
         self.expect("everyone to deliver everyone's last message", |trace| {
@@ -153,8 +154,9 @@ impl Story<'_> {
         Ok((killed, self.together(&what, &self.names())?))
     }
 
-    /// From now on these nodes hear nothing of those. Nodes drop what the others say, on both sides. Agents
-    /// take no faults: those are stopped, and these go on and hear as little.
+    /// From now on `these` nodes hear nothing of `those`. The nodes of both sides drop what the other side
+    /// sends. Agents take no faults: so `those` agents are stopped, and `these` go on and hear just as
+    /// little.
     pub(super) fn part(&self, these: &[String], those: &[String]) -> Result<(), Failed> {
         for (side, other, signal) in [(those, these, Signal::STOP), (these, those, Signal::CONT)] {
             for name in side {
@@ -252,7 +254,7 @@ impl Story<'_> {
         })
     }
 
-    /// The most junior member of the group: not the one that sequences its messages.
+    /// The most junior member of the group: not the sequencer of its messages.
     pub(super) fn youngest_in_group(&self) -> Result<Arc<Process>, Failed> {
         let youngest = self.group_of(&*self.elder()?).pop();
         let youngest = youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?;

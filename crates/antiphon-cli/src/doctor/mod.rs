@@ -1,10 +1,10 @@
 //! `antiphon doctor`: why a node with these settings cannot form or join a cluster, step by step.
 //!
 //! ```text
-//!   names ─► settings ─► key ─► files ─► running node? ─► port ─► sources ─┬─► each seed, and whoever is found: reach, version, cluster,
+//!   names ─► settings ─► key ─► files ─► running node? ─► port ─► sources ─┬─► each seed and each node found: reach, version, cluster,
 //!     │         │ wrong: the end                                     │     │     key, answer, wire level, engine, seed list, verdict, groups, udp
 //!     └ resolved one by one                         each looked at ──┘     ├─► each locator: reach, version, cluster, key
-//!                                                   once                   └─► all together: who would found, or whom the node would join
+//!                                                   once                   └─► all together: founders, or the cluster to join
 //! ```
 //! The doctor gets the settings of `antiphon node` and starts no node. It listens where the node would, so
 //! that answers show whether that address is reached, and sends each seed one enquiry

@@ -112,7 +112,7 @@ async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
     }
 }
 
-/// Nodes that run there cannot be asked, and nobody would know of them.
+/// The nodes that run there cannot be asked, and without this the user would not know of them.
 pub(super) fn without_consoles(report: &mut Report) {
     for problem in place::problems() {
         report.add(Step::warning(

@@ -3,7 +3,7 @@
 //! ```text
 //!   each address ── enquiry ──► notice: taken, or why not          steps: reach, version, cluster, key
 //!                               answers, at the addresses of this node   steps: answer, wire level, engine, verdict, groups
-//!   whoever a locator knows, then whoever admits nodes, and was not asked, is asked the same way afterwards
+//!   nodes that a locator knows, then members that admit nodes, are asked the same way, unless asked already
 //! ```
 //! A locator answers with the nodes that it knows. A node may lose an answer: it has just tried in vain to
 //! reach the node that is not running here. So a node that took the question and has not answered is asked

@@ -29,7 +29,7 @@ impl Enquiries {
         if asked.mistaken {
             return report.add(mistaken(asked, &self.cluster));
         }
-        // Both take the question in the same way: what is there is known by its answer.
+        // A node and a locator take the question in the same way: the answer tells which of the two is there.
         let what = match (&asked.answer, &asked.known) {
             (None, None) => "node or locator",
             (None, Some(_)) => "locator",

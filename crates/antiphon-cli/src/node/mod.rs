@@ -393,7 +393,7 @@ async fn hint(settings: &Settings, printer: &Printer) {
         .await;
 }
 
-/// Makes the kernel end this process when the one that started it ends, however that happens.
+/// Makes the kernel end this process when its parent ends, however that happens.
 #[cfg(target_os = "linux")]
 pub(crate) fn die_with(parent: i32) {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -405,7 +405,7 @@ pub(crate) fn die_with(parent: i32) {
     }
 }
 
-/// Ends this process soon after the one that started it.
+/// Ends this process soon after its parent.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with(parent: i32) {
     use rustix::process::getppid;

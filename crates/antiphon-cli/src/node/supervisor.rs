@@ -157,8 +157,8 @@ mod linux {
             }
         }
 
-        /// Returns at a signal that cannot be the one that has ended the node: many go to all processes of a
-        /// terminal or service.
+        /// Returns at a signal that cannot be the one that has ended the node: many signals go to all
+        /// processes of a terminal or service.
         async fn asked_again(&mut self) {
             tokio::time::sleep(SAME_SIGNAL_WITHIN).await;
             std::future::poll_fn(|cx| {
@@ -173,7 +173,7 @@ mod linux {
         }
     }
 
-    /// Those that this process was started with as ignored, as by `nohup`: bit i is signal i + 1.
+    /// The signals that were ignored when this process started, as by `nohup`: bit i is signal i + 1.
     fn ignored_signals() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

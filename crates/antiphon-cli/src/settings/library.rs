@@ -24,9 +24,9 @@ impl Settings {
         }
     }
 
-    /// The console of a node with these settings: opened before the node starts, so that a path that cannot
-    /// be used starts nothing. At the default place a node runs without one if there is no way, and its log
-    /// says why.
+    /// The console of a node with these settings. It is opened before the node starts, so that no node starts
+    /// if the path cannot be used. If the default place cannot be used, the node runs without a console, and
+    /// its log says why.
     pub(crate) fn console(&self) -> Result<Option<Console>, Failed> {
         let console = match self.console_at.as_deref() {
             Some(path) if path == Path::new("none") => return Ok(None),

@@ -303,7 +303,7 @@ impl Shared {
         match event {
             CallsEvent::Ended { call, result } => {
                 if let Some(answer) = inside.waiting.remove(&call) {
-                    // Fails only when nobody waits any more.
+                    // Fails only when the caller waits no more.
                     let _ = answer.send(result);
                 }
             }

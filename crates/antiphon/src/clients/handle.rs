@@ -287,7 +287,7 @@ pub struct ClientView {
     pub id: ClientViewId,
     /// By seniority.
     pub members: Vec<ClientMember>,
-    /// Those that the previous view did not have.
+    /// The clients that the previous view did not have.
     pub joined: Vec<ClientMember>,
     /// Those of the previous view that are gone, and why.
     pub departed: Vec<(ClientMember, Departure)>,

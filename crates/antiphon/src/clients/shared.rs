@@ -126,7 +126,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Nobody reads for this client any more.
+    /// The reader of this client is gone.
     pub(super) fn forget(&self, number: u32) {
         let mut inside = self.inside();
         inside.seats.remove(&number);
@@ -320,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// Before the group is left: nobody is waited for any more.
+    /// Before the group is left: the task waits for no client any more.
     pub(super) fn give_all_back(&self) {
         let mut inside = self.inside();
         inside.base = u64::MAX;
@@ -402,7 +402,7 @@ impl Inside {
                 self.machine.handle_resync(self.me, &cause);
             }
             Event::Refused { reason } => self.machine.handle_end(&reason),
-            // Nobody tells clients' members anything alone; the end follows when the task has ended.
+            // No node sends direct messages in a group of clients; the end follows when the task has ended.
             Event::Told(_) | Event::Left => {}
         }
         self.hand_out(group);

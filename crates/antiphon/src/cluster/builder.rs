@@ -300,7 +300,8 @@ impl Builder {
         self
     }
 
-    /// Allows addresses other than loopback without a key: whoever reaches the port can join, read and forge.
+    /// Allows addresses other than loopback without a key: any program that reaches the port can join, read
+    /// and forge.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self

@@ -250,7 +250,7 @@ impl Effective {
         written.chain(self.sources.iter().cloned()).collect()
     }
 
-    /// Whether nobody is looked for at run time.
+    /// Whether the node looks for no other nodes at run time.
     pub fn looks_for_nobody(&self) -> bool {
         self.sources.is_empty() && self.locators.is_empty()
     }

@@ -63,8 +63,7 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
                 if changed || std::mem::take(&mut spoilt) || Instant::now() >= resolve_at {
                     let at_once = names.known_of(&known);
                     if changed && !at_once.is_empty() && known.iter().any(|kind| kind.fixed().is_none()) {
-                        // Addresses need not wait for names, nor names that were known for those that are
-                        // new.
+                        // Addresses need not wait for names, nor known names for new ones.
                         place.found(at_once);
                     }
                     let (found, problem) = names.resolve(&known, &resolver).await;

@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Hosts of one SRV record that are used.
 const MAX_SERVICES: usize = 64;
 
-/// The system's own names of hosts, which are looked at before anybody is asked.
+/// The system's own names of hosts, which are looked at before a server is asked.
 #[cfg(feature = "dns")]
 const HOSTS: &str = "/etc/hosts";
 /// The system's settings.

@@ -154,8 +154,8 @@ mod kernel {
             }
         }
 
-        /// It has rung since the last call, for what it was set to or had been. It is not read: to set it
-        /// anew takes back that it has rung.
+        /// Waits until it has rung since the last call, for its present time or for a former one. It is not
+        /// read: to set it anew takes back that it has rung.
         pub(super) async fn rings(&mut self) {
             match self.0.readable().await {
                 Ok(mut rung) => rung.clear_ready(),

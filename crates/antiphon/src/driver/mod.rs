@@ -448,7 +448,8 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
-        // A reply that nobody waits for any more changes nothing, except for a group, which is given up.
+        // If the caller waits no more for the reply, that changes nothing, except for a group, which is given
+        // up.
         match command {
             Command::JoinGroup { name, options, reply } => {
                 let joined = self.join_group(now, &name, options);

@@ -366,7 +366,7 @@ impl Task {
         }
     }
 
-    /// Begins to write the file; there is never more than one that does.
+    /// Begins to write the file; there is never more than one writer.
     fn save(&mut self) {
         self.save_at = None;
         self.saved = Instant::now();

@@ -89,7 +89,7 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
     }
 }
 
-/// Gives the file a name that nothing has, so that those that were set aside before stay as they are.
+/// Gives the file a name that no file has, so that files set aside before stay as they are.
 fn set_aside(path: &Path) -> io::Result<PathBuf> {
     for number in 0..MAX_ASIDE {
         let mut aside = path.as_os_str().to_owned();

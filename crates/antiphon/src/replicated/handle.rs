@@ -365,8 +365,8 @@ impl<M: Replicable> Replicated<M> {
         synced
     }
 
-    /// Leaves in order: writes are refused from here on, those that were taken happen. The last member with
-    /// the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
+    /// Leaves in order: writes are refused from here on, and writes that were taken happen. The last member
+    /// with the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.

@@ -31,7 +31,7 @@ pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const END_AFTER: Duration = Duration::from_millis(250);
 /// How often it is looked whether the client of a request under way has gone, if hyper does not.
 const LOOK_EACH: Duration = Duration::from_secs(1);
-/// Bytes read at once of what nobody wants any more.
+/// Bytes read at once of input that is thrown away.
 const UNWANTED_BYTES: usize = 4096;
 
 /// Where a connection is between its requests.

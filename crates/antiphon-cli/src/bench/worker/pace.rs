@@ -176,9 +176,9 @@ impl Drop for Bulk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     kind: u8,
-    /// Of the one that asks.
+    /// The rank of the member that asks.
     rank: usize,
-    /// On the clock of the one that asks.
+    /// On the clock of the member that asks.
     due_ns: u64,
 }
 

@@ -40,7 +40,7 @@ impl Builder {
             .map_err(Error::Config)
     }
 
-    /// Those that were given, or a port of its own on this host.
+    /// The given addresses, or a port of its own on this host.
     pub(super) fn addresses(&self) -> Result<Addresses, Error> {
         let bind = match self.bind.as_slice() {
             [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
