@@ -1,5 +1,5 @@
 //! What a map has and how it changes, without a gap: the entries are read and the stream is begun under one
-//! lock. A reader that lags, or whose member was removed meanwhile, gets all entries anew.
+//! lock. A reader gets all entries anew if it lags, or if its member was removed meanwhile.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -42,7 +42,7 @@ pub(super) const NAME: &str = "http";
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 /// Payloads under way.
 const ROOM_BYTES: usize = 8 << 20;
-/// The least that a message counts of [`ROOM_BYTES`].
+/// The least that a message counts of `ROOM_BYTES`.
 const LEAST_BYTES: usize = 4 << 10;
 /// After this time a group counts as left even if it has not said so.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
