@@ -272,7 +272,7 @@ mod tests {
             panic!()
         };
         assert_eq!(reply.failures["n1"].code, Code::Failed);
-        // Nobody serves it now: that is certain.
+        // No session serves it now: that is certain.
         say(&asks, r#"{"command":{"verb":"flush","to":"one","id":3}}"#).await;
         let Some(Event::Reply(reply)) = replies.next().await else {
             panic!()

@@ -16,7 +16,7 @@ use crate::outlet::Outlet;
 use crate::pipe::Pipe;
 use crate::told::{self, MessageLines};
 
-/// Tells a session what its group tells, until one of both is over.
+/// Tells a session the events of its group, until one of the two is over.
 pub(crate) struct Follower {
     pub(crate) seat: Seat,
     pub(crate) group: String,

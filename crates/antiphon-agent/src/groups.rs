@@ -1,5 +1,5 @@
-//! The groups of clients that this node takes part in: each as long as a session is in it, and a little
-//! longer.
+//! The groups of clients that this node takes part in. It stays in each as long as a session is in it, and a
+//! little longer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::hub::of_join;
 
-/// So long a group is kept in which this node has no client: one that comes and goes changes no view of
-/// nodes.
+/// How long the node stays in a group after its last client has left: so a client that comes and goes changes
+/// no view of nodes.
 const LINGER: Duration = Duration::from_secs(10);
 /// The longest name of a group: that of a node's group less what stands before it.
 const MAX_NAME_BYTES: usize = 56;
@@ -31,7 +31,8 @@ pub(crate) struct Groups {
     places: Places,
 }
 
-/// A place is there while a session is in its group, comes into it, or was in it a moment ago.
+/// The place of a group. It is there while a session is in the group, comes into it, or was in it a moment
+/// ago.
 type Places = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Place>>>>>;
 
 #[derive(Debug, Default)]
@@ -43,7 +44,7 @@ struct Place {
     closed: bool,
 }
 
-/// A task that looks into a place. When it goes, a place that is empty goes with it.
+/// A task that uses a place. When the task goes and the place is empty, the place goes with it.
 #[derive(Debug)]
 struct Visit {
     name: String,
@@ -63,7 +64,7 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another visit looks when it goes.
+        // If another visit holds the lock, that visit looks when it goes.
         let empty = self
             .place
             .try_lock()
@@ -94,7 +95,7 @@ impl Groups {
         }
     }
 
-    /// How many this node is in, comes into or was in a moment ago.
+    /// How many groups this node is in, comes into or was in a moment ago.
     pub(crate) fn len(&self) -> usize {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -111,7 +112,7 @@ impl Groups {
             let visit = self.visit(group)?;
             let place = visit.place.clone();
             let mut inside = place.lock().await;
-            // It was left, and went, while this waited.
+            // The place was left and removed while this task waited for the lock.
             if visit.is_stale() {
                 continue;
             }

@@ -9,14 +9,14 @@
 //! in one stream, and does what [`Command`]s say. A carrier translates both and adds nothing.
 //!
 //! # A session is a client
-//! It has a name that no other session of the node has at that time, and is called NODE/NAME in groups. What
-//! it holds is its own: when it ends, by its own word or with its connection, it leaves its groups with that
-//! cause, its locks and leaderships are free, the requests that it was handed are answered with an error.
+//! A session has a name that no other session of the node has at that time, and is called NODE/NAME in
+//! groups. It ends by its own word or with its connection. Then it leaves its groups with that cause, its
+//! locks and leaderships are free, and the requests that it was handed are answered with an error.
 //!
 //! # Bounds
-//! A node has [`MAX_SESSIONS`]; a session is in [`MAX_JOINED`] groups. Some 256 KiB wait for a carrier: then
-//! operations of that session wait with their replies, and what its groups tell it waits where
-//! [`antiphon::clients`] says: others are held up only so long.
+//! A node has at most [`MAX_SESSIONS`]; a session is in at most [`MAX_JOINED`] groups. Some 256 KiB of events
+//! wait for a carrier. Beyond that the operations of the session wait with their replies, and the events of
+//! its groups wait as [`antiphon::clients`] says: the session holds up others only for a bounded time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -48,7 +48,7 @@ pub const MAX_SESSIONS: usize = 8192;
 pub const MAX_JOINED: usize = 64;
 /// A payload up to this length is told with a message that was refused.
 const ECHOED_BYTES: usize = 4096;
-/// How the causes begin of clients that did not read.
+/// How the causes of clients begin that did not read.
 pub(crate) const SLOW: &str = "slow: ";
 
 /// A node that sessions speak to. A cheap handle.
@@ -61,9 +61,9 @@ struct Inner {
     names: Arc<Mutex<Names>>,
     blocks: Blocks,
     groups: Groups,
-    /// None until they are there, and for ever at a node without a list.
+    /// The commands to peers; none until they are there, and for ever at a node without a list.
     commands: OnceLock<Commands>,
-    /// What the sessions that there are are called.
+    /// The names of the present sessions.
     clients: Mutex<BTreeSet<String>>,
     last: AtomicU64,
     meters: Arc<Meters>,
@@ -162,7 +162,7 @@ impl Hub {
         &self.0.meters
     }
 
-    /// What programs must show was read again; whether all of it is in force is counted.
+    /// Tokens and certificates were read again; counts whether all of them are in force.
     pub fn reloaded(&self, all: bool) {
         let how = if all { Reload::Done } else { Reload::Kept };
         self.meters().reloaded(how);
@@ -195,7 +195,7 @@ pub struct Session {
     hub: Hub,
     desk: Arc<Desk>,
     inside: Arc<Mutex<Inside>>,
-    /// It is this node's own: a payload may be what is in a file.
+    /// It is the node's own session: a payload may be in a file.
     may_name_files: bool,
     departure: Mutex<Departure>,
 }
@@ -208,7 +208,7 @@ struct Inside {
     followed: BTreeMap<String, JoinHandle<()>>,
     /// The verbs of the list that it serves.
     serving: Vec<Serving>,
-    /// By which it comes back, if it may.
+    /// The key with which its program comes back, if it may.
     key: Option<String>,
     /// It was told what it is called.
     welcomed: bool,
@@ -232,7 +232,7 @@ impl Inside {
 #[derive(Debug)]
 struct Joined {
     sender: ClientSender,
-    /// Which time that was.
+    /// Tells this membership from earlier ones of the session.
     number: u64,
     /// Its program is told of no message.
     unheard: Arc<AtomicBool>,
@@ -245,7 +245,7 @@ impl Drop for Session {
             self.hub.meters().slow(Removal::Node);
         }
         let mut inside = self.inside();
-        // With this cause, and then only with what else follows from the end.
+        // The groups are left with this cause before anything else that follows from the end.
         for joined in std::mem::take(&mut inside.joined).into_values() {
             joined.sender.leave(departure.clone());
         }
@@ -261,8 +261,8 @@ impl Session {
         self.inside().name.clone()
     }
 
-    /// If it ends from here on, this is how, for those that are in groups with it. Unless told otherwise, its
-    /// connection has ended.
+    /// Sets the cause that its groups are told when the session ends. Unless one is set, the cause is that
+    /// its connection has ended.
     pub fn ends_for(&self, departure: Departure) {
         *self.departure() = departure;
     }
@@ -305,8 +305,8 @@ impl Session {
         }
     }
 
-    /// The same for a carrier whose replies have a place: it is not told that a command makes no sense, but
-    /// given the reason.
+    /// The same for a carrier that writes each reply in its own place: if a command makes no sense, the
+    /// session is not told, but this returns the reason.
     ///
     /// # Errors
     /// The reason; then there is no reply.
@@ -314,8 +314,8 @@ impl Session {
         self.try_obey(command).await.map_err(|senseless| senseless.reason)
     }
 
-    /// This node's copy of a map, if it has one that can be read now. What is read of it may be older than
-    /// what this session has under way.
+    /// This node's copy of a map, if it has one that can be read now. The copy may lack writes that this
+    /// session has under way.
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
         self.hub.meters().read_here();
         self.hub.0.blocks.copy(map)
@@ -495,7 +495,7 @@ impl Session {
         }
     }
 
-    /// The answer to `hello`; of one that came back, with how many of its lines were taken.
+    /// The answer to `hello`; for a program that came back, with how many of its lines were taken.
     pub(crate) fn welcome(&self, resumed: Option<u64>) -> Reply {
         let cluster = self.hub.cluster();
         let mut inside = self.inside();
@@ -550,7 +550,7 @@ impl Session {
             Some(failure) => Err(failure),
             None => self.hub.0.groups.enter(&group, &name).await,
         };
-        // Others of the same session may have joined meanwhile.
+        // Other commands of the same session may have joined meanwhile.
         let refusal = self.inside().refuses_to_join(&group);
         if let (Ok(_), Some(failure)) = (&client, refusal) {
             client = Err(failure);
@@ -573,7 +573,7 @@ impl Session {
             unheard: unheard.clone(),
         };
         inside.joined.insert(group.clone(), joined);
-        // What the group told before, it has told when it tells more.
+        // The new follower first waits until the follower of the former membership has told everything.
         let before = inside.followed.remove(&group);
         let follower = Follower {
             seat,

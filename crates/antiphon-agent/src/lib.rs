@@ -10,7 +10,7 @@
 //!          of one program of many
 //! ```
 //! - [`hub`]: what sessions ask of a node, and are told: the one table of operations;
-//! - [`stdio`]: a node whose events go to standard output, and that takes commands on standard input;
+//! - [`stdio`]: a node that writes its events to standard output and takes commands on standard input;
 //! - [`socket`]: sessions of other programs, at a Unix socket and a TCP port;
 //! - [`access`]: what programs must show at the TCP port;
 //! - `metrics`: what is counted and measured of all this;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use antiphon::{Accusation, Cause, Incarnation, NodeView, ViewChange};
 
-/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the
-/// history that answers `why`.
+/// Incarnations that are remembered beyond the members of the present view. They cover the last hundred
+/// views, as does the history that answers `why`.
 const MAX_REMEMBERED: usize = 4096;
 
 /// What incarnations are called. Views speak of members that are gone by incarnation alone.
@@ -16,7 +16,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Remembers everyone a view speaks of. Its members are forgotten only after views that do not have them.
+    /// Remembers every node that a view names. Its members are forgotten only after views that do not have
+    /// them.
     pub fn learn(&mut self, view: &NodeView) {
         let departed = view.departed.iter().map(|departure| &departure.member);
         for member in view.members.iter().chain(departed) {
@@ -37,8 +38,8 @@ impl Names {
         }
     }
 
-    /// Remembers everyone who came or went with a view of the past. Those who stay are in the views that are
-    /// whole, which come later.
+    /// Remembers the nodes that came or went with a view of the past. The members that stay are in the whole
+    /// views, which come later.
     pub fn learn_past(&mut self, view: &ViewChange) {
         for (incarnation, name) in &view.joined {
             self.remember(*incarnation, name);

@@ -51,7 +51,7 @@ impl Queue {
         let bytes = weight(&event).min(MAX_BYTES) as u32;
         // Never closed.
         if let Ok(room) = self.room.clone().acquire_many_owned(bytes).await {
-            // Fails only when the session is over, and nobody reads any more.
+            // Fails only when the session is over, and no carrier reads any more.
             let _ = self.events.send((event, room)).await;
         }
     }
@@ -70,7 +70,7 @@ impl Events {
         self.0.recv().await.map(|(event, _)| event)
     }
 
-    /// The same for one that polls.
+    /// The same for a carrier that polls.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         self.0.poll_recv(context).map(|next| next.map(|(event, _)| event))
     }

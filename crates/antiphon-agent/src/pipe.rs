@@ -1,6 +1,7 @@
-//! What a program that reads lines is told: text, made where it happens, and taken many lines at a time.
+//! The way of events to a program that reads lines. They become text where they happen, and the writer takes
+//! many lines at a time.
 //!
-//! A line costs its bytes and nothing else: no allocation, no task that is woken while the writer is busy.
+//! A line costs its bytes and nothing else: no allocation, and no wake of a task while the writer is busy.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +13,9 @@ use tokio::time::timeout;
 
 /// Bytes of what a program is told that wait for the writer.
 pub(crate) const MAX_BYTES: usize = 256 << 10;
-/// Of a buffer that is kept when there was nothing to say for [`KEPT_FOR`].
+/// The most bytes of a buffer that are kept when there was nothing to say for [`KEPT_FOR`].
 const KEPT_BYTES: usize = 4 << 10;
-/// Shorter, a program that is told much now and then would have its buffers made anew each time.
+/// With a shorter time, the buffers of a program that is told much now and then would be made anew each time.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The end that text goes into. Lines of several tasks do not mix.
@@ -94,7 +95,7 @@ impl Pipe {
 }
 
 impl Shared {
-    /// Whether all is written, or nobody wants it.
+    /// Whether all is written, or the reader is gone.
     fn try_fill(&self, next: &mut impl FnMut(&mut Vec<u8>) -> bool) -> bool {
         let mut state = self.state();
         let (was_empty, mut more) = (state.text.is_empty(), true);
@@ -140,13 +141,14 @@ impl Text {
         }
     }
 
-    /// Thousands of programs that say nothing keep no memory for what they once were told.
+    /// Gives memory back: thousands of quiet programs must not keep the memory for all that they were told
+    /// once.
     fn shrink(&mut self) {
         self.taken.shrink_to(KEPT_BYTES);
         self.shared.state().text.shrink_to(KEPT_BYTES);
     }
 
-    /// Whether there is something to write, or none is coming; none if nobody knows yet.
+    /// True: there is something to write. False: nothing more comes. None: that is not known yet.
     fn take(&mut self) -> Option<bool> {
         if !self.left().is_empty() {
             return Some(true);

@@ -51,7 +51,7 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
                     }
                 }
             }
-            // Those that were there before have seen the same.
+            // Clients that were there before have seen the same.
             let stayed = view
                 .members
                 .iter()
@@ -124,16 +124,16 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Lines of a group's messages: what those of one client in one view have in common is made once. A line is
-/// the same as that of the event.
+/// Lines of a group's messages. The beginning that all messages of one client in one view share is made once.
+/// A line is the same as that of the event.
 #[derive(Debug, Default)]
 pub(crate) struct MessageLines {
-    /// Of the clients that spoke last. An entry is one client's as long as it is kept here.
+    /// For the clients that spoke last. While an entry is kept here, its address stays that of this client.
     beginnings: Vec<(Arc<ClientEntry>, ClientViewId, Vec<u8>)>,
     next: usize,
 }
 
-/// Clients whose lines' beginnings are kept.
+/// For how many clients the beginnings of lines are kept.
 const MAX_BEGINNINGS: usize = 8;
 
 impl MessageLines {
@@ -194,8 +194,8 @@ impl MessageLines {
     }
 }
 
-/// Whether a payload is a JSON string as it stands. Without a branch for each byte, so that many are looked
-/// at at once.
+/// Whether a payload is a JSON string as it stands. There is no branch for each byte, so the processor looks
+/// at many bytes at once.
 fn is_plain(payload: &[u8]) -> bool {
     let special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
     !payload.iter().fold(false, |any, byte| any | special(*byte))

@@ -1,8 +1,7 @@
 //! Operations on blocks — locks, leadership, maps, counters, requests — and what is replied.
 //!
-//! Each operation is one command, and is answered by one [`Reply`] with the `id` that it came with. What
-//! comes without having been asked for — a lock that was lost, a change of a watched map, a request of a
-//! member — is an event of its own.
+//! Each operation is one command, and is answered by one [`Reply`] with the operation's `id`. What comes
+//! unasked is an event of its own: a lock that was lost, a change of a watched map, a request of a member.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +24,7 @@ pub enum Id {
 }
 
 /// A fencing token or a version: a whole number of up to 64 bits. It is written as a number, and read from a
-/// number or from a string of digits, for languages whose numbers hold 53 bits.
+/// number or from a string of digits, for languages with numbers of 53 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial(pub u64);
 
@@ -79,8 +78,8 @@ pub struct Resign {
     pub name: String,
     /// With which this node leads it.
     pub token: Serial,
-    /// The name of a node that waits for it and is to lead it next; the one that has waited longest if left
-    /// out.
+    /// The name of a node that waits for the job and is to lead it next; if left out, the node that has
+    /// waited longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// For the reply.
@@ -320,10 +319,10 @@ pub struct Welcome {
     pub cluster: String,
     /// The node's build.
     pub build: String,
-    /// Of a client that may come back: the key by which it does.
+    /// For a client that may come back: the key with which it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// Of one that came back and is the same: how many of its lines were taken.
+    /// For a client that came back and is the same: how many of its lines were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
 }
@@ -388,7 +387,7 @@ pub enum Code {
 pub enum Ran {
     /// It did not, and will not.
     No,
-    /// Nobody can say; it may happen yet.
+    /// That is not known; it may happen yet.
     Maybe,
     /// It did.
     Yes,

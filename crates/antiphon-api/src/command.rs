@@ -36,7 +36,7 @@ pub enum Command {
     Watch(blocks::Watch),
     /// Add to a counter.
     Add(blocks::Add),
-    /// Take ids that nobody else is given.
+    /// Take ids that no other client is given.
     TakeIds(blocks::TakeIds),
     /// Serve requests.
     Serve(blocks::Serve),
@@ -144,7 +144,7 @@ pub struct Hello {
     /// has joined one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What an agent that has tokens asks for, as the first that a connection says.
+    /// The token, if the agent has tokens: it asks for one in the first line of a connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
     /// How long it remains a client when its connection breaks, and may come back; not at all if left out.

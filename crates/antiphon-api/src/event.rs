@@ -81,7 +81,7 @@ pub enum Event {
     },
     /// Policy `any`: components that went on apart meet in the view that follows.
     Merge {
-        /// First those who were here already, then those of each component that gave way.
+        /// First the members that were here already, then those of each component that gave way.
         parts: Vec<Part>,
     },
     /// A view of the cluster.
@@ -98,12 +98,12 @@ pub enum Event {
         cause: String,
         /// All its links, as they are now.
         links: Vec<PeerLink>,
-        /// The number of the one that this node sends on.
+        /// The number of the link that this node sends on.
         in_use: usize,
     },
     /// This node itself was stopped, or gets too little processor.
     Starved {
-        /// For so many milliseconds it did not run although something was to be done.
+        /// For how many milliseconds it did not run although it had something to do.
         missed_ms: u64,
         /// In so many.
         within_ms: u64,
@@ -114,12 +114,12 @@ pub enum Event {
         /// Whether it believes.
         held: bool,
     },
-    /// What is sent to a node goes through another one, since the direct path is dead, or goes directly
-    /// again. No view changes by it.
+    /// Since the direct path is dead, what this node sends to a node goes through another one; or it goes
+    /// directly again. No view changes by it.
     Path {
         /// The node's name.
         peer: String,
-        /// The name of the one in between; `null`: nobody.
+        /// The name of the node in between; `null`: none.
         through: Option<String>,
         /// Whether this node hears it directly.
         hears: bool,
@@ -162,7 +162,8 @@ pub enum Event {
         /// Why.
         cause: String,
     },
-    /// What became of a message whose sending was pending when the majority was lost or this node removed.
+    /// What became of a message that was still being sent when the majority was lost or this node was
+    /// removed.
     Receipt {
         /// The group's name.
         group: String,
@@ -171,7 +172,7 @@ pub enum Event {
         /// `delivered`, `not_delivered` or `unknown`.
         outcome: String,
     },
-    /// A direct message of this node was not delivered, or nobody knows whether it was.
+    /// A direct message of this node was not delivered, or it is not known whether it was.
     TellReceipt {
         /// The group's name.
         group: String,
@@ -209,7 +210,7 @@ pub enum Event {
     Command(commands::Asked),
     /// This node was removed while it was alive.
     Expelled {
-        /// Why, and who said so.
+        /// Why, and which member said so.
         cause: String,
     },
     /// The cluster or a group refused this node.
@@ -292,7 +293,7 @@ pub struct NodeView {
     pub joined: Vec<String>,
     /// The members of the previous primary view that left in order.
     pub left: Vec<Departed>,
-    /// Those that were removed, with the reason.
+    /// The members that were removed, with the reason.
     pub crashed: Vec<Removed>,
 }
 
@@ -315,7 +316,8 @@ pub struct View {
     /// none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, String>,
-    /// Those that come from the same previous view as this node: they delivered the same messages in it.
+    /// The members that come from the same previous view as this node: they delivered the same messages in
+    /// it.
     pub transitional: Vec<String>,
     /// Always true: groups are suspended in a non-primary component and install no view there.
     pub primary: bool,
@@ -407,7 +409,7 @@ pub struct Removed {
     pub member: Departed,
     /// `crashed`, `unreachable from NAME` or `superseded by a new start`.
     pub cause: String,
-    /// The names of those that said so.
+    /// The names of the members that said so.
     pub accusers: Vec<String>,
     /// What each of them saw, for people.
     pub evidence: String,

@@ -19,8 +19,8 @@
 //! This crate knows nothing of nodes: a program that only reads and writes these lines needs no more than it.
 //!
 //! # What a new event touches
-//! More than this crate: CONTRIBUTING.md has the list. Without its arm in `told` no test fails, and nobody is
-//! told of it.
+//! More than this crate: CONTRIBUTING.md has the list. If its arm in `told` is missing, no test fails, and
+//! the event is told to nobody.
 //!
 //! Here: its variant, its text, its line in `golden/events.txt`. The tests fail without these.
 #![forbid(unsafe_code)]

@@ -39,7 +39,8 @@ impl Payload {
         }
     }
 
-    /// The payload as bytes. What is in a file is read by whoever waits for disks.
+    /// The payload as bytes. It reads a payload that is in a file: call it only where waiting for a disk is
+    /// allowed.
     pub fn into_bytes(self) -> Result<Bytes, String> {
         match self {
             Payload::Text(text) => Ok(Bytes::from(text)),

@@ -439,7 +439,7 @@ fn possible(values: Values) -> impl Iterator<Item = PossibleValue> {
     values.map(|(name, what)| PossibleValue::new(*name).help(*what))
 }
 
-/// Reads `--engine`. Who means an engine of the other kind is told where that goes.
+/// Reads `--engine`. A user who means an engine of the other kind is told where to give it.
 #[derive(Debug, Clone, Copy)]
 struct EngineParser;
 

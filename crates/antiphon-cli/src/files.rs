@@ -1,9 +1,9 @@
 //! How many files a process may have open: raised as far as the system allows, and compared with what its
 //! nodes take.
 //!
-//! A service manager gives a low soft limit for the sake of programs that use `select`, and a high hard one
-//! for the others, of
-//! which this is one. So the program raises the first to the second when it starts; children inherit that.
+//! A service manager gives a low soft limit for the sake of programs that use `select`, and a high hard limit
+//! for all others. This program uses no `select`: so it raises the soft limit to the hard one when it starts.
+//! Children inherit that.
 
 use antiphon::{EngineKind, FILES_OF_A_PROCESS, Lack, files_of_a_node};
 use antiphon_core::MAX_GROUP_MEMBERS;
@@ -22,7 +22,8 @@ pub(crate) fn raise() {
         current: maximum,
         maximum,
     };
-    // Nobody is forbidden that; a system with limits of another kind goes on with what it gave.
+    // Every process may do that. On a system with limits of another kind the process goes on with what it
+    // has.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

@@ -35,7 +35,7 @@ struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left there are sockets that nobody listens at.
+        // Only sockets are left there, and nobody listens at them.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Lines on stdout, for people or with `--json` for programs; the first is `ready`, the last `stopped`. The
 //! first signal stops it in order: its file is written, answers may leave. The second ends it at once. When
-//! nobody reads stdout any more, it goes on silently: newcomers need it more than a log does. One who does
-//! not read, but could, has the last lines for two seconds after the end.
+//! nobody reads stdout any more, it goes on silently: newcomers need it more than a log does. If a reader is
+//! there but does not read, the locator waits two seconds at its end for the reader to take the last lines.
 
 use std::io;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
     }
     let end = async {
         locator.stop().await;
-        // Whoever does not read the last lines does not hold up the end.
+        // A reader that does not take the last lines does not hold up the end.
         let last_lines = async {
             print(&stdout, json, &Line::Stopped).await;
             drop(stdout);

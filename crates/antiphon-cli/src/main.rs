@@ -13,7 +13,7 @@
 //! - [`files`]: how many files a process may have open, and whether that is enough.
 //! - `antiphon_lab`, a crate: processes, and a judge that counts broken promises from what nodes printed.
 //!
-//! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
+//! Nothing here knows a protocol: all that the program can do, an application of the library can do, too.
 
 mod args;
 mod bench;

@@ -1,4 +1,4 @@
-//! What goes on, for the person who waits.
+//! Shows a waiting person what goes on.
 
 use std::io::IsTerminal as _;
 

@@ -1,4 +1,4 @@
-//! What commands say on standard output, where somebody may have stopped to read.
+//! The output of commands on standard output. The reader there may have stopped to read.
 
 use std::fmt::Arguments;
 use std::io::Write;

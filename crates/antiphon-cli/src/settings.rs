@@ -1,5 +1,6 @@
-//! A node's settings: file < environment < flag < nothing else, then checked as a whole. What describes the
-//! node is read and checked by the library ([`antiphon::config`]); what the program has for itself, here.
+//! A node's settings: file < environment < flag < nothing else, then checked as a whole. The library reads
+//! and checks what describes the node ([`antiphon::config`]); this module reads what the program has for
+//! itself.
 //!
 //! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the
 //! file is an error that names it, since a setting that is silently ignored is found only when it was needed.
@@ -55,7 +56,7 @@ pub(crate) struct Peers {
     pub(crate) list: Option<PathBuf>,
     /// Where peers' commands come in.
     pub(crate) listen: Option<String>,
-    /// By whose certificates peers are known.
+    /// The authorities that sign the certificates of peers.
     pub(crate) authorities: Option<PathBuf>,
 }
 
@@ -111,7 +112,7 @@ impl Reread {
     }
 }
 
-/// The keys whose files are read again, and that may name others then.
+/// The keys with files that are read again; then they may also name other files.
 const RELOADED: [&str; 4] = ["tls-cert", "tls-key", "tls-client-ca", "token-file"];
 
 /// All that describes the node is read where the library has it.
@@ -132,7 +133,8 @@ pub(crate) struct Written {
     pub(crate) json: bool,
 }
 
-/// What the program has in the configuration file for itself. The library refuses what neither of both knows.
+/// The keys that the program has in the configuration file for itself. The library refuses keys that neither
+/// of the two knows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Own {
@@ -194,8 +196,7 @@ impl Settings {
         Self::assemble(args, file, Given::effective)
     }
 
-    /// The same where seeds that do not resolve were left out: what follows from a list as a whole is not
-    /// checked.
+    /// The same where seeds that do not resolve were left out: conditions on the whole list are not checked.
     pub(crate) fn resolve_in_part(args: NodeArgs) -> Result<Self, Failed> {
         let file = file_of(&args)?;
         Self::assemble(args, file, Given::effective_in_part)
@@ -310,7 +311,8 @@ impl Settings {
         }
     }
 
-    /// R10: without a key anyone who reaches a port could declare others dead, so nobody is believed.
+    /// R10: without a key any program that reaches a port could declare others dead. So no witness is
+    /// believed.
     fn check_witness(&self) -> Result<(), Failed> {
         if !self.witness {
             return Ok(());

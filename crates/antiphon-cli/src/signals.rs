@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, the second of which means more than the first: to end in order, and to end at once.
+//! SIGTERM and SIGINT. The first signal means to end in order, a second one to end at once.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! CPU time and memory of processes, from /proc: times to the nanosecond, where ticks of 10 ms would show an
-//! idle node as none at all.
+//! CPU time and memory of processes, from /proc. Times are exact to the nanosecond: with ticks of 10 ms an
+//! idle node would seem to take no time at all.
 
 use std::path::Path;
 use std::time::Duration;

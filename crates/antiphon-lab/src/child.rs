@@ -1,7 +1,7 @@
 //! A process that speaks in lines, and is killed when it is dropped.
 //!
-//! It has a process group of its own, so Ctrl-C at the terminal reaches this program alone, which then ends
-//! its children.
+//! The child has a process group of its own. So Ctrl-C at the terminal reaches this program alone, which then
+//! ends its children.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
@@ -64,7 +64,8 @@ impl Child {
         });
         std::thread::spawn(move || {
             lines(stdout).for_each(|line| hear(Heard::Line(line)));
-            // What it said last is heard before its end, wherever it said it. A panic there is shown already.
+            // Its last lines are heard before its end, on whichever output they are. A panic there is shown
+            // already.
             let _ = log.map(std::thread::JoinHandle::join);
             hear(Heard::End);
         });
@@ -100,9 +101,9 @@ impl Child {
         self.mouth.close();
     }
 
-    /// A signal. It fails only if the process is gone; whoever waits for its lines notices.
+    /// Sends a signal. It fails only if the process is gone; the story notices when it waits for lines.
     pub fn signal(&self, signal: Signal) {
-        // Held so that the number stays its own: nobody reaps it meanwhile.
+        // Held so that the process id stays its own: no other thread reaps it meanwhile.
         let mut child = self.lock();
         if matches!(child.try_wait(), Ok(None)) {
             let _ = kill_process(self.pid, signal);

@@ -1,4 +1,4 @@
-//! Internal to Antiphon: nodes as processes, what is done to them, and what they must be found to have done.
+//! Internal to Antiphon: nodes as processes, what is done to them, and the judge of what they did.
 //!
 //! ```text
 //!  story ──┬── Process "a" ── antiphon node --json ──┐ stdout, one JSON object a line

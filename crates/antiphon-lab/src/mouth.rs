@@ -1,4 +1,4 @@
-//! What a program is told.
+//! The lines to a program.
 
 use std::io::Write;
 use std::sync::mpsc::{Sender, channel};

@@ -5,13 +5,13 @@
 //!        │ eth0           │ eth0           │ eth0
 //!        └──── p1 ────────┴── p2 ──────────┴── p3         …-0, the switch: a bridge, where cables are cut
 //! ```
-//! Hosts may have a second interface, `eth1` with fd99::i/64, whose cables (`q1`, `q2`, …) end at a bridge of
+//! Hosts may have a second interface, `eth1` with fd99::i/64. Its cables (`q1`, `q2`, …) end at a bridge of
 //! their own.
 //!
 //! The switch is a namespace of its own, so that nothing is visible outside and deleting the namespaces
 //! deletes all. They are deleted when the network is dropped, also by a panic, and by
-//! [`Network::remove_all`]; those of a program that was killed, by the next one with its prefix. Whoever
-//! still runs in one keeps it: processes are to be ended before.
+//! [`Network::remove_all`]. If a program was killed, the next program with its prefix deletes them. A process
+//! that still runs in a namespace keeps it: end processes before.
 //!
 //! Cutting a cable drops frames between two ports of the bridge: both hosts just see silence. A rejecting
 //! firewall stands on the hosts themselves and answers for the peer: with resets to both sides, or with ICMP.
@@ -82,7 +82,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Deletes every network of this program: for one that is about to end without dropping anything.
+    /// Deletes every network of this program: for a program that is about to end without dropping anything.
     pub fn remove_all(prefix: &str) {
         sweep(prefix, |pid| pid == std::process::id());
     }
@@ -248,8 +248,8 @@ impl Network {
         );
     }
 
-    /// This host loses so many of a hundred packets, of those that it sends and of those that reach it. They
-    /// are lost where they arrive, at either end of its cable: no sender is told.
+    /// This host loses so many of a hundred packets, both of the packets that it sends and of the packets
+    /// that reach it. They are lost where they arrive, at either end of its cable: no sender is told.
     pub fn lose_packets(&self, host: usize, percent: u8) {
         let both = [
             (self.namespace(host), "eth0".to_owned()),
@@ -397,7 +397,7 @@ fn try_everything() -> Result<(), String> {
     }
 }
 
-/// Deletes what programs have left behind with this prefix, and whoever still runs in it.
+/// Deletes the namespaces that programs with this prefix have left behind, and ends the processes in them.
 fn sweep(prefix: &str, whose: impl Fn(u32) -> bool) {
     let listed = Command::new("ip")
         .args(["netns", "list"])

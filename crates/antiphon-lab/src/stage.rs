@@ -1,4 +1,4 @@
-//! The trace of a story and its clock, and the nodes and programs whose lines go into it.
+//! The trace of a story and its clock, and the nodes and programs that write lines into it.
 
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ impl Stage {
         self.began.elapsed()
     }
 
-    /// What was said so far. Nobody is listened to while it is held.
+    /// What was said so far. No process is listened to while it is held.
     pub fn trace(&self) -> MutexGuard<'_, Trace> {
         // A story that panicked while it held the trace has failed already; its cleanup still wants to read
         // it.
@@ -191,8 +191,8 @@ impl Process {
         at(&self.stage.trace().runs[self.run])
     }
 
-    /// A program connects to it, an agent, which has said by now where its socket is. In place of what is
-    /// written to standard input, this program says now what the agent is asked. It joins the group.
+    /// Connects a program to this agent, which has said by now where its socket is. From now on commands go
+    /// through this program, in place of standard input. The program joins the group.
     ///
     /// # Errors
     /// The agent has no socket, or does not answer there.
@@ -324,7 +324,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Its words are for nobody.
+        // No more commands go to it.
         self.change(|run| run.mouth = None);
         self.end();
     }

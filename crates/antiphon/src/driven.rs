@@ -1,5 +1,6 @@
-//! What the tasks share that drive a machine without I/O over a group: waiting until there is room for what
-//! the machine wants to say, or until its time has come; and what the group tells, as the machine takes it.
+//! Shared by the tasks that drive a machine without I/O over a group. It waits until the group has room for
+//! the machine's messages, or until the machine's deadline has come; and it turns the group's events into the
+//! machine's inputs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -64,9 +65,9 @@ pub(crate) fn is_earlier(deadline: Option<Time>, awaited: Option<Time>) -> bool 
     deadline.is_some_and(|deadline| awaited.is_none_or(|awaited| deadline < awaited))
 }
 
-/// What wakes a task at its machine's deadline. These move with each request, mostly to later: the task keeps
-/// the earliest that it was set to, and then rings for nothing at times. Else each request would wake it, to
-/// set a timer.
+/// The timer that wakes a task at its machine's deadline. The deadline moves with each request, mostly to
+/// later. The timer keeps the earliest time that it was set to, so it sometimes rings for nothing; otherwise
+/// each request would wake the task to set the timer anew.
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
     set: Option<Time>,
@@ -81,7 +82,7 @@ impl Timer {
         }
     }
 
-    /// Is to ring at this time, and no other.
+    /// Sets it to this time, in place of any other.
     pub(crate) fn set(&mut self, host: &Host, deadline: Option<Time>) {
         if self.set == deadline {
             return;
@@ -95,7 +96,7 @@ impl Timer {
         }
     }
 
-    /// Returns when it rings, and is set to nothing then; never if it is so.
+    /// Returns when it rings, and is set to nothing then; never returns while it is set to nothing.
     pub(crate) async fn rings(&mut self) {
         if self.set.is_none() {
             return std::future::pending().await;

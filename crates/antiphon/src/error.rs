@@ -1,4 +1,4 @@
-//! Errors: who is at fault, whether anything changed, what to do.
+//! Errors: which side is at fault, whether anything changed, what to do.
 
 use std::fmt;
 use std::io;
@@ -35,8 +35,8 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// What the witness is to keep cannot be left for it: no supervisor of this process made it, or `/proc`
-    /// is not mounted.
+    /// The file for the witness cannot be used: no supervisor of this process made it, or `/proc` is not
+    /// mounted.
     Testament {
         /// Where.
         path: PathBuf,
@@ -157,7 +157,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error of the system has no copy: one with the same number, or kind and text, takes its place.
+/// An error of the system cannot be copied: an error with the same number, or kind and text, takes its place.
 impl Clone for Error {
     fn clone(&self) -> Self {
         let again = |source: &io::Error| match source.raw_os_error() {

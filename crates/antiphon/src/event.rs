@@ -24,7 +24,7 @@ pub enum ClusterEvent {
     /// merge.
     Incarnation(Incarnation),
     /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found.
-    /// Said again when something of it changes, and every five seconds.
+    /// Told again when any of this changes, and every five seconds.
     Forming {
         /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
@@ -54,14 +54,14 @@ pub enum ClusterEvent {
     /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at
     /// once.
     Merge {
-        /// Who comes from where: first those who were here already, then those of each component that gave
-        /// way.
+        /// Which members come from which component: first the members that were here already, then those of
+        /// each component that gave way.
         parts: Vec<Part>,
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),
     /// Only in [`Cluster::history`](crate::Cluster::history), of a large cluster: a view that was installed
-    /// long ago, and whose members are not kept any more.
+    /// long ago. Its members are not kept any more.
     PastView(Arc<ViewChange>),
     /// The cluster, or a peer on the way to it, refused this node. Unless `fatal`, the node goes on trying.
     Refused {
@@ -73,7 +73,7 @@ pub enum ClusterEvent {
     /// This incarnation was removed from the cluster while it was alive. The node joins again as a fresh one;
     /// each of its groups then starts with [`Event::Resync`].
     Expelled {
-        /// Why, and who said so.
+        /// Why, and which member said so.
         cause: String,
     },
     /// A link to a peer with several addresses went up or down, or another one is used now. No view changes
@@ -88,30 +88,30 @@ pub enum ClusterEvent {
         /// What happened to it.
         cause: LinkCause,
     },
-    /// This node itself did not run for much of the last time: it was stopped, or its host gives it too
-    /// little processor. It accuses nobody for what it missed; but others may miss it. Told once in a while,
-    /// as long as it goes on.
+    /// Lately this node itself did not run for much of the time: it was stopped, or its host gives it too
+    /// little processor. It accuses no member for what it missed; but others may miss it. Told once in a
+    /// while, as long as that goes on.
     Starved {
-        /// For so long it did not run although something was to be done.
+        /// For how long it did not run although it had something to do.
         missed: Duration,
         /// In so much time.
         within: Duration,
     },
-    /// This node believes in its primary view, or does not for now: no majority of it has answered for so
-    /// long that the others may have gone on without this node. Each incarnation begins without, and is told
-    /// a moment after its first view that it has it. Without it groups deliver nothing, and what is sent
-    /// waits; no view changes by it. `View` alone says who decided: a node is in charge only with a primary
-    /// view *and* this.
+    /// Whether this node believes in its primary view (the lease). It does not while no majority of the view
+    /// has answered for so long that the others may have gone on without this node. Each incarnation begins
+    /// without the lease, and is told a moment after its first view that it has it. Without it groups deliver
+    /// nothing, and messages to send wait; no view changes by it. `View` alone says which members decided: a
+    /// node is in charge only with a primary view *and* the lease.
     Lease {
         /// Whether it believes.
         held: bool,
     },
-    /// The direct path to a member is dead, and what this node sends to it goes through another one, or
-    /// through yet another one; or it goes directly again. No view changes by it.
+    /// The direct path to a member is dead, and what this node sends to it goes through another member, or
+    /// now through a different one; or it goes directly again. No view changes by it.
     Path {
         /// The member.
         peer: Arc<Member>,
-        /// Who passes on what is sent to it; `None`: it goes directly.
+        /// The member that passes on what is sent to it; `None`: it goes directly.
         through: Option<Arc<Member>>,
         /// Whether this node hears the member directly.
         hears_directly: bool,
@@ -139,10 +139,10 @@ pub enum ClusterEvent {
 pub struct Part {
     /// The lineage of its views.
     pub lineage: Lineage,
-    /// The last primary view of it that they had installed: what they did together until then is in the state
-    /// of each of them.
+    /// The last primary view of that lineage that they had installed: what they did together until then is in
+    /// the state of each of them.
     pub view: ViewId,
-    /// Who they are in the view that follows, by seniority.
+    /// These members in the view that follows, by seniority.
     pub members: Vec<Arc<Member>>,
 }
 
@@ -164,8 +164,8 @@ pub enum Event {
         /// The members of the view that take part in the flush.
         members: Vec<Arc<Member>>,
     },
-    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another
-    /// kind.
+    /// The primary was lost: until the next event of another kind nothing is delivered and nothing can be
+    /// sent.
     Suspended,
     /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is
     /// void, and the next view is its first.
@@ -199,7 +199,7 @@ impl Messages {
         self.run.view
     }
 
-    /// Who sent them.
+    /// The member that sent them.
     pub fn sender(&self) -> &Arc<Member> {
         &self.sender
     }
@@ -250,8 +250,8 @@ impl Iterator for Messages {
 
 impl ExactSizeIterator for Messages {}
 
-/// What messages of a group of [`Order::Scoped`] are about: those of one sender with the same scope come in
-/// the order in which they were sent, and wait for no others.
+/// What a message in a group of [`Order::Scoped`] is about. Messages of one sender with the same scope come
+/// in the order in which they were sent, and wait for no other messages.
 ///
 /// A number of the application's own, or [one made of a name](Scope::named). It has four bytes, because each
 /// message carries it: of a thousand names, two share a scope in one case of ten thousand. Then their
@@ -287,7 +287,7 @@ impl fmt::Display for Scope {
 pub struct Message {
     /// The view it was sent and is delivered in.
     pub view: GroupViewId,
-    /// Who sent it.
+    /// The member that sent it.
     pub sender: Arc<Member>,
     /// The sender's number for it in this group, from 1 for each incarnation.
     pub seq: u64,
@@ -313,15 +313,15 @@ pub struct View {
     pub order: Order,
     /// The members by group seniority.
     pub members: Vec<Arc<Member>>,
-    /// Those that the previous view did not have.
+    /// The members that the previous view did not have.
     pub joined: Vec<Arc<Member>>,
     /// Those of the previous view that left in order.
     pub left: Vec<Arc<Member>>,
     /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not
     /// reading.
     pub crashed: Vec<Arc<Member>>,
-    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`,
-    /// `flush-stalled: …`.
+    /// Why the group itself removed members of `crashed` while they were alive: `slow: …`, `flush-stalled:
+    /// …`.
     pub causes: Vec<(Arc<Member>, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Arc<Member>>,

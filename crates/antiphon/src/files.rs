@@ -2,27 +2,25 @@
 
 use antiphon_core::EngineKind;
 
-/// Of a process beside its nodes: standard streams, the runtime's own, a console and who asks there.
+/// Files of a process beside its nodes: standard streams, the runtime's own, a console and its clients.
 pub const FILES_OF_A_PROCESS: u64 = 24;
 
-/// Of a node alone: its listener, its socket for probes, its timer, and connections that come and go.
+/// Files of a node alone: its listener, its socket for probes, its timer, and connections that come and go.
 const OF_A_NODE: u64 = 9;
-/// Up to this many members, everyone watches everyone (R9).
+/// Up to this many members, every member watches every other (R9).
 const FULL_WATCH: u64 = 16;
 /// Lifelines of a member of a larger cluster, each way: to its watchers and to the elder.
 const WATCHED: u64 = 9;
-/// With the cut engine, up to so many members everyone observes everyone.
+/// With the cut engine, up to so many members every member observes every other.
 const NARROW: u64 = 11;
 /// In a larger cluster of that engine, connections of a member each way: with its neighbours, and others for
 /// a while.
 const NEIGHBOURS: u64 = 32;
 
 /// Files that one node of a cluster of so many members, which shares groups with `companions` others, may
-/// have open at a time.
-/// With an engine where all members speak to all, and in a group, a node has two connections with every
-/// other: one for each
-/// direction. A process has [`FILES_OF_A_PROCESS`] besides; allow it twice the sum, for those who join and
-/// leave.
+/// have open at a time. With an engine where all members speak to all, and in a group, a node has two
+/// connections with every other member: one for each direction. A process has [`FILES_OF_A_PROCESS`] besides;
+/// allow it twice the sum, for members that join and leave.
 pub fn files_of_a_node(members: usize, companions: usize, engine: EngineKind) -> u64 {
     let others = (members as u64).saturating_sub(1);
     let spoken_to = match engine {

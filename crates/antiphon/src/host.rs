@@ -1,8 +1,8 @@
 //! What a node takes from the host it runs on: time, chance, and a place for its task.
 //!
-//! There is one host in a product, the system's, and this costs nothing there. With the feature `testkit`
-//! there is a second kind, whose time is virtual and whose chance comes from a seed; which one a node runs on
-//! is decided by one branch where it asks.
+//! In a product there is one host, the system's, and this costs nothing. With the feature `testkit` there is
+//! a second kind: its time is virtual, and its chance comes from a seed. One branch at each question decides
+//! which host a node runs on.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

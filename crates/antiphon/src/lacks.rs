@@ -1,4 +1,5 @@
-//! What the host refuses a node or locator ([`Lack`]): told to people once in a while, and to who asks.
+//! What the host refuses a node or locator ([`Lack`]): logged for people once in a while, and told on
+//! request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Nodes that form a cluster, agree on who is in it, and exchange ordered messages.
+//! Nodes that form a cluster, agree on its members, and exchange ordered messages.
 //!
 //! ```no_run
 //! use antiphon::{Cluster, Event, Order};
@@ -28,13 +28,13 @@
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
 //! - [`owners`]: which members own a key, for sharding.
-//! - [`Observer`]: what is to be known of a node, without keeping it alive; the crate `antiphon-agent` serves
+//! - [`Observer`]: all that a node knows, without keeping the node alive; the crate `antiphon-agent` serves
 //!   it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
 //!   newcomers where the others are.
 //! - `calls`, with the feature `blocks`: requests to one, several or all members of a group, with answers.
-//! - `clients`, with the feature `blocks`: groups whose members are clients of nodes, many in one node: users
-//!   of a web server, programs beside an agent.
+//! - `clients`, with the feature `blocks`: groups of clients of nodes, many in one node: users of a web
+//!   server, programs beside an agent.
 //! - `replicated`, with the feature `blocks`: state that all members have a copy of: maps with watches, locks
 //!   and leaders with fencing tokens, counters, machines of your own. It brings some twenty packages, serde
 //!   among them.
@@ -44,7 +44,7 @@
 //! # What to rely on
 //! A message is delivered in the view it was sent in, or nowhere. Members that go from one view to the next
 //! together have delivered the same messages between them. A component without a majority of the last primary
-//! view says so and does nothing that the primary could contradict.
+//! view says so, and does nothing that the primary could contradict.
 //!
 //! # Values as text and as JSON
 //! What a person would print has `Display`. With the feature `serde` it can also be written by serde, and
@@ -53,7 +53,7 @@
 //! - A time is a number of milliseconds, in a field that ends in `_ms`.
 //! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, declared by
 //!   the crate `antiphon-api`. An event does not know its group: `Event::told` says that, too. A node that no
-//!   view here speaks of is called by the first digits of its incarnation, where the program remembers names.
+//!   view here names is called by the first digits of its incarnation, where the program remembers names.
 //! - A [`NodeView`] has beside that what the program leaves out: `lineage`, `merged`, `wire_level`.
 //! - An [`Inspection`], a [`Status`] and a [`WhyReport`] are what a console's answers are put together from.
 //!   They name nodes by incarnation, and have fields of the same names as those answers, where they say the
@@ -61,9 +61,9 @@
 //! - Errors, causes and evidence are sentences: written, and not read.
 //!
 //! # Processes
-//! A node holds connections whose end proves that the process is gone. They are closed on exec and must not
-//! survive the process in another way: do not fork without exec, and do not close foreign file descriptors,
-//! after joining.
+//! A node holds connections; their end proves that the process is gone. They are closed on exec and must not
+//! survive the process in another way. So after joining, do not fork without exec, and do not close foreign
+//! file descriptors.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "blocks")]

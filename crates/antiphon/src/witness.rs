@@ -1,10 +1,10 @@
 //! Witnessing the death of a node of one's own: what `antiphon node --witness` does, for supervisors of your
 //! own (Linux).
 //!
-//! A process that starts another one sees its end without any network, however it comes. It makes a
-//! [`Keeper`], starts the node's process, which leaves there what it votes
-//! ([`Builder::testament`](crate::Builder::testament)), *waits* for it, and then tells the members of its
-//! death:
+//! A process that has started another one sees its end without any network, however the end comes. It makes a
+//! [`Keeper`] and starts the node's process, which leaves its votes there
+//! ([`Builder::testament`](crate::Builder::testament)). It *waits* for that process, and then tells the
+//! members of its death:
 //!
 //! ```no_run
 //! # #[cfg(target_os = "linux")]
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //! Only the parent can do this, and only once it has waited for the child. Reading fails as long as some
-//! process may still write there, so that the end of a wrapper is not taken for that of the node;
-//! [`Death::of`] itself believes its caller that the process is gone. A death that is told of a process that
-//! lives lets two halves of a cluster go on apart.
+//! process may still write there, so that the end of a wrapper is not taken for that of the node.
+//! [`Death::of`] itself believes its caller that the process is gone. If the caller tells the death of a
+//! process that lives, two halves of a cluster may go on apart.
 //!
 //! The node's process must not go on in another one: no fork without exec, no checkpoint that is restored
 //! elsewhere.
@@ -37,7 +37,7 @@ pub use antiphon_net::witness::{Handed, tell};
 
 use crate::{Error, Incarnation};
 
-/// An incarnation for a witness, which seals what it tells.
+/// An incarnation for a witness, which seals its messages with it.
 ///
 /// # Errors
 /// [`Error::Entropy`].

@@ -7,19 +7,20 @@
 //! ```
 //! # Rules
 //! - Beyond loopback addresses nothing is served without TLS, and without a token or a client's certificate.
-//! - Where tokens are in force, a connection is trusted with a token, or with a certificate that the
-//!   authorities of `--tls-client-ca` have signed: one of both is enough. With authorities and without tokens
-//!   a client without a certificate does not get through the handshake.
+//! - Where tokens are in force, the agent trusts a connection that shows a token, or a certificate that the
+//!   authorities of `--tls-client-ca` have signed: one of both is enough. With authorities and without
+//!   tokens, a client without a certificate does not get through the handshake.
 //! - At the Unix socket the kernel names the user; nothing more is to be shown there.
 //!
 //! # Reload
-//! Certificates are replaced as a whole, and so are tokens: what is in a bad file is not used, and the old
-//! stays in force. Connections that are trusted stay so. A reload changes what is in force, never whether
-//! tokens, TLS or authorities are asked for: that needs a restart, since listeners depend on it.
+//! Certificates are replaced as a whole, and so are tokens: if a file is bad, nothing of it is used, and the
+//! old ones stay in force. Trusted connections stay trusted. A reload changes which tokens, certificates and
+//! authorities are in force, never whether they are asked for: that needs a restart, since listeners depend
+//! on it.
 //!
 //! # Bounds
-//! [`MAX_STRANGERS`] connections that have shown nothing yet, each for the times of its carrier; a wrong
-//! token is answered after [`WRONG_WAITS`]; files of [`MAX_FILE_BYTES`].
+//! At most [`MAX_STRANGERS`] connections have shown nothing yet, each for the times of its carrier. A wrong
+//! token is answered after [`WRONG_WAITS`]. A file has at most [`MAX_FILE_BYTES`].
 
 mod certificates;
 mod tokens;
@@ -104,7 +105,7 @@ impl Access {
     pub fn reload(&self, files: &Files) -> Vec<Result<String, String>> {
         let now = self.force();
         let mut said = Vec::new();
-        // As it was at the start: a client without a certificate is asked for a token, if there are any.
+        // As at the start: a client without a certificate is asked for a token, if there are tokens.
         match read_certificates(files, now.tokens.is_none()) {
             Ok(new) if asks(&new) != asks(&now.certificates.as_deref()) => {
                 said.push(Err("tls-cert, tls-key and tls-client-ca cannot be given or left out while an agent runs: restart it".to_owned()));
@@ -308,7 +309,8 @@ fn read_file(what: &str, path: &Path, is_secret: bool) -> Result<Vec<u8>, String
     if !found.is_file() {
         return Err(format!("{what} {shown} is no file"));
     }
-    // A group's bits stay: with access lists, as systemd gives to credentials, they are the lists' own.
+    // The bits of the file's group are not checked: with access lists, which systemd gives to credentials,
+    // these bits belong to the lists.
     if is_secret && found.mode() & 0o007 != 0 {
         return Err(format!(
             "{what} {shown} is open to every user of this host (mode {:03o}): `chmod 600 {shown}`",

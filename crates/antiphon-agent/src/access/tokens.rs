@@ -1,7 +1,7 @@
 //! Tokens: texts that are as good as keys, one a line of a file.
 //!
-//! They are kept as authentication codes under a key of this process. What is compared is such a code, which
-//! nobody outside can choose, so the time that a comparison takes says nothing of a token.
+//! The agent keeps them as authentication codes under a key of this process, and compares codes. Nobody
+//! outside can choose a code, so the time of a comparison says nothing of a token.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ impl Tokens {
             return false;
         }
         let given = hmac::sign(&self.key, given);
-        // All of them, whichever it is.
+        // Compares with all of them, whichever it is: the time must not tell.
         let same = |code: &hmac::Tag| code.as_ref() == given.as_ref();
         self.codes.iter().fold(false, |found, code| found | same(code))
     }

@@ -16,7 +16,7 @@ use super::worker::{Block, Job};
 
 /// A call's time unless it says another.
 pub(super) const WITHIN: Span = Span(Duration::from_secs(10));
-/// For so long a node that has just joined waits to hear which members serve a verb.
+/// How long a node that has just joined waits to hear which members serve a verb.
 const HEAR_WITHIN: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -46,7 +46,7 @@ impl Servers {
 
 impl CallBlock {
     pub(super) async fn join(cluster: Cluster, group: String, name: String) -> Result<Self, Failure> {
-        // Any order would do; this one is the same at all nodes, whatever they say of their own groups.
+        // Any order would do. This one is the same at all nodes, whatever each says of its own groups.
         let group = cluster.group(group).order(Order::Total).join().await;
         let group = group.map_err(|error| {
             let code = match error {
@@ -56,7 +56,7 @@ impl CallBlock {
             Failure::nothing_done(code, error.to_string())
         })?;
         let calls = Calls::new(group);
-        // It reads its first view a moment later, and nobody can be called before.
+        // It reads its first view a moment later, and no member can be called before.
         while calls.members().is_empty() {
             tokio::time::sleep(ASK_AGAIN).await;
         }
@@ -158,8 +158,8 @@ impl CallBlock {
         }
     }
 
-    /// Members tell a new one which verbs they serve, and a call to any of them waits for that; so does one
-    /// of a member that is between two memberships.
+    /// Members tell a new member which verbs they serve, and its call to any of them waits for that. So does
+    /// the call of a member that is between two memberships.
     async fn call_when_heard(&self, call: Call) -> Result<Replies, CallsError> {
         let begun = tokio::time::Instant::now();
         loop {

@@ -24,9 +24,9 @@ const MAX_ID_BYTES: usize = 64;
 /// How an operation is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It waits for nothing but the cluster: stdin waits for its place.
+    /// The operation waits for nothing but the cluster: stdin waits for its place.
     Quick,
-    /// It may wait for other programs: without a place it is refused.
+    /// The operation may wait for other programs: without a place it is refused.
     Long,
     /// The same, of watches.
     Watch,
@@ -38,7 +38,8 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Desk {
     outlet: Outlet,
-    /// The session is over: what waits for others is cancelled, what is held is given back.
+    /// The session is over: operations that wait for other programs are cancelled, and what is held is given
+    /// back.
     over: watch::Sender<bool>,
     names: Arc<Mutex<Names>>,
     meters: Arc<Meters>,
@@ -235,7 +236,7 @@ impl Desk {
         &self.meters
     }
 
-    /// Where what the program is told goes.
+    /// Where events for the program go.
     pub(crate) fn outlet(&self) -> &Outlet {
         &self.outlet
     }
@@ -273,7 +274,7 @@ pub(crate) struct Operation {
     op: &'static str,
     id: Option<Id>,
     kind: Kind,
-    /// None without an id: then nobody can cancel it.
+    /// None for an operation without an id: nobody can cancel it.
     cancelled: Option<oneshot::Receiver<()>>,
     within: Option<Duration>,
     until: Option<Instant>,
@@ -308,7 +309,8 @@ impl Operation {
         }
     }
 
-    /// What it does, unless it is cancelled or far too late first. `ran` is said of it then.
+    /// Waits for the operation's work, unless it is cancelled or far too late first. Then the failure says
+    /// `ran`.
     pub(crate) async fn wait<T>(&mut self, ran: Ran, work: impl Future<Output = T>) -> Result<T, Failure> {
         let until = self.until.map(|until| until + LATE);
         let within = self.within;
@@ -328,13 +330,13 @@ impl Operation {
         Err(failure)
     }
 
-    /// Of one that has not begun: why it never will.
+    /// Why an operation that has not begun never will, if so.
     pub(super) fn is_over(&mut self) -> Option<Failure> {
         let cancelled = self.cancelled.as_mut();
         if cancelled.is_some_and(|cancelled| cancelled.try_recv().is_ok()) {
             return Some(cancelled_by_program());
         }
-        // What is not to wait at all waits for the join.
+        // An operation that is not to wait at all still waits for the join.
         let grace = match self.within {
             Some(Duration::ZERO) => LATE,
             _ => Duration::ZERO,
@@ -358,7 +360,7 @@ impl Operation {
             }
         };
         let over = async {
-            // What waits for nothing but the cluster is as good as done.
+            // An operation that waits for nothing but the cluster is as good as done.
             match self.kind {
                 Kind::Quick => std::future::pending().await,
                 _ => self.desk.until_over().await,
@@ -370,7 +372,7 @@ impl Operation {
         }
     }
 
-    /// Whose operation it is.
+    /// The desk of the session that asked for this operation.
     pub(super) fn desk(&self) -> &Arc<Desk> {
         &self.desk
     }

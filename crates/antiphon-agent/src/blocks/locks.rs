@@ -32,7 +32,7 @@ struct What {
     token: Serial,
 }
 
-/// Something held is to be given back, to a node by its name or to whichever has waited longest.
+/// A held lock or leadership is to be given back: to the named node, or to the one that has waited longest.
 struct GiveBack {
     to: Option<String>,
     operation: Operation,
@@ -96,7 +96,7 @@ impl LockBlock {
                 }
             }
         };
-        // Cancelled, it is given back if it was granted meanwhile.
+        // If the wait is cancelled, a lock that was granted meanwhile is given back.
         let got = operation.wait(Ran::No, wait).await;
         let got = got.and_then(|got| got.map_err(|error| of_wait(&error)));
         let hold = match got {
@@ -151,7 +151,7 @@ impl LockBlock {
                 biased;
                 loss = hold.lost() => break Some(loss),
                 () = desk.until_over() => {
-                    // It is free in any case: what is dropped is given back.
+                    // It is free in any case: a handle that is dropped gives it back.
                     let _ = hold.give_back().await;
                     break None;
                 }

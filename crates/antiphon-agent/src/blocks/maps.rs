@@ -50,7 +50,7 @@ impl Copies {
 pub(crate) struct MapCopy(Replicated<MapMachine>);
 
 impl MapCopy {
-    /// What a key has; fails while this member does not serve, and then the map's worker says why.
+    /// The value of a key. It fails while this member does not serve; then the map's worker says why.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<(Bytes, Serial)>, ReadError> {
         self.0.read(|machine| {
             let entry = machine.get(key);
@@ -198,8 +198,8 @@ impl MapBlock {
                 ReplicaEvent::Machine { event, .. } if wanted.matches(&event.key) => {
                     desk.print(self.change(event, id)).await;
                 }
-                // Something may have passed this reader by. It fails while this member does not serve; then
-                // it is told when it does.
+                // The reader may have missed changes. The read fails while this member does not serve; then
+                // the entries are told when it serves again.
                 ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
                     let from_here = |machine: &MapMachine| machine.state().clone();
                     if let Ok((state, following)) = self.machine.read_and_follow(from_here) {
@@ -291,8 +291,8 @@ impl Block for MapBlock {
     }
 }
 
-/// Returns when this member cannot serve any more as it is, and why. It leaves then, and the next operation
-/// joins again.
+/// Returns, with the reason, when this member cannot serve any more as it is. Then it leaves, and the next
+/// operation joins again.
 pub(super) async fn until_of_no_use<M: Replicable>(machine: &Replicated<M>) -> Failure {
     let mut events = machine.events();
     let why = loop {

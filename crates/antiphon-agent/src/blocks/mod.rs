@@ -12,31 +12,33 @@
 //! - [`failure`]: the library's errors as those of lines.
 //!
 //! # Groups
-//! Each block is a group of its own, in which nothing else is said, and of which no line tells views or
+//! Each block is a group of its own. Nothing else is said in that group, and no line tells its views or
 //! messages. Behind [`GROUPS`] their names are `locks` (locks and leaders), `counters` (counters and ids),
 //! `map/NAME` and `calls/NAME`; the program refuses `--group` with such a name. This node joins a block when
-//! a session first uses it, and stays until the node ends: what is asked before it is a member, or has the
-//! state, waits. A map lives as long as one node that has used it.
+//! a session first uses it, and stays in it until the node ends. Operations wait until the node is a member
+//! and has the state. A map lives as long as any node that has used it.
 //!
 //! # Sessions
 //! All sessions of a node share its blocks; each has its own desk, and with it its own ids and bounds. A lock
-//! or a leadership belongs to the session that got it, a request to the one that it was handed to: what ends
-//! the session gives both back at once. Several sessions may serve one verb, and take its requests by turns.
+//! or a leadership belongs to the session that got it, a request to the session that it was handed to: when
+//! the session ends, both are given back at once. Several sessions may serve one verb; they get its requests
+//! by turns.
 //!
 //! # What holds
-//! - **One reply for each operation**, with its id. An id is free again with the reply; an operation with the
-//!   id of one that is under way is refused by an `error` line, since a second reply would stand for both.
+//! - **One reply for each operation**, with its id. An id is free again with the reply. While an operation is
+//!   under way, another one with its id is refused by an `error` line, since a second reply could belong to
+//!   either.
 //! - **Operations of one block begin in the order of their lines.** They end in any order.
 //! - **A line of a lock comes after its reply**: `lost` never before the token.
 //! - **An error says whether it happened**, with the library's own distinction.
 //!
 //! # Bounds
-//! Of each session: it is not read on while [`MAX_QUICK`] operations that only wait for the cluster, or
-//! [`MAX_BYTES`] of values, are under way. What may wait for other programs (locks, leadership, calls) is
-//! refused beyond [`MAX_LONG`] instead, held locks included: the line that ends such a wait may stand behind
-//! it. So are watches beyond [`MAX_WATCHES`]; of the node, blocks beyond [`MAX_BLOCKS`]. Requests of others
-//! are bounded by [`antiphon::calls::Config`]. Replies wait for the session's reader, and with them the
-//! operations' places.
+//! For each session: the node reads no further lines while [`MAX_QUICK`] operations that only wait for the
+//! cluster, or [`MAX_BYTES`] of values, are under way. Operations that may wait for other programs (locks,
+//! leadership, calls) are refused beyond [`MAX_LONG`] instead, held locks included: the line that ends such a
+//! wait may stand behind them. Watches are refused beyond [`MAX_WATCHES`], and at the whole node blocks
+//! beyond [`MAX_BLOCKS`]. Requests of others are bounded by [`antiphon::calls::Config`]. Replies wait for the
+//! session's reader, and with them the operations' places.
 //!
 //! # What happens when…
 //! | what | then |
@@ -44,7 +46,7 @@
 //! | no cluster yet, no state yet | operations wait; `within` counts, `cancel` works |
 //! | no majority | new ones are refused (`unavailable`); those under way are answered when it is back, or at the removal (`unknown`) |
 //! | no majority, of calls | they wait for it until their time is over |
-//! | `within` is over and the group has no leader, whose time a lock waits by | the wait ends here, [`LATE`] later |
+//! | `within` is over, and the group has no leader to end a lock's wait by its clock | the wait ends here, [`LATE`] later |
 //! | the lease is lost, or the node was stopped for so long | `lost` for each lock and leadership held |
 //! | the state is lost, or differs here | the block is left; the next operation joins it again |
 //! | stdin ends | nothing changes: what is held stays held |
@@ -103,8 +105,8 @@ const MAX_BLOCKS: usize = 64;
 const MAX_NAME_BYTES: usize = 52;
 /// The longest value. With the longest key it fits one command.
 const MAX_VALUE_BYTES: usize = (1 << 20) - 2048;
-/// How much longer than it says an operation waits here: a lock's time is that of its group, which may be
-/// slower than this node's.
+/// How much longer than its `within` an operation waits here: a lock waits by the clock of its group, which
+/// may be slower than this node's.
 const LATE: Duration = Duration::from_secs(5);
 /// How long leaving the blocks in order may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);

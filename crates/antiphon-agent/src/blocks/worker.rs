@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::desk::Operation;
 use super::failure::{leaving, not_done};
 
-/// How often what waits for the join is looked through for what is cancelled or late.
+/// How often the worker looks for cancelled and late operations among those that wait for the join.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is asked of a block.
@@ -26,7 +26,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// In a task of its own: its session may be slow, and others wait for the block.
+    /// Replies in a task of its own: the session may be slow, and others wait for the block.
     fn refuse(self, failure: Failure) {
         tokio::spawn(self.operation.reply(not_done(failure)));
     }
@@ -37,7 +37,7 @@ pub(super) trait Block: Send + Sync + 'static {
     /// Does what is asked and replies. Its first poll gives the request its place among the others.
     fn begin(&self, job: Job) -> impl Future<Output = ()> + Send + 'static;
 
-    /// Returns when this node is of no use to the block any more, and why.
+    /// Returns, with the reason, when this node is of no use to the block any more.
     fn ended(&self) -> impl Future<Output = Failure> + Send;
 
     /// Leaves in order.
@@ -87,14 +87,14 @@ pub(super) async fn run<B: Block>(
             }
         }
     };
-    // Only then another worker may join again, and it is started when the jobs are closed.
+    // Another worker is started when the jobs are closed, and may join again only after this.
     block.leave().await;
     refuse_all(Vec::new(), jobs, &failure);
     while tasks.join_next().await.is_some() {}
 }
 
-/// Polls it once here, so that it begins before the next one does: whatever the runtime thinks of how much
-/// this task has done without a pause, by which it would put the poll off.
+/// Polls the operation once here, so that it begins before the next one does. The poll is outside the
+/// runtime's budget: a task that has done much without a pause would have its poll put off.
 async fn begin<B: Block>(block: &B, job: Job, tasks: &mut JoinSet<()>) {
     let mut work = Box::pin(block.begin(job));
     let once = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready()));

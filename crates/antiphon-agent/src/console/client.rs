@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use antiphon_api::LineBuffer;
 use antiphon_api::console::{Answer, Hello, MAX_ANSWER_BYTES, Problem, Question};
 
-/// How long a node may take to answer. It looks at its state between two turns, so this is a process that is
+/// How long a node may take to answer. A node answers between two turns, so a process that takes longer is
 /// stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// A socket at which too many wait already is tried again this often.
+/// How often a socket is tried again at which too many clients wait already.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A connection to a node's console.
@@ -34,7 +34,7 @@ pub struct Client {
 pub struct Answered {
     /// As this build understands it.
     pub answer: Answer,
-    /// The line as it came, without its end: with all that a newer node says.
+    /// The line as it came, without its end: it holds also what only a newer node says.
     pub line: String,
 }
 
@@ -54,7 +54,7 @@ pub enum ClientError {
         /// The path.
         path: PathBuf,
     },
-    /// The connection ended: the node has.
+    /// The connection ended, since the node has ended.
     Ended,
     /// The node did not answer the question.
     Refused(Problem),
@@ -95,7 +95,7 @@ impl std::error::Error for ClientError {
     }
 }
 
-/// Connects, or waits: who has been stopped for long has a queue full of others that asked.
+/// Connects, or waits: the queue of a node that has been stopped for long is full of clients that asked.
 async fn dial(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
@@ -106,7 +106,7 @@ async fn dial(path: &Path) -> io::Result<UnixStream> {
 }
 
 impl Client {
-    /// Connects to the node whose socket this is.
+    /// Connects to the node at this socket.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -148,7 +148,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Whose console this is.
+    /// Which node's console this is.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }

@@ -13,21 +13,22 @@
 //! - `answers`: from what a node knows to answers; `recovering`: the operator's way out.
 //!
 //! # Invariants
-//! - A question changes nothing at the node, but for one: `recover` has it go on alone (R11), as the node had
-//!   shown it to the one that asks. Whoever may connect could end the process just as well.
-//! - Everything is bounded: clients at a time ([`MAX_CLIENTS`](antiphon_api::console::MAX_CLIENTS)), bytes of
-//!   a question, of an answer, the time a client may stay silent or not read. A client that is too slow is
-//!   dropped; the node never waits for one.
-//! - Only the user who runs the node, and root, is answered: the socket and the directory of the default
-//!   place are closed to others, and the credentials of the other end are checked as well.
-//! - A socket file is removed by the node that made it, when it ends; one left behind by a killed process is
-//!   removed by whoever finds that nobody listens and that the process in its name is gone, and one at a
-//!   given path by the next node that is to be there.
+//! - Questions change nothing at the node, except `recover`: the node then goes on alone (R11), with the
+//!   consequences that it has shown to this client before. A client that may connect could just as well end
+//!   the process.
+//! - Everything is bounded: clients at a time ([`MAX_CLIENTS`](antiphon_api::console::MAX_CLIENTS)), the
+//!   bytes of a question and of an answer, the time in which a client may stay silent or not read. The node
+//!   drops a client that is too slow, and never waits for a client.
+//! - The node answers only the user who runs it, and root: the socket and the directory of the default place
+//!   are closed to others, and the node checks the credentials of the other end as well.
+//! - A node that ends removes the socket file that it made. A killed process leaves its file behind. In the
+//!   default place the next process that looks there removes it, if nobody listens at it and the process in
+//!   its name is gone; at a given path the next node that is to listen there replaces it.
 //!
 //! # What happens when…
-//! - *the node ends*: who watches gets the events that led there, `end`, and the end of the connection,
-//!   others the latter alone; a node that leaves in order waits for that, but not for long. A connection that
-//!   ends without `end` was cut;
+//! - *the node ends*: a watching client gets the events that led there, `end`, and the end of the connection;
+//!   other clients get only the end of the connection. A node that leaves in order waits for that, but not
+//!   for long. A connection that ends without `end` was cut;
 //! - *a client dies*: its connection ends, and with it the task that served it;
 //! - *the directory cannot be used* (not ours, open to others, not writable): with the default place the node
 //!   runs without a console and says so in its log; with a path that was asked for, it does not start.

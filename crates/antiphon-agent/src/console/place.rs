@@ -7,12 +7,12 @@
 //!   /tmp/antiphon-UID/                  for others
 //!       CLUSTER.NODE.PID.sock           letters, digits, - and _ of the names, 20 of each
 //! ```
-//! Names are for people; what a node is really called, it says in its `hello`.
+//! The names are for people; a node tells its full name in its `hello`.
 //!
 //! # Invariants
 //! - A socket is its user's alone from the moment it is there, in whatever directory.
-//! - Of several that find a dead socket at one path, one takes its place, and the others find that. For that
-//!   they take turns.
+//! - If several processes find a dead socket at one path, one of them replaces it, and the others find the
+//!   new socket. For that they take turns.
 //! - A node that ends removes the file that it made, and none that has taken its place.
 
 use std::fs::File;
@@ -37,11 +37,12 @@ const NAME_BYTES: usize = 20;
 const MAX_TWINS: u32 = 100;
 /// Files looked at in a directory.
 const MAX_FILES: usize = 10_000;
-/// How long others may hold the turn in a directory; they need microseconds, unless somebody means harm.
+/// How long a process waits for its turn in a directory; others need microseconds, unless one of them means
+/// harm.
 const TURN_WITHIN: Duration = Duration::from_millis(500);
 
-/// The directories in which nodes of this user may have their sockets, the one that a node of this
-/// environment would choose first.
+/// The directories in which nodes of this user may have their sockets. The first is the one that a node of
+/// this environment would choose.
 pub fn directories() -> Vec<PathBuf> {
     if let Some(only) = std::env::var_os("ANTIPHON_RUNTIME_DIR").filter(|only| !only.is_empty()) {
         return vec![PathBuf::from(only)];
@@ -76,7 +77,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Somebody may have removed it, or the directory, before, and may have made another.
+        // Another process may have removed the file or the directory, and may have made another one.
         let _turn = Turn::take(&self.path);
         if identity(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
@@ -89,9 +90,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// The turn to change which sockets are in a directory, by a lock on it: whoever sees that one is dead,
-/// removes it and makes another must not do so to one that was made meanwhile. Who cannot have it in time, or
-/// where directories cannot be locked, goes on without.
+/// The turn to change the sockets of a directory: a lock on the directory. A process sees that a socket is
+/// dead, removes it and makes another one; without the turn it could remove a socket that another process has
+/// made meanwhile. A process that does not get the turn in time goes on without it, and so does one where
+/// directories cannot be locked.
 struct Turn {
     _directory: File,
 }
@@ -186,7 +188,8 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Listens at a path where nothing is. Who is there first is asked who it is all the same.
+/// Listens at a path where nothing is. Others may connect before the file has its mode: the console checks
+/// the user of each client all the same.
 #[cfg(not(target_os = "linux"))]
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
@@ -243,8 +246,8 @@ pub fn running() -> Vec<PathBuf> {
     found
 }
 
-/// What keeps nodes of this user from having consoles in those directories, a sentence each. That one is not
-/// there yet keeps nobody.
+/// What keeps nodes of this user from having consoles in those directories, a sentence each. A directory that
+/// is not there yet keeps none: the node makes it.
 pub fn problems() -> Vec<String> {
     let directories = directories();
     let problem = |directory: &PathBuf| {

@@ -7,9 +7,8 @@
 //!       └── others: one error line, and the end        └─► gone
 //! ```
 //! If all places are taken, a newcomer gets that of the client which has asked nothing for the longest time:
-//! connections that
-//! are open and silent keep out nobody. A process without a file to open still answers: it keeps one back for
-//! that.
+//! so connections that are open and silent keep out nobody. A process that may open no more files still
+//! answers: it keeps one file back for that.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -44,13 +43,13 @@ const _: () = assert!(
 const ASK_WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not take an answer within this time is given up.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-/// How often a watched node is looked at for suspicions: they are no events, since nothing is decided by
-/// them.
+/// How often the console looks for suspicions while a client watches: they are no events, since nothing is
+/// decided by them.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A client that asks nothing for this long may lose its place to a newcomer. One that means to ask does so
-/// at once.
+/// A client that asks nothing for this long may lose its place to a newcomer. A client that means to ask does
+/// so at once.
 const MAY_BE_IDLE: Duration = Duration::from_millis(250);
-/// That no client can be accepted is told again after this long.
+/// After this long the log says again that no client can be accepted.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// After an error of `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -60,7 +59,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Console {
     listener: UnixListener,
     socket: Socket,
-    /// From before the node starts, which may take all files that the process may open.
+    /// Opened before the node starts, since the node may take all files that the process may open.
     spare: Arc<Spare>,
 }
 
@@ -159,7 +158,8 @@ impl Spare {
 /// What answers.
 struct Desk {
     node: Observer,
-    /// The places of clients that ask nothing just now, those that have been so the longest first.
+    /// The places of clients that ask nothing just now; the client that has asked nothing for the longest
+    /// time first.
     idle: Mutex<VecDeque<(Instant, Arc<Place>)>>,
 }
 
@@ -170,7 +170,7 @@ struct Place {
 }
 
 impl Desk {
-    /// A place for a newcomer: a free one, or that of whoever has asked nothing for the longest time.
+    /// A place for a newcomer: a free one, or that of the client that has asked nothing for the longest time.
     fn place(&self) -> Option<Guest> {
         if let Some(free) = self.node.guest() {
             return Some(free);
@@ -195,7 +195,7 @@ impl Desk {
         place
     }
 
-    /// It asks, or goes: its place is its own again, unless a newcomer has it.
+    /// The client asks, or goes: its place is its own again, unless a newcomer has it.
     fn claim(&self, place: &Arc<Place>) -> Option<Guest> {
         lock(&self.idle).retain(|(_, other)| !Arc::ptr_eq(other, place));
         lock(&place.guest).take()
@@ -274,7 +274,7 @@ impl Client {
         }
     }
 
-    /// Serves a client if it may be served. Only one that may ask takes a place.
+    /// Serves a client if it may be served. Only a client that may ask takes a place.
     async fn meet(mut self, desk: Arc<Desk>) {
         let own = geteuid().as_raw();
         let problem = match self.stream.peer_cred() {
@@ -423,7 +423,7 @@ impl Client {
             Ok(0) | Err(_) => Err(Gone),
             Ok(read) => {
                 self.lines.push(&bytes[..read]);
-                // A watching client whose questions nobody pops must not fill the memory.
+                // Nobody takes the questions of a watching client from here: they must not fill the memory.
                 match self.lines.len() > 2 * MAX_QUESTION_BYTES {
                     true => Err(Gone),
                     false => Ok(()),

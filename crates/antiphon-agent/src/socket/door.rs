@@ -1,4 +1,5 @@
-//! Where connections come in: what each shows, how it speaks, and what one that is not served is told.
+//! Where connections come in: what each must show, how it speaks, and what a connection is told that is not
+//! served.
 //!
 //! ```text
 //!   unix ─► user ───────────────────────────┬─► begin ─┬─ token? ─► lines
@@ -290,7 +291,7 @@ async fn complain(error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// A line is written whole, and a host that has gone without a word is noticed.
+/// Lines are sent without delay, and a host that has gone without a word is noticed.
 fn prepare(stream: &TcpStream) {
     let asking = TcpKeepalive::new()
         .with_time(ASK_AFTER)
@@ -315,7 +316,7 @@ fn stranger(stream: &UnixStream) -> Option<No> {
     })
 }
 
-/// Whether a handshake failed by what the client showed, or did not show.
+/// Whether a handshake failed because of the certificate that the client showed or did not show.
 fn is_for_its_certificate(error: &io::Error) -> bool {
     let error = error
         .get_ref()

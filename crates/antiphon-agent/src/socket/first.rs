@@ -4,7 +4,7 @@ use super::http::Beginning;
 
 /// The longest first line of a connection that begins with a word, without its end.
 pub(super) const MAX_FIRST_LINE: usize = 8 << 10;
-/// The same with its end: of what is behind it, nothing is looked at.
+/// The same with its end: no byte behind it is looked at.
 const LOOKED_AT: usize = MAX_FIRST_LINE + 2;
 
 /// One of the ways to speak.
@@ -13,16 +13,16 @@ pub(super) enum Way {
     Lines,
     Http(Beginning),
     Resp,
-    /// As a command of RESP that is a line begins, but too long for a first line.
+    /// It begins like a RESP command in a line, but is too long for a first line.
     LongCommand,
     /// None of them.
     Unknown,
 }
 
-/// How a connection speaks that begins so; none if more must be read to know it.
+/// How a connection speaks that begins with these bytes; none if more must be read to know it.
 ///
-/// A web page can have a browser send what it likes behind the first line of a request. So a line whose last
-/// word is that of HTTP is never taken for a command.
+/// A web page chooses what a browser sends behind the first line of a request. So a first line with `HTTP/…`
+/// as its last word is never taken for a command.
 pub(super) fn way(first: &[u8]) -> Option<Way> {
     match first.first()? {
         b'{' | b' ' | b'\t' | b'\r' | b'\n' => return Some(Way::Lines),

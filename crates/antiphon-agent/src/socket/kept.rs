@@ -1,29 +1,29 @@
-//! Clients that come back: one session over several connections, each of which begins where the one before
+//! Clients that come back: one session over several connections. Each connection begins where the former one
 //! broke off. The protocol is in docs/agent.md ("Coming back").
 //!
 //! ```text
 //!   lines of the program ─► accepted ─► obeyed ─► session ─► told ─► written ─► taken by the program
 //!                           └ counted: `resumed`                     └──── sent: kept until `took`
 //! ```
-//! A connection ends at any byte. What holds then:
-//! - a line of the program is accepted whole or not at all, in its order; the count of accepted lines is what
-//!   `resumed` says, so the program sends exactly the others again;
-//! - what was written stays in `sent` until the program says that it took it; a new connection is told `sent`
-//!   again from its first byte on, and then what is new;
-//! - the command that is under way goes on, as do those behind it: they do not belong to a connection.
+//! A connection may end at any byte. Then this holds:
+//! - a line of the program is accepted whole or not at all, and in its order. `resumed` says how many lines
+//!   were accepted, so the program sends exactly the others again;
+//! - what the agent has written stays in `sent` until the program says that it took it; on a new connection
+//!   the agent writes all of `sent` again, and then what is new;
+//! - the command under way goes on, and so do the commands behind it: they do not belong to a connection.
 //!
 //! | what goes | what happens |
 //! |---|---|
 //! | the connection | the session waits [`MAX_GRACE`] at most, and ends with that cause |
-//! | the connection, before a welcome | the session ends: nobody has its key |
+//! | the connection, before a welcome | the session ends: no program has its key |
 //! | the connection, unnoticed | a new one takes over at once |
 //! | the program | as the connection |
 //! | the agent | the key is unknown to the next one: a new client |
 //! | the connection, while it resumes | as the first time: nothing was dropped that was not taken |
 //!
 //! # Bounds
-//! [`MAX_KEPT`] and a line are accepted and not obeyed yet, and as much is sent and not taken. `took` is not
-//! queued behind other lines, so a program that takes what it is told always gets on.
+//! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
+//! not queued behind other lines, so a program that takes what it is told always gets on.
 
 #[cfg(test)]
 mod tests;
@@ -51,19 +51,19 @@ use super::{Connection, PART_WITHIN, READ_WITHIN, obey, part, slow};
 use crate::hub::Session;
 use crate::pipe::{Pipe, Text, pipe};
 
-/// The longest time in which a client comes back: that after which one that takes nothing is out of its
-/// groups.
+/// The longest time in which a client may come back. It is also the time after which a client that takes
+/// nothing is out of its groups.
 pub(crate) const MAX_GRACE: Duration = Duration::from_secs(10);
-/// Of what was sent and not taken; and of lines that are accepted and not obeyed. A program keeps as much
-/// that it was not told of, so all of that finds its place here and `took` is read behind it.
+/// The bound of what was sent and not taken, and of lines that are accepted and not obeyed. A program keeps
+/// at most as much that the agent has not confirmed, so all of that fits here and `took` is read behind it.
 const MAX_KEPT: usize = 1 << 20;
-/// A program is told at the latest after so many of its lines that they were taken.
+/// The agent confirms a program's lines at the latest after this many.
 const TELL_LINES: u64 = 256;
 /// And so many bytes.
 const TELL_BYTES: usize = 64 << 10;
 /// How a line begins that does not count.
 const TOOK: &[u8] = b"{\"event\":\"took\"";
-/// No longer line is looked at before its turn.
+/// A longer line is not looked at before its turn.
 const MAX_TOOK_BYTES: usize = 64;
 
 /// Clients that may come back, by their keys. A cheap handle.
@@ -104,7 +104,7 @@ impl Resumable {
         Some((Registered { resumable, key }, arrivals))
     }
 
-    /// Gives a connection to the client that it belongs to, or back if that is gone.
+    /// Gives a connection to the client that it belongs to, or returns it if the client is gone.
     async fn hand_over(&self, arrival: Arrival) -> Result<(), Arrival> {
         let key = arrival.hello.resume.as_ref().map(|key| key.0.as_str());
         let found = key.and_then(|key| self.keys().get(key).cloned());
@@ -226,7 +226,7 @@ impl Kept {
         }
     }
 
-    /// If the future is dropped, the line was accepted and counted, or neither.
+    /// If the future is dropped, the line was accepted and counted, or it was neither.
     async fn accept(&self, line: &[u8]) {
         let append = |text: &mut Vec<u8>| {
             text.extend_from_slice(line);
@@ -236,8 +236,8 @@ impl Kept {
         self.accepted.fill(append).await;
     }
 
-    /// Writes what is to be written again, then what is told, until there is an end of it. If the future is
-    /// dropped, another one goes on with the rest.
+    /// Writes `again`, then new text, until the text or the connection ends. If the future is dropped,
+    /// another call goes on with the rest.
     async fn write(
         &self,
         writer: &mut WriteHalf<Box<dyn Connection>>,
@@ -277,7 +277,7 @@ impl Kept {
         }
     }
 
-    /// Tells a connection that it goes on here. False: it does not.
+    /// Tells a connection that its session goes on. False: it does not.
     async fn greet(&self, arrival: &mut Arrival, session: &Session) -> bool {
         let hello = &arrival.hello;
         let resumes = self.sent().take(hello.lines.unwrap_or_default());
@@ -323,7 +323,7 @@ async fn obey_all(session: &Session, mut lines: Text) -> Departure {
             (told, bytes) = (count, 0);
         }
     }
-    // The other end of it is there as long as this runs.
+    // The writing end of `lines` lives as long as this runs.
     std::future::pending().await
 }
 
@@ -364,7 +364,8 @@ pub(super) async fn serve(
                 departure = &mut obeying => Ended::For(departure),
                 ended = kept.read(&mut reader, &mut arrival.lines, &session) => ended,
                 ended = kept.write(&mut writer, &mut again, &mut text) => ended,
-                // Its program knows better than this end whether it broke.
+                // The program has come by another connection: it knows better than this end whether the
+                // former one broke.
                 Some(another) = arrivals.recv() => {
                     arrival = another;
                     if kept.greet(&mut arrival, &session).await {

@@ -109,7 +109,7 @@ pub(super) async fn serve(
     }
     let (mut reader, mut writer) = tokio::io::split(stream);
     let ended = tokio::select! {
-        // A session that holds up its own reading is still written to.
+        // While a session's operations hold up its reading, it is still written to.
         ended = read(&mut reader, begun, lines, buffer, &session) => ended,
         slow = write(&mut writer, &mut text) => slow,
     };

@@ -7,17 +7,18 @@
 //!                   │                          └─► others: an error that says what is spoken here
 //!                   └─► another user, plain where TLS is spoken: an error, and the end
 //! ```
-//! What comes first tells how a connection speaks; each way is a module of its own.
+//! The first bytes tell how a connection speaks; each way is a module of its own.
 //!
 //! # Users
-//! At the Unix socket programs of this node's user and of root, as the kernel says; its file is theirs alone.
-//! At the TCP port each program of this host; or, with TLS, each that shows what [`access`](crate::access)
-//! asks for. Without both it listens on loopback addresses and on no other.
+//! At the Unix socket the agent serves programs of this node's user and of root, as the kernel names them;
+//! the file is theirs alone. At the TCP port it serves each program of this host; or, with TLS, each program
+//! that shows what [`access`](crate::access) asks for. Without both it listens on loopback addresses and on
+//! no other.
 //!
 //! # Bounds
-//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. A
-//! program that has not taken what it is told for [`READ_WITHIN`] is sent away, with that cause in its
-//! groups. A host that went away without a word is noticed after two minutes.
+//! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. The
+//! agent sends a program away that has read nothing for [`READ_WITHIN`], with that cause in its groups. It
+//! notices after two minutes that a host went away without a word.
 
 #[cfg(test)]
 mod attacks;
@@ -60,9 +61,9 @@ use crate::console::Socket;
 use crate::hub::MAX_SESSIONS;
 use crate::hub::Session;
 
-/// Until a connection has shaken hands; until it says something; until it has shown a token.
+/// How long a connection may take for its handshake, for its first bytes, and for its token.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
-/// How long a program may leave what it is told.
+/// How long a program may read nothing of what it is told.
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
 /// Read at once of what tells how a connection speaks.
 const FIRST_BYTES: usize = 4096;
@@ -99,13 +100,13 @@ fn has_ended(socket: impl AsFd) -> bool {
     poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
 }
 
-/// Other systems tell it to one that reads, when all is read.
+/// Other systems tell the end only to a reader that has read everything.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn has_ended(_: impl AsFd) -> bool {
     false
 }
 
-/// Sockets that listen. Nobody is served before there is a node.
+/// Sockets that listen. No program is served before there is a node.
 #[derive(Debug)]
 pub struct Listener {
     /// With the file that goes with it, if this process has made that.
@@ -124,8 +125,8 @@ impl Listener {
         Self::guarded(path, addrs, Access::default()).await
     }
 
-    /// The same where programs must show something at the addresses, which may be others than of loopback
-    /// then.
+    /// The same where programs must show a token or a certificate at the addresses, which then need not be
+    /// loopback addresses.
     ///
     /// # Errors
     /// Which of them cannot be listened at, and why.
@@ -280,7 +281,7 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<u
     }
 }
 
-/// TLS may hold back the last of what was written.
+/// Flushes: TLS may hold back the last of what was written.
 async fn flush(writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), Departure> {
     match timeout(READ_WITHIN, writer.flush()).await {
         Ok(Ok(())) => Ok(()),
@@ -289,7 +290,7 @@ async fn flush(writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), Departure> 
     }
 }
 
-/// How a session ends whose program has taken nothing for [`READ_WITHIN`].
+/// How the session of a program ends that has taken nothing for [`READ_WITHIN`].
 fn slow() -> Departure {
     Departure::lost(format!("slow: it read nothing for {} s", READ_WITHIN.as_secs()))
 }

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::session::Printer;
 
-/// A message whose fate is not known yet.
+/// A message with a fate that is not known yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ticket: u64,
@@ -108,9 +108,9 @@ fn receipt(group: String, ticket: u64, outcome: Outcome) -> Event {
 
 /// Which messages of this node the stream has shown, and which it owes.
 ///
-/// A message that is delivered waits in the group's stream. It may never be taken from there: when the lease
-/// ends first and the others go on without this node, the stream drops it and a resync comes. So a fate alone
-/// does not tell that a message shows.
+/// A message that is delivered waits in the group's stream, and may never be taken from there: if the lease
+/// ends first and the others go on without this node, the stream drops the message and a resync comes. So a
+/// fate alone does not tell that a message was shown.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// They were shown before their fates came.
@@ -149,9 +149,9 @@ impl Ledger {
     }
 }
 
-/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known,
-/// and how far it is meanwhile. Nor does anything wait for what one member was told: each of these has a
-/// right to wait, of which the teller took one, and keeps it until its line is printed or it needs none.
+/// Waits for fates in the order of sending. No fate waits for that of an object: this is told when it is
+/// known, and meanwhile how far the object is. Nor does a fate wait for that of a tell to one member: for
+/// each tell the teller took a permit, which the tell keeps until its line is printed or it needs none.
 ///
 /// When `over` is dropped, no further message is taken, and the receiver ends behind the last fate.
 pub(super) fn resolve(
@@ -193,7 +193,7 @@ pub(super) fn resolve(
                             .await;
                     }
                     let known = receipt.known().await;
-                    // A reader that is behind makes nothing wait that it is not told of.
+                    // A reader that is behind holds up no fate of which it gets no line.
                     if known.needs_no_line() {
                         return;
                     }

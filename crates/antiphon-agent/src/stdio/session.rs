@@ -23,10 +23,11 @@ use crate::hub::{self, Hub};
 use crate::outlet::Outlet;
 use crate::{Names, told};
 
-/// Messages accepted whose fate is not known yet; beyond that the next send waits.
+/// Accepted messages with a fate that is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;
-/// Tells of a group whose fate is not known, or not printed; beyond that the next tell waits. More than one
-/// member has room for that takes nothing, so that it alone holds up no tell to another.
+/// Tells of a group with a fate that is not known or not printed; beyond that the next tell waits. It is more
+/// than there is room for at one member that takes nothing, so such a member alone holds up no tell to
+/// another.
 const MAX_PENDING_TELLS: usize = 8192;
 /// Files that wait to be sent; beyond that stdin is not read on.
 const MAX_LARGE: usize = 16;
@@ -118,7 +119,7 @@ struct Sender {
     /// How many more tells may have a fate that is not known or not printed.
     tells: Arc<Semaphore>,
     breaks: Arc<AtomicU64>,
-    /// What takes its time to be read and taken: small messages pass it.
+    /// Large payloads, which take long to be read and taken: small messages pass them.
     large: mpsc::Sender<Large>,
     /// The most bytes of a payload.
     largest: u64,
@@ -153,7 +154,7 @@ struct Large {
     ticket: u64,
     payload: Payload,
     safe: bool,
-    /// The request, for whoever asks what was refused.
+    /// The request, for the line that says what was refused.
     echo: serde_json::Value,
 }
 
@@ -317,7 +318,7 @@ async fn print_node_events(
 ) -> Option<Ended> {
     let mut left = false;
     while let Some(event) = events.next().await {
-        // The reader of stdout was behind by thousands of events: what follows begins with the present state.
+        // The reader of stdout was behind by thousands of events: the next ones begin with the present state.
         if matches!(event, ClusterEvent::Overrun) {
             events = cluster.events();
             continue;

@@ -1,10 +1,10 @@
 //! Payloads that are too large for a line of stdout: each is a file of its own, which the line names.
 //!
-//! With `--spool DIR` the files are put there and belong to whoever reads the lines: the node never removes
-//! one. Without, they are in a directory of the node's own, which only its user can read, and which goes with
-//! the node; if the node is killed, the next one here that makes such a directory removes it ([`own`]). A
-//! file is complete as soon as it has its name: it is written under another one first. A payload that cannot
-//! be written is printed like any other, so nothing is lost by a full disk.
+//! With `--spool DIR` the node puts the files there, and never removes one: they belong to the reader of the
+//! lines. Without it, they are in a directory of the node's own, which only its user can read. The node
+//! removes that directory when it ends; after a kill, the next node on this host that makes such a directory
+//! removes it ([`own`]). A file is complete as soon as it has its name: the node writes it under another name
+//! first. A payload that cannot be written is printed like any other, so nothing is lost by a full disk.
 
 mod own;
 
@@ -17,7 +17,7 @@ use antiphon::{Incarnation, MAX_PAYLOAD_BYTES, Message};
 
 use antiphon_api::Payload;
 
-/// Names of a file for one place are tried this often: others may write into the same directory.
+/// How many names are tried for one file: others may write into the same directory.
 const MAX_TRIES: u32 = 1000;
 
 /// Where large payloads go.

@@ -1,13 +1,13 @@
 //! The writer of stdout: a thread of its own behind a bounded queue.
 //!
-//! Whoever has a line waits while the queue is full. A slow reader so slows down the reading of events, which
-//! the library turns into back-pressure on the senders; the protocol itself never waits for stdout, and
-//! neither does whoever waits for a signal meanwhile.
+//! A task that has a line waits while the queue is full. So a slow reader slows down the reading of events,
+//! which the library turns into back-pressure on the senders. The protocol itself never waits for stdout, nor
+//! does the task that waits for a signal.
 //!
-//! That the reader has gone, or that nothing can be written for another reason, is seen when something is
-//! written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
-//! kernel tells of a pipe without a reader, and of a terminal that was hung up, without being asked for
-//! anything.
+//! The thread notices only by writing that the reader has gone, or that nothing can be written for another
+//! reason. Where nothing may be written for long ([`start_watched`]), a second thread waits for the end of
+//! the reader: the kernel tells of a pipe without a reader, and of a terminal that was hung up, without a
+//! write.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,14 +66,14 @@ fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<
     let closed = close.subscribe();
     let thread = std::thread::spawn(move || {
         if let Err(error) = write_all(&mut target, &waiting) {
-            // That a reader has gone away is for it to know; a full disk is for whoever looks for the node
-            // that has left.
+            // A reader that has gone away knows of it. A full disk must be told: somebody will look for the
+            // node that has left.
             if error.kind() != io::ErrorKind::BrokenPipe {
                 let _ = writeln!(io::stderr(), "antiphon: standard output: {error}");
             }
-            // Whoever watches `closed` ends the node.
+            // The task that watches `closed` ends the node.
             close.send_replace(true);
-            // Nobody is made to wait for a writer that cannot write.
+            // The queue is emptied, so that no task waits for a writer that cannot write.
             while waiting.recv().is_ok() {}
         }
     });
@@ -84,7 +84,7 @@ fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<
     (Stdout { lines, closed }, writer)
 }
 
-/// Returns when nobody can read what is written there. Of a file somebody always can.
+/// Returns when nobody can read what is written there. A file can always be read.
 fn until_unread(end: &OwnedFd) -> rustix::io::Result<()> {
     loop {
         // Errors and hang-ups are told of whether they are asked for or not.

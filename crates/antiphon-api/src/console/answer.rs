@@ -13,7 +13,7 @@ use crate::Told;
 #[serde(tag = "answer", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// Whose console this is. The first line of each connection.
+    /// Which node's console this is. The first line of each connection.
     Hello(Hello),
     /// To [`Question::Status`].
     Status(Box<Status>),
@@ -48,7 +48,7 @@ pub struct Problem {
     pub reason: String,
 }
 
-/// Whose console this is.
+/// Which node's console this is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The version of questions and answers.
@@ -112,7 +112,7 @@ pub struct Forming {
     pub missing: Vec<String>,
     /// Those of them that end each connection as soon as this node has spoken.
     pub rejecting: Vec<String>,
-    /// Others without a view that have answered: name and address.
+    /// Other nodes without a view that have answered: name and address.
     pub candidates: Vec<(String, String)>,
     /// Whether it may found the cluster with them.
     pub founder: bool,
@@ -153,7 +153,7 @@ pub struct Members {
     pub recoveries: u32,
     /// The wire level that all speak.
     pub wire_level: Option<u8>,
-    /// Who proposes the next view and admits others, as far as this node can tell.
+    /// The member that proposes the next view and admits others, as far as this node can tell.
     pub coordinator: Option<String>,
     /// Whether the members that this node hears could decide the next view.
     pub quorum: Option<bool>,
@@ -168,9 +168,9 @@ pub struct Members {
     pub joining: Vec<Waiting>,
     /// Nodes that this node refused lately.
     pub refused: Vec<RefusedNode>,
-    /// Who suspects whom now: the edges of a graph.
+    /// The suspicions of now, each of one member by another: the edges of a graph.
     pub suspicions: Vec<Suspicion>,
-    /// Ways between two members that are bad, though nobody is suspected for it.
+    /// Ways between two members that are bad, though no member is suspected for it.
     #[serde(default)]
     pub edges: Vec<Edge>,
     /// While the node has no view: what it looks for.
@@ -204,10 +204,10 @@ pub struct Member {
     /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
     #[serde(default)]
     pub heard_by_probes: bool,
-    /// Who passes on what the node that answers sends to it; none if it goes directly.
+    /// The member that passes on what the answering node sends to it; none if that goes directly.
     #[serde(default)]
     pub through: Option<String>,
-    /// Who passed on what was heard of it last, if anybody did lately.
+    /// The member that passed on what was heard of it last, if one did lately.
     #[serde(default)]
     pub heard_through: Option<String>,
     /// The round trip to it, as the system measures it on the control connection; none if not known.
@@ -216,11 +216,11 @@ pub struct Member {
     pub trouble_ms: Option<u64>,
     /// Whether its process is proven to have ended.
     pub dead: bool,
-    /// Whether the node that answers holds a lifeline of it, whose end would prove its death; none if other
-    /// members do, or it is the node itself.
+    /// Whether the answering node holds a lifeline of it: the lifeline's end would prove its death. None if
+    /// other members hold it, or if it is the answering node itself.
     #[serde(default)]
     pub lifeline: Option<bool>,
-    /// Who suspects it.
+    /// The members that suspect it.
     pub suspected_by: Vec<String>,
     /// The groups that it shares with the node that answers.
     pub groups: Vec<String>,
@@ -233,7 +233,7 @@ pub struct Member {
 pub struct Link {
     /// The address.
     pub addr: String,
-    /// Whether what is sent there arrives; none if the member has no other, so that nobody looks.
+    /// Whether what is sent there arrives; none if the member has no other address, since then nobody looks.
     pub up: Option<bool>,
     /// Whether this one is used.
     pub in_use: bool,
@@ -285,9 +285,9 @@ pub struct RefusedNode {
 /// One member suspects another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
-    /// Who.
+    /// The member that suspects.
     pub accuser: String,
-    /// Whom.
+    /// The member that it suspects.
     pub accused: String,
     /// Why.
     pub evidence: String,
@@ -295,13 +295,13 @@ pub struct Suspicion {
     pub for_ms: u64,
 }
 
-/// The way between two members is bad. That alone makes nobody suspected; with the engine `cut`, which alone
-/// looks for it, enough of it removes a member.
+/// The way between two members is bad. That alone makes no member suspected. Only the engine `cut` looks for
+/// it; there enough bad ways remove a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Who sees it.
+    /// The member that sees it.
     pub observer: String,
-    /// Of whom too little arrives, or who does not hear the observer.
+    /// The other member: too little arrives from it, or it does not hear the observer.
     pub subject: String,
     /// Which of both.
     pub evidence: String,
@@ -337,16 +337,16 @@ pub struct Fact {
     pub view: Option<u32>,
     /// Why it departed.
     pub cause: Option<String>,
-    /// Who said so, or suspects it.
+    /// The members that said so, or suspect it.
     pub accusers: Vec<Accuser>,
     /// All of it in a sentence.
     pub text: String,
 }
 
-/// Who accused a member, and of what.
+/// A member that accused another, and of what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accuser {
-    /// Who.
+    /// The accusing member.
     pub name: String,
     /// What it saw.
     pub evidence: String,
@@ -371,7 +371,8 @@ pub struct Recovery {
     pub lost_ms: u64,
     /// Whether the members that it hears are enough to go on by themselves.
     pub quorum: bool,
-    /// Whether those that it does not hear, and that are not proven dead, could have gone on as a majority.
+    /// Whether the members that it does not hear, and that are not proven dead, could have gone on as a
+    /// majority.
     pub may_fork: bool,
     /// The other members of that view by seniority: all are left behind.
     pub others: Vec<LeftBehind>,

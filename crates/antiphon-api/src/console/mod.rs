@@ -3,14 +3,14 @@
 //! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`,
 //! `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`, `{"v":1,"ask":"recovery"}`,
 //! `{"v":1,"ask":"recover","lineage":"…","view":"1:3"}`. Answers have an `answer` field: `hello` once at the
-//! beginning, then for each question its answers. Those of `views` are many lines, ended by `end`; with
+//! beginning, then for each question its answers. The answers to `views` are many lines, ended by `end`. With
 //! `watch` there is a `now` between what happened before and what happens from then on. Incarnations are 32
 //! hex digits.
 //!
 //! # Versions
-//! The `hello` of a node has the highest version that it speaks. A question names the version it is of, and
-//! one that the node does not speak is answered by an `error` with the code `version`. Within a version
-//! fields, answers and events may be added; a client passes over what it does not know.
+//! The `hello` of a node has the highest version that it speaks. A question names its version. If the node
+//! does not speak that version, it answers with an `error` with the code `version`. Within a version fields,
+//! answers and events may be added; a client passes over what it does not know.
 
 mod answer;
 mod question;

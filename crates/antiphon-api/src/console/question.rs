@@ -13,8 +13,8 @@ pub const MAX_QUESTION_BYTES: usize = 4096;
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// Clients served at a time; one more is told so and sent away.
 pub const MAX_CLIENTS: usize = 16;
-/// A refusal lasts as long as it is told again, which happens every few seconds; one that is older than this
-/// is of the past.
+/// How long a refusal counts as present. A refusal that lasts is told again every few seconds; an older one
+/// is past.
 pub const REFUSAL_LASTS_MS: u64 = 15_000;
 /// Questions of one connection.
 pub const MAX_QUESTIONS: u32 = 10_000;

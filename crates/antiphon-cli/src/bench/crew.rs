@@ -343,7 +343,7 @@ impl Crew {
     fn next_told(&mut self, deadline: Instant, what: &str) -> Result<Talk, Failed> {
         loop {
             while let Some(text) = self.told.pop_front() {
-                // Whatever else is said in that group is none of ours.
+                // Other messages in that group do not come from this program.
                 if let Ok(talk) = serde_json::from_str(&text) {
                     return Ok(talk);
                 }
@@ -380,12 +380,12 @@ impl Crew {
         Ok(Some(Heard::Other))
     }
 
-    /// What goes on, for the person who waits.
+    /// Shows a waiting person what goes on.
     pub(super) fn show(&mut self, text: &str) {
         self.progress.show(text);
     }
 
-    /// Has all leave in order; those that do not are killed.
+    /// Has all workers leave in order; kills the workers that do not.
     pub(super) fn disband(mut self) {
         self.progress.clear();
         for worker in &mut self.workers {
@@ -409,7 +409,7 @@ impl Worker {
     /// Call it from the main thread, as [`Hand::start`].
     fn start(index: usize, setup: &Setup, saying: Sender<(usize, Option<Say>)>) -> Result<Self, Failed> {
         let hear = move |say| {
-            // Nobody listens any more if the benchmark is over.
+            // It fails only if the benchmark is over.
             let _ = saying.send((index, say));
         };
         Ok(Self {

@@ -1,9 +1,8 @@
 //! `antiphon bench formation|join|kill|silent`: how fast views change, with real processes on loopback.
 //!
 //! Every figure is taken where the lines of the nodes arrive at this program, so it includes two process
-//! switches and the printing of the line. The instant at which a crash was *detected* is not printed by
-//! anyone; it is reckoned from the first view without the dead node and the age of the oldest accusation that
-//! this view carries.
+//! switches and the printing of the line. No node prints the instant at which a crash was *detected*: it is
+//! reckoned from the first view without the dead node and the age of the oldest accusation in this view.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -5,10 +5,10 @@
 //!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
 //!     --node, --cluster, --console choose
 //! ```
-//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console
-//! ([`antiphon_agent::console`]), asks and ends. A node that cannot be asked is named, with what to do about
-//! it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection
-//! that is cut without the node's last word is a failure.
+//! Each command connects to a node's console ([`antiphon_agent::console`]), asks and ends. It keeps nothing,
+//! and only `recover` changes anything. If a node cannot be asked, the command names it and says what to do.
+//! `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that
+//! is cut without the node's last word is a failure.
 
 pub(crate) mod args;
 mod recover;
@@ -92,7 +92,7 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
         }
         Ok(Exit::Success)
     };
-    // Whoever ends it does not wait for somebody to read.
+    // A user who ends the command does not wait for a reader of its output.
     tokio::select! {
         told = told => told,
         _ = terminate.recv() => Ok(Exit::Success),
@@ -105,7 +105,7 @@ async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed
     let mut client = choose(&args.ask).await?;
     let question = Question::Views { watch: args.watch };
     client.begin(&question).await.map_err(failed)?;
-    // Whoever wants only the end of what was before learns where that is from the node, with what follows it.
+    // A user may want only the last of the past events. Where the past ends, the node's next answer tells.
     let mut past = VecDeque::new();
     let mut is_past = true;
     loop {
@@ -146,7 +146,7 @@ async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed
     }
 }
 
-/// What is past comes at once, what is to come whenever it happens.
+/// Past events come at once, new ones whenever they happen.
 async fn next(client: &mut Client, is_past: bool) -> Result<Answered, ClientError> {
     match is_past {
         true => client.answer().await,
@@ -162,7 +162,7 @@ fn cut_off(client: &Client) -> Failed {
     ))
 }
 
-/// An answer as people may read it: what is in it is of the node, and of all whom it heard.
+/// An answer made safe for people to read: its texts come from the node, and from all nodes that it heard.
 pub(crate) fn readable(told: &Answered) -> Result<Answer, Failed> {
     let line = serde_json::from_str(&told.line).map(on_one_line_each);
     let answer = line.and_then(serde_json::from_value);
@@ -198,7 +198,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Re
         .build()
         .map_err(|error| Failed::cannot("start", &error))?;
     let result = runtime.block_on(future);
-    // A name that is still looked up when nobody waits for it any more holds up nothing.
+    // If a name is still being looked up when the command no longer waits for it, that holds up nothing.
     runtime.shutdown_background();
     result
 }
@@ -252,8 +252,8 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
     }
 }
 
-/// The nodes of this user that answer, and the sockets of those that do not. Those that by their socket's
-/// name cannot be of this cluster or name are not waited for: they may be stopped.
+/// The nodes of this user that answer, and the sockets of the nodes that do not. If a socket's name shows
+/// that its node has another cluster or name, the command does not wait for that node: it may be stopped.
 pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<PathBuf>) {
     let mut asked = JoinSet::new();
     for path in place::running() {
@@ -287,10 +287,10 @@ fn describe(client: &Client) -> String {
     on_one_line(&line)
 }
 
-/// Nodes named at most: whoever asks for none of them has mistyped, or asks on another host.
+/// Nodes named at most: a user who means none of them has mistyped, or asks on another host.
 const OTHERS_SHOWN: usize = 20;
 
-/// What to tell somebody who asks where no node answers, or none of those that do is meant.
+/// What to tell the user if no node answers, or if none of the nodes that answer is meant.
 fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
     let which = match (&args.node, &args.cluster) {
         (Some(node), Some(cluster)) => format!("no node called {node} of cluster {cluster} answers here"),

@@ -4,8 +4,7 @@
 //!   what would it mean? ──► shown ──► the node's name typed, or --yes ──► do that ──► done
 //!                                       │ anything else: nothing happens
 //! ```
-//! It connects anew for the second question: whoever has to think about it may take longer than a console
-//! waits.
+//! It connects anew for the second question: a person who has to think may take longer than a console waits.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -34,7 +33,7 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         },
     };
     if print(&shown).is_err() {
-        // What nobody could read is not done.
+        // If the person could not read what it means, it is not done.
         return Ok(Exit::StdoutClosed);
     }
     confirm(args, &recovery)?;
@@ -82,7 +81,7 @@ async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
     Ok(client)
 }
 
-/// Whoever types the name of the node means it.
+/// A person who types the name of the node means it.
 fn confirm(args: &RecoverArgs, recovery: &Recovery) -> Result<(), Failed> {
     if args.yes {
         return Ok(());

@@ -94,7 +94,7 @@ fn headline(members: &Members) -> String {
     text
 }
 
-/// What a recovery would mean, before anybody says yes.
+/// What a recovery would mean, before the operator says yes.
 pub(super) fn recovery(recovery: &Recovery) -> String {
     let Recovery {
         node, cluster, view, ..
@@ -246,7 +246,7 @@ fn row(member: &Member) -> [String; 7] {
     ]
 }
 
-/// Through whom frames go that find no direct way.
+/// The member that passes on frames that find no direct way.
 fn relayed(member: &Member) -> Option<String> {
     Some(match (&member.through, &member.heard_through) {
         (Some(to), Some(from)) if to == from => format!("NO DIRECT PATH: through {to}"),
@@ -271,7 +271,7 @@ fn refusal(refused: &RefusedNode) -> String {
     )
 }
 
-/// Who suspects whom.
+/// The suspicions: which member suspects which.
 fn suspicions(text: &mut String, suspicions: &[Suspicion]) {
     if suspicions.is_empty() {
         return line(text, "nobody suspects anybody".to_owned());

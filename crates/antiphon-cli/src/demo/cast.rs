@@ -1,4 +1,4 @@
-//! What the acts are made of: who is there, what is done to them, and what is waited for.
+//! The parts of the acts: the nodes and programs, what is done to them, and what is waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::fleet::{self, GROUP};
 const EVERY: Duration = Duration::from_millis(20);
 
 impl Story<'_> {
-    /// From now on every node sends a small message every few milliseconds, also one that can do no more than
-    /// refuse it. Only who never was a member says nothing.
+    /// From now on every node is told to send a small message every few milliseconds, even a node that can
+    /// only refuse it. Only a node that never was a member is left out.
     pub(super) fn talk_on(&mut self) {
         let member = |run: &Run| run.said(|event| matches!(event, Event::View(_)));
         self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
@@ -57,7 +57,7 @@ impl Story<'_> {
         (sheet, figures)
     }
 
-    /// After a failure: the last words of everyone.
+    /// After a failure: the last lines of every process.
     pub(super) fn autopsy(&self) {
         const LAST_WORDS: usize = 6;
         let trace = self.stage.trace();
@@ -110,7 +110,8 @@ impl Story<'_> {
     /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to
     /// send, and all have delivered as much of it.
     pub(super) fn settle(&self) -> Result<(), Failed> {
-        // Each says one thing more; when everyone has delivered all of these, what went before is there, too.
+        // Each node sends one more message. When all nodes have delivered all of these, the messages before
+        // them are there, too.
         let last: Vec<String> = self.alive().iter().map(|actor| self.say(actor)).collect();
         let names = self.names();
         self.expect("everyone to deliver everyone's last message", |trace| {
@@ -153,8 +154,9 @@ impl Story<'_> {
         Ok((killed, self.together(&what, &self.names())?))
     }
 
-    /// From now on these nodes hear nothing of those. Nodes drop what the others say, on both sides. Agents
-    /// take no faults: those are stopped, and these go on and hear as little.
+    /// From now on `these` nodes hear nothing of `those`. The nodes of both sides drop what the other side
+    /// sends. Agents take no faults: so `those` agents are stopped, and `these` go on and hear just as
+    /// little.
     pub(super) fn part(&self, these: &[String], those: &[String]) -> Result<(), Failed> {
         for (side, other, signal) in [(those, these, Signal::STOP), (these, those, Signal::CONT)] {
             for name in side {
@@ -183,7 +185,7 @@ impl Story<'_> {
         actor.ask(&Command::Fault(command::Fault { block }));
     }
 
-    /// Who said what about a node that was removed.
+    /// Which member said what about a node that was removed.
     pub(super) fn note_evidence(&self, name: &str) {
         let crash = |event: &Event| match event {
             Event::NodeView(view) => {
@@ -252,7 +254,7 @@ impl Story<'_> {
         })
     }
 
-    /// The most junior member of the group: not the one that sequences its messages.
+    /// The most junior member of the group: not the sequencer of its messages.
     pub(super) fn youngest_in_group(&self) -> Result<Arc<Process>, Failed> {
         let youngest = self.group_of(&*self.elder()?).pop();
         let youngest = youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?;

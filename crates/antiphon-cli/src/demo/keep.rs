@@ -1,5 +1,5 @@
-//! What the nodes keep together: a map, whose entries outlive the nodes that wrote them, and a lock, which
-//! goes on to a node that waits when its holder dies.
+//! What the nodes keep together: a map and a lock. The map's entries outlive the nodes that wrote them. When
+//! the holder of the lock dies, the lock goes on to a node that waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

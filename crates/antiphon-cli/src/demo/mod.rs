@@ -9,9 +9,10 @@
 //! Nothing is staged: nodes are `antiphon node --json`, faults are signals and `{"fault":…}`, and the sheet
 //! at the end is computed by [`antiphon_lab::judge()`] from what the nodes printed.
 //!
-//! With `--agents` each node is `antiphon agent`. A program of it, a client at its socket, is the member of
-//! the group, and takes the lock and uses the map. One act more is played: the program that holds the lock
-//! ends its connection and comes again. And the network does not break: one side is stopped, then the other.
+//! With `--agents` each node is `antiphon agent`. A program, as a client at the agent's socket, is the member
+//! of the group, takes the lock and uses the map. There is one more act: the program that holds the lock ends
+//! its connection and comes again. And the network does not break: instead one side is stopped, then the
+//! other.
 
 mod cast;
 mod keep;

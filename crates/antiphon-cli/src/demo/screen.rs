@@ -96,7 +96,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         let mut stdout = std::io::stdout().lock();
-        // Nobody watches any more: the demo goes on to its verdict, which is its exit code.
+        // The audience has gone: the demo goes on to its verdict, which is its exit code.
         let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
     }
 }

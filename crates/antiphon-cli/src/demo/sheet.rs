@@ -1,7 +1,7 @@
 //! The final sheet: what the judge found, counted by kind, and what each node did.
 //!
-//! - **lost**: a message that must be there is not; **duplicated**: one came twice; **invented**: one that
-//!   nobody sent.
+//! - **lost**: a message that must be there is not; **duplicated**: a message came twice; **invented**: a
+//!   message that no node sent.
 //! - **order violations**: messages came in an order, or in a view, that is not theirs.
 //! - **view violations**: all else, from views to lines that no node should print.
 

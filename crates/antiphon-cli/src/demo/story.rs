@@ -40,7 +40,7 @@ pub(crate) struct Figures {
     pub(crate) map_entries: usize,
     pub(crate) map_entries_lost: u64,
     pub(crate) lock_grants: usize,
-    /// Grants whose fencing token is not above all those before.
+    /// Grants with a fencing token that is not above all former tokens.
     pub(crate) stale_tokens: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Whether UDP passes to each node that answers, and back: a hello there, and its answer.
+//! Whether UDP passes to each node that answers, and back: the doctor sends a hello and waits for its answer.
 //!
-//! Nothing fails without it. Messages go by TCP then, and so do heartbeats, which are silent for seconds
+//! Nothing fails without UDP. Then messages go by TCP, and so do heartbeats, which may be silent for seconds
 //! where packets are lost.
 
 use std::collections::BTreeMap;

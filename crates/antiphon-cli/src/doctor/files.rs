@@ -1,4 +1,5 @@
-//! Open files: whether a node's process may have enough of them, and whether one that runs has any left.
+//! Open files: whether a node's process may have enough of them, and whether a running node's process has any
+//! left.
 
 use super::report::{Report, Step};
 use crate::files;

@@ -1,21 +1,22 @@
 //! `antiphon doctor`: why a node with these settings cannot form or join a cluster, step by step.
 //!
 //! ```text
-//!   names ─► settings ─► key ─► files ─► running node? ─► port ─► sources ─┬─► each seed, and whoever is found: reach, version, cluster,
+//!   names ─► settings ─► key ─► files ─► running node? ─► port ─► sources ─┬─► each seed and each node found: reach, version, cluster,
 //!     │         │ wrong: the end                                     │     │     key, answer, wire level, engine, seed list, verdict, groups, udp
 //!     └ resolved one by one                         each looked at ──┘     ├─► each locator: reach, version, cluster, key
-//!                                                   once                   └─► all together: who would found, or whom the node would join
+//!                                                   once                   └─► all together: founders, or the cluster to join
 //! ```
-//! It is given the settings of `antiphon node` and starts none: it listens where the node would, so that
-//! answers show whether that address is reached, and sends each seed one enquiry (`antiphon_core::Enquirer`).
-//! An enquirer is no candidate and no joiner, so nothing of the cluster changes. If the node already runs,
-//! its port is its own: answers then come to another port, and its console is asked what it waits for.
+//! The doctor gets the settings of `antiphon node` and starts no node. It listens where the node would, so
+//! that answers show whether that address is reached, and sends each seed one enquiry
+//! (`antiphon_core::Enquirer`). An enquirer is no candidate and no joiner, so nothing of the cluster changes.
+//! If the node already runs, the node has its port: then answers come to another port, and the doctor asks
+//! the node's console what it waits for.
 //!
 //! # Steps
-//! Each is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and the
-//! remedy. What a failed step makes pointless is skipped and says so. Names are looked up at the same time,
-//! sources are looked at so, and seeds are asked so. Nothing waits longer than `--within` at a time, but
-//! sources, which have the six seconds that a node gives them.
+//! Each step is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and
+//! the remedy. A step that a failed one makes pointless is skipped, and says so. All names are looked up at
+//! the same time, then all sources, and all seeds are asked at the same time. No step waits longer than
+//! `--within` at a time, except for sources: they have the six seconds that a node gives them.
 
 pub(crate) mod args;
 mod datagrams;

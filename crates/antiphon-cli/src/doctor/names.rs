@@ -15,7 +15,7 @@ use crate::settings::Written;
 /// What each name, with its port, stands for, and how long it took to find out.
 type Looked = BTreeMap<String, (Result<Vec<SocketAddr>, String>, Duration)>;
 
-/// What is left of the addresses: those that are addresses, or names that have one.
+/// The rest of the given texts: addresses, and names that have an address.
 #[derive(Debug, Default)]
 pub(super) struct Usable {
     pub(super) bind: Vec<String>,

@@ -1,4 +1,4 @@
-//! Whether the node could listen, and if not, who does.
+//! Whether the node could listen, and if not, which process does.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -192,8 +192,8 @@ fn owner(addr: SocketAddr) -> Option<String> {
     ))
 }
 
-/// A command line as it stands in `/proc`. Whoever started the process wrote it, and may be anybody on this
-/// host.
+/// A command line as it stands in `/proc`. The user who started the process wrote it, and may be any user of
+/// this host.
 #[cfg(target_os = "linux")]
 fn shown(command: &[u8]) -> String {
     let command = String::from_utf8_lossy(command).replace('\0', " ");

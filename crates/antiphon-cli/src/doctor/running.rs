@@ -107,12 +107,12 @@ async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
     match Client::connect(path).await {
         Ok(client) => (vec![client], Vec::new()),
         Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
-        // Nobody is there, or nobody whom this build understands.
+        // No node is there, or none that this build understands.
         Err(_) => (Vec::new(), Vec::new()),
     }
 }
 
-/// Nodes that run there cannot be asked, and nobody would know of them.
+/// The nodes that run there cannot be asked, and without this the user would not know of them.
 pub(super) fn without_consoles(report: &mut Report) {
     for problem in place::problems() {
         report.add(Step::warning(

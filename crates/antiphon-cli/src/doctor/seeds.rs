@@ -1,13 +1,13 @@
-//! Asking the seeds, whoever is found besides, and the locators, all at the same time.
+//! Asks the seeds, the other nodes that are found, and the locators, all at the same time.
 //!
 //! ```text
 //!   each address ── enquiry ──► notice: taken, or why not          steps: reach, version, cluster, key
 //!                               answers, at the addresses of this node   steps: answer, wire level, engine, verdict, groups
-//!   whoever a locator knows, then whoever admits nodes, and was not asked, is asked the same way afterwards
+//!   nodes that a locator knows, then members that admit nodes, are asked the same way, unless asked already
 //! ```
-//! A locator answers with whom it knows. A node may lose an answer: it has just tried in vain to reach the
-//! node that is not running here. So whoever took the question and has not answered is asked again, a few
-//! times.
+//! A locator answers with the nodes that it knows. A node may lose an answer: it has just tried in vain to
+//! reach the node that is not running here. So a node that took the question and has not answered is asked
+//! again, a few times.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -297,8 +297,8 @@ impl Enquiries {
                     Ok(answers) => {
                         connection.accepted();
                         for (number, answer) in answers {
-                            // Whoever answers says where to; only what was asked for shows that a way is
-                            // open.
+                            // An answer says to which address it was sent. Only an address at which others
+                            // are to reach this node shows that a way is open.
                             let to = match &answer {
                                 Told::Node(answer) => answer.to,
                                 Told::Locator(known) => known.to,

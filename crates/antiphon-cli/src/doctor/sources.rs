@@ -1,4 +1,5 @@
-//! Sources and locators: whom they lead to, looked at once. A node looks again and again.
+//! Sources and locators: the addresses that they lead to. The doctor looks once; a node looks again and
+//! again.
 
 use std::net::SocketAddr;
 
@@ -11,7 +12,7 @@ use super::report::{Report, Step};
 /// Addresses of one source that are asked.
 const MAX_OF_ONE: usize = 64;
 
-/// Who was found.
+/// The addresses that were found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) nodes: Vec<SocketAddr>,

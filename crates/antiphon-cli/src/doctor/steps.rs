@@ -1,4 +1,4 @@
-//! What came of asking one address, step by step: whether a node is there, whether it is one of this cluster,
+//! The result of asking one address, step by step: whether a node is there, whether it is of this cluster,
 //! and what it says.
 
 use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
@@ -29,7 +29,7 @@ impl Enquiries {
         if asked.mistaken {
             return report.add(mistaken(asked, &self.cluster));
         }
-        // Both take the question in the same way: what is there is known by its answer.
+        // A node and a locator take the question in the same way: the answer tells which of the two is there.
         let what = match (&asked.answer, &asked.known) {
             (None, None) => "node or locator",
             (None, Some(_)) => "locator",
@@ -347,7 +347,7 @@ fn mistaken(asked: &Asked, cluster: &str) -> Step {
     )
 }
 
-/// Whom a locator knows.
+/// The nodes that a locator knows.
 fn known_there(asked: &Asked, known: &KnownThere) -> Step {
     let members = known.nodes.iter().filter(|node| node.member).count();
     let others = known.nodes.len() - members;

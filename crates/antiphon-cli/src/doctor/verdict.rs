@@ -1,4 +1,4 @@
-//! What all steps come to: whom the node would join, or with whom it would found a cluster.
+//! The verdict of all steps: which cluster the node would join, or with which nodes it would found one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::running::Own;
 use super::seeds::Enquiries;
 use crate::settings::Settings;
 
-/// What ends a node before it asks anybody.
+/// What ends a node before it asks any other.
 #[derive(Debug)]
 pub(super) struct Obstacles {
     /// Seeds: the node looks them up once, before anything else.
@@ -100,7 +100,7 @@ pub(super) fn draw(
     founding(report, settings, enquiries);
 }
 
-/// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
+/// A node with this seed list looks at all seeds that are asked here, so at the other cluster's, too.
 fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
     let of_the_list = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
     let in_primaries = of_the_list.filter_map(|asked| {
@@ -108,7 +108,7 @@ fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
         answer.standing.filter(|standing| standing.primary)?;
         Some(answer)
     });
-    // Where a number is expected, what is compared is that, and not the list.
+    // If a number of nodes is expected, nodes compare that number, and not the list.
     let mut alike =
         in_primaries.filter(|answer| settings.expect.is_none() && answer.seeds == enquiries.seeds);
     match alike.next() {
@@ -120,7 +120,7 @@ fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
     }
 }
 
-/// Nobody is in a primary view.
+/// No node that answered is in a primary view.
 fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
     if answers().any(|answer| answer.standing.is_some()) {
@@ -209,7 +209,7 @@ fn different<'a>(
     addrs.len().min(names.len())
 }
 
-/// Whether locators have answered, and none of them knows anybody.
+/// Whether locators have answered, and none of them knows a node.
 fn nobody_is_known<'a>(mut known: impl Iterator<Item = &'a KnownThere>) -> bool {
     let Some(first) = known.next() else {
         return false;

@@ -1,10 +1,10 @@
 //! `antiphon node`: one node, served on standard input and output and at a console ([`antiphon_agent`]).
-//! `antiphon agent`: one that serves programs that connect, in place of standard input.
+//! `antiphon agent`: a node that serves programs that connect, in place of standard input.
 //!
-//! With `--witness` that is the child of a process that only waits for its end ([`supervisor`]).
+//! With `--witness` the node is the child of a process that only waits for its end ([`supervisor`]).
 //!
-//! If nobody reads stdout any more, the node leaves in order. The first signal leaves in order, a second one,
-//! half a second later or of the other kind, ends the process at once.
+//! If nobody reads stdout any more, the node leaves in order. At the first signal it leaves in order, too. A
+//! second signal, half a second later or of the other kind, ends the process at once.
 
 mod commands;
 mod reload;
@@ -109,7 +109,7 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
         .enable_all()
         .build()
         .map_err(|error| Failed::cannot("start threads", &error))?;
-    // A quiet cluster gives nothing to write, and whoever reads may be the program that this node is for.
+    // A quiet cluster gives nothing to write, and the reader may be the program that this node is for.
     let (stdout, writer) = stdout::start_watched(io::stdout())
         .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
@@ -174,7 +174,7 @@ async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> R
     let mut session = match started {
         Ok(session) => session,
         Err((group, error)) => {
-            // The others may have seen the node: to them it is no crash.
+            // The others may have seen the node: for them this must be no crash.
             tokio::select! {
                 _ = cluster.leave() => {}
                 _ = signals.next() => {}
@@ -213,7 +213,7 @@ async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> R
         return Ok(exit);
     }
     let leave = async {
-        // No program comes any more.
+        // No new program is served any more.
         drop(serving);
         hub.close().await;
         cluster.leave().await
@@ -393,7 +393,7 @@ async fn hint(settings: &Settings, printer: &Printer) {
         .await;
 }
 
-/// Makes the kernel end this process when the one that started it ends, however that happens.
+/// Makes the kernel end this process when its parent ends, however that happens.
 #[cfg(target_os = "linux")]
 pub(crate) fn die_with(parent: i32) {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -405,7 +405,7 @@ pub(crate) fn die_with(parent: i32) {
     }
 }
 
-/// Ends this process soon after the one that started it.
+/// Ends this process soon after its parent.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with(parent: i32) {
     use rustix::process::getppid;

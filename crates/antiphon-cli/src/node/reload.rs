@@ -1,5 +1,5 @@
 //! SIGHUP: an agent reads its certificates, tokens and commands again, and its configuration file, and says
-//! what came of it. No program is sent away by it.
+//! whether all of that is in force. It sends no program away.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The service manager of an agent: what it hands over, and what it is told. The protocols are those of
-//! systemd, as sd_listen_fds(3) and sd_notify(3) have them; without a manager nothing of this happens.
+//! The service manager of an agent: what the manager hands over, and what it is told. The protocols are those
+//! of systemd, as sd_listen_fds(3) and sd_notify(3) have them. Without a manager nothing of this happens.
 //!
 //! ```text
 //!   LISTEN_FDS ─► sockets that listen already
@@ -7,8 +7,8 @@
 //!   WATCHDOG=1 ◄── the node has answered a question in time
 //!   RELOADING=1, READY=1 ◄── SIGHUP      STOPPING=1 ◄── it leaves
 //! ```
-//! The watchdog is fed by an answer of the driver, through the same threads that serve programs: if either
-//! hangs, the manager hears nothing and ends the process.
+//! An answer of the driver feeds the watchdog, through the same threads that serve programs. If the driver or
+//! these threads hang, the manager hears nothing and ends the process.
 
 use std::env::var;
 use std::io;

@@ -7,11 +7,12 @@
 //!     waits ◄──────────────────────────────────────── exit, or killed
 //!     tells the members, then ends with the same code
 //! ```
-//! The parent dies first: the child lives on, without a witness, and nobody notices. Signals reach it then
-//! only by its own number.
+//! If the parent dies first, the child lives on without a witness, and nobody notices. Then signals reach the
+//! child only by its own process id.
 //!
-//! A service manager sees the parent as the process of the service. It must end it by a signal to it or to
-//! the whole group; either way the node gets one: what reaches both at once is taken for one by the node.
+//! A service manager sees the parent as the process of the service. It must end the service by a signal to
+//! the parent or to the whole group. Either way the node gets one signal: the node takes two that come at
+//! once for one.
 
 use antiphon::witness::{Death, Handed, Unproven};
 
@@ -74,7 +75,7 @@ mod linux {
                 .wait(&mut child)
                 .await
                 .map_err(|error| failed("wait for the node", error))?;
-            // Whoever wants the service to end does not wait for members that cannot be reached.
+            // A manager or user that ends the service does not wait for members that cannot be reached.
             let patience = match asked || status.success() {
                 true => Duration::ZERO,
                 false => settings.profile.unreachable_after * 10,
@@ -106,7 +107,7 @@ mod linux {
             .spawn()
     }
 
-    /// Whoever is at the other end of stdin or stdout sees the end of the node at once, not that of this
+    /// The program at the other end of stdin or stdout sees the end of the node at once, not that of this
     /// process.
     fn hand_over_stdio() -> std::io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -150,14 +151,14 @@ mod linux {
                         asked = true;
                         pass_on(kind, child);
                     }
-                    // Whoever started this may have blocked the signal of a child's end.
+                    // The process that started this one may have blocked the signal of a child's end.
                     () = tokio::time::sleep(LOOK_EVERY) => {}
                 }
             }
         }
 
-        /// Returns at a signal that cannot be the one that has ended the node: many go to all processes of a
-        /// terminal or service.
+        /// Returns at a signal that cannot be the one that has ended the node: many signals go to all
+        /// processes of a terminal or service.
         async fn asked_again(&mut self) {
             tokio::time::sleep(SAME_SIGNAL_WITHIN).await;
             std::future::poll_fn(|cx| {
@@ -172,7 +173,7 @@ mod linux {
         }
     }
 
-    /// Those that this process was started with as ignored, as by `nohup`: bit i is signal i + 1.
+    /// The signals that were ignored when this process started, as by `nohup`: bit i is signal i + 1.
     fn ignored_signals() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -191,7 +192,7 @@ mod linux {
         .await
     }
 
-    /// Until it was waited for, its number is that of no other process.
+    /// Until this process has waited for it, no other process gets its number.
     fn pass_on(kind: SignalKind, child: &Child) {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let signal = rustix::process::Signal::from_named_raw(kind.as_raw_value());

@@ -1,5 +1,5 @@
-//! What the settings mean to the library: the only place where they are handed on, for a node that runs and
-//! for the doctor that asks in the name of one.
+//! Hands the settings on to the library. It is the only place that does so: for a node that runs, and for the
+//! doctor, which asks in the name of a node.
 
 use std::path::Path;
 
@@ -24,9 +24,9 @@ impl Settings {
         }
     }
 
-    /// The console of a node with these settings: opened before the node starts, so that a path that cannot
-    /// be used starts nothing. At the default place a node runs without one if there is no way, and its log
-    /// says why.
+    /// The console of a node with these settings. It is opened before the node starts, so that no node starts
+    /// if the path cannot be used. If the default place cannot be used, the node runs without a console, and
+    /// its log says why.
     pub(crate) fn console(&self) -> Result<Option<Console>, Failed> {
         let console = match self.console_at.as_deref() {
             Some(path) if path == Path::new("none") => return Ok(None),
@@ -57,7 +57,7 @@ impl Settings {
         }
     }
 
-    /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and
+    /// Whether the node founds no cluster: it has only nodes that it finds at run time to found one with, and
     /// was not told how many these are.
     fn waits_for_a_cluster(&self) -> bool {
         let own = |seed: &Seed| {

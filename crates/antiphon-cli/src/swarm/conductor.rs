@@ -78,7 +78,7 @@ struct Conductor<'a> {
     /// Since when each crowd is complete.
     complete: Vec<Option<Instant>>,
     seen: Vec<Seen>,
-    /// Whose nodes have all left: they may end.
+    /// The processes with nodes that have all left: they may end.
     left: Vec<bool>,
     progress: Progress,
     summary: Summary,

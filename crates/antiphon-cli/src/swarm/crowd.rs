@@ -84,7 +84,7 @@ impl Crowd {
                 watch.tell();
             }
         });
-        // Without a conductor there is nobody to be a swarm for.
+        // Without a conductor the swarm has no purpose.
         while let Some(ask) = asked.recv().await {
             match ask {
                 Ask::Start => self.start_all().await?,

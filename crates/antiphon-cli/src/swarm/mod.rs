@@ -8,7 +8,7 @@
 //! - [`conductor`]: the story: form, rest, joins, leave; [`report`]: what is told of it.
 //! - [`crowd`]: the nodes of one process, and what they report; [`words`]: the lines between the two.
 //!
-//! Times are taken where the crowds' lines arrive at the conductor: a fraction of a millisecond late, and one
+//! The conductor takes times where the crowds' lines arrive: a fraction of a millisecond late, but by one
 //! clock for all processes. Crowds end with the conductor, however it ends. At a first signal all nodes leave
 //! in order; at a second everything ends at once.
 

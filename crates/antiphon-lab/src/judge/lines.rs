@@ -43,8 +43,9 @@ pub(super) fn check(trace: &Trace, lives: &[Life<'_>], rules: &Rules, report: &m
     }
 }
 
-/// G7: departures say who said so, and why; or that the same node is here as another incarnation, which joins
-/// by this view; G38: or that an operator did; G41: or that it is not in this component.
+/// G7: a departure says which members said so, and why; or that the same node is here as another incarnation,
+/// which joins by this view; G38: or that an operator did it; G41: or that the member is not in this
+/// component.
 fn causes(label: &str, at: u64, view: &NodeView, rules: &Rules, report: &mut Report) {
     for crash in &view.crashed {
         let name = &crash.member.name;

@@ -9,19 +9,19 @@
 //! its input is made of lines ([`told`]). Only [`lines`] has rules of its own: about texts, which the
 //! simulator has none of.
 //!
-//! A life reaches from `ready` or `incarnation` to the next or to its process's end. A node's own lines and
-//! those of its groups have no order between them, so a group that a life was in ends with it at the group's
-//! own `resync`, which may come after the line `incarnation`.
+//! A life lasts from `ready` or `incarnation` to the next `incarnation` or to the end of its process. There
+//! is no order between a node's own lines and those of its groups. So for a group the life ends at the
+//! group's own `resync`, which may come after the line `incarnation`.
 //!
-//! Of an agent the judge reads what its program was told of groups. `welcome` begins another client of the
-//! same life, which is in no group yet, and `lost` ends its time in a group. An agent's node views come
-//! another way than its program's messages, so they have no place among these.
+//! For an agent, the judge reads what its program was told of groups. `welcome` begins another client of the
+//! same life, which is in no group yet, and `lost` ends its time in a group. An agent's node views come by
+//! another way than its program's messages, so there is no order between the two.
 //!
-//! The judge looks only at what an application could see, and knows what GUARANTEES.md excepts: a frozen
+//! The judge looks only at what an application could see, and knows the exceptions of GUARANTEES.md: a frozen
 //! process believes its last view; a process that was killed, and a member on its way out, owe nothing more
 //! (G27).
 //!
-//! Its input is a [`Trace`] and nothing else: whoever has recorded lines can fill one.
+//! Its input is a [`Trace`] and nothing else: a program that has recorded lines can fill one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -90,7 +90,7 @@ pub struct Finding {
     pub guarantee: &'static str,
     /// How many messages, or once.
     pub count: u64,
-    /// Who, what and where.
+    /// Which node, what and where.
     pub text: String,
 }
 

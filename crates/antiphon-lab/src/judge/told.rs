@@ -331,7 +331,8 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// That a majority is back may be printed behind messages that it let through, that it is lost not.
+    /// The line that a majority is back may come behind messages that it let through; the line that it is
+    /// lost may not.
     fn majority(&mut self, here: bool) {
         let Some(mut void) = self.void.take() else { return };
         let Some(view) = self.view() else { return };
@@ -417,8 +418,9 @@ impl<'a> OfClient<'a> {
         })
     }
 
-    /// Whether it must have delivered a message by now. It need not if it leaves, if an earlier client said
-    /// the message, or if a reply told another fate: after it was out, also that others delivered it.
+    /// Whether it must have delivered a message by now. It need not if it leaves, if an earlier client sent
+    /// the message, or if a reply told another fate; after it was out, also if a reply told that others
+    /// delivered the message.
     fn is_owed(&self, said: &Said, rests: bool) -> bool {
         let since = |event: Option<usize>| event.is_none_or(|event| said.heard > event);
         let told = match self.fates.get(said.what.as_str()) {
@@ -430,8 +432,8 @@ impl<'a> OfClient<'a> {
     }
 }
 
-/// What a process was to tell single members, and did not refuse. Of what was delivered there is no line:
-/// where all is quiet that is what has none.
+/// What a process was to tell single members, and did not refuse. There is no line for a delivered tell:
+/// where all is quiet, each tell without a line was delivered.
 fn told_by<'a>(run: &'a Run, group: &'a str, rules: &Rules, marks: &Marks) -> Vec<Tell<&'a str, &'a str>> {
     let rests = rules.quiet && run.stays();
     let refused = run.refused();

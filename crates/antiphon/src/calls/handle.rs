@@ -79,9 +79,9 @@ impl Calls {
         }
     }
 
-    /// From here on this handler answers requests for this verb, in place of the one that did. Requests and
-    /// replies are written by postcard. Each request has a task of its own; at most
-    /// [`Config::max_running`] run at once. A handler that panics is an error without bytes to the caller.
+    /// From here on this handler answers requests for this verb, in place of the former handler. Requests and
+    /// replies are written by postcard. Each request has a task of its own; at most [`Config::max_running`]
+    /// run at once. A handler that panics is an error without bytes to the caller.
     ///
     /// # Errors
     /// [`Refusal::VerbTooLong`], [`Refusal::TooManyVerbs`].
@@ -125,7 +125,7 @@ impl Calls {
         self.shared.serve(verb, handler)
     }
 
-    /// No request for this verb begins here any more. What runs, runs on.
+    /// No request for this verb begins here any more. Handlers that run go on.
     pub fn stop_serving(&self, verb: &str) {
         self.shared.stop_serving(verb);
     }
@@ -136,8 +136,8 @@ impl Calls {
     /// [`CallsError`], which says whether a handler ran.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the call is cancelled: what was not sent is not sent, and handlers that run
-    /// it are dropped.
+    /// If the future is dropped, the call is cancelled: requests that were not sent yet are not sent, and
+    /// handlers that run are dropped.
     pub async fn call(&self, call: Call) -> Result<Replies, CallsError> {
         let call = Call {
             within: call.within.or(self.within),
@@ -264,9 +264,9 @@ fn encoded<T: Serialize>(value: &T) -> Result<Bytes, postcard::Error> {
     Ok(postcard::to_stdvec(value)?.into())
 }
 
-/// A verb with the types of what is asked, of the reply, and of the application's error: declared once, for
-/// callers and servers. Members do not compare types, and the bytes of one may be read as another: a verb
-/// whose types change takes another name.
+/// A verb with the types of the request, of the reply, and of the application's error: declared once, for
+/// callers and servers. Members do not compare types, and may read the bytes of one type as another. So if a
+/// verb's types change, give it another name.
 pub struct Verb<Q, R, E> {
     name: &'static str,
     types: PhantomData<fn(Q) -> Result<R, E>>,
@@ -310,7 +310,7 @@ pub struct Request {
     pub verb: String,
     /// With what.
     pub payload: Bytes,
-    /// When it came, so much was left until it is cancelled.
+    /// How much time was left, when the request came, until it is cancelled.
     pub time_left: Duration,
     pub(super) shared: Weakly,
 }

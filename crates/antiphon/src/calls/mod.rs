@@ -8,8 +8,9 @@
 //! The protocol, what holds, and what happens when members die are on the page of the machine,
 //! [`antiphon_replica::calls`]. The group is the calls' own: nothing else is sent in it.
 //!
-//! A handler that calls members itself does so by [`Request::calls`]: such a call has its handler's deadline,
-//! ends with it, and cannot wait in a circle. A handler that is cancelled is dropped where it awaits.
+//! A handler that itself calls members does so by [`Request::calls`]: such a call has the deadline of the
+//! handler's request, ends with that request, and cannot wait in a circle. A handler that is cancelled is
+//! dropped where it awaits.
 
 mod handle;
 mod shared;

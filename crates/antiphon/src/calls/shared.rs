@@ -1,8 +1,8 @@
 //! The machine behind a lock, the calls that wait for it, and the handlers that it started.
 //!
-//! Each caller enters its call under the lock and hands what is ready to the group in the same step; only
-//! what the group has no room for waits for the task. The lock is never held across an await, and no code of
-//! the application is run under it.
+//! Each caller enters its call under the lock, and in the same step hands what is ready to the group. Only
+//! messages for which the group has no room wait for the task. The lock is never held across an await, and no
+//! code of the application runs under it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -29,7 +29,8 @@ type Answer = Result<Replies, CallError>;
 pub(super) struct Shared {
     pub(super) sender: GroupSender,
     pub(super) host: Host,
-    /// Of the handlers' tasks: a call that is dropped outside of it may give its place to the next request.
+    /// The runtime of the handlers' tasks: a call that is dropped outside of it may give its place to the
+    /// next request.
     runtime: tokio::runtime::Handle,
     inside: Mutex<Inside>,
     /// The task is to come round.
@@ -135,7 +136,7 @@ impl Shared {
         self.host.spawn(task);
     }
 
-    /// The error of a call whose task is gone.
+    /// The error of a call when the task is gone.
     pub(super) fn died() -> CallError {
         CallError {
             why: Why::MembershipEnded,
@@ -145,9 +146,9 @@ impl Shared {
         }
     }
 
-    /// Sends what is ready. What the group has no room for, and an earlier deadline, are the task's. It looks
-    /// at new receipts when it comes round for something else: one that decides anything comes with a view,
-    /// with the loss of the primary, or with the end of the membership.
+    /// Sends what is ready. The task takes care of messages for which the group has no room, and of an
+    /// earlier deadline. It looks at new receipts when it comes round for something else: a receipt that
+    /// decides anything comes with a view, with the loss of the primary, or with the end of the membership.
     fn settle_and_wake(self: &Arc<Self>, mut inside: MutexGuard<'_, Inside>) {
         let blocked = self.settle(&mut inside);
         if !blocked.is_nothing() || is_earlier(inside.machine.poll_timeout(), inside.awaited) {
@@ -302,7 +303,7 @@ impl Shared {
         match event {
             CallsEvent::Ended { call, result } => {
                 if let Some(answer) = inside.waiting.remove(&call) {
-                    // Fails only when nobody waits any more.
+                    // Fails only when the caller waits no more.
                     let _ = answer.send(result);
                 }
             }
@@ -411,7 +412,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// Cancels a call whose future is dropped.
+/// Cancels the call when its future is dropped.
 pub(super) struct Cancel {
     shared: Arc<Shared>,
     call: Option<CallId>,

@@ -1,4 +1,4 @@
-//! The task that reads the group for the calls, and comes round when the machine wants to.
+//! The task that reads the group for the calls, and comes round when the machine asks for it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::shared::Shared;
 use crate::Group;
 use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
 
-/// Says the end to all that wait, also if it is dropped with its process.
+/// Tells the end to all callers that wait, also if the task is dropped with its process.
 struct Finish(Arc<Shared>);
 
 impl Drop for Finish {

@@ -40,7 +40,7 @@ impl ClientsBuilder {
         self
     }
 
-    /// After how long a client of this node is removed that has not taken what waited for it, if that was a
+    /// After how long a client of this node is removed if it has not taken what waited for it, and that was a
     /// quarter of the window or more; 1 s to 20 s, 10 s unless given. The group's own limit, for this node,
     /// is 30 s.
     pub fn slow_after(mut self, slow_after: Duration) -> Self {
@@ -75,7 +75,7 @@ impl ClientsBuilder {
 }
 
 impl Cluster {
-    /// A group whose members are clients of nodes, this one's among them. The name has at most 56 bytes.
+    /// A group of clients of nodes, this node's clients among them. The name has at most 56 bytes.
     ///
     /// ```no_run
     /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
@@ -101,8 +101,8 @@ impl Cluster {
     }
 }
 
-/// A group whose members are clients of nodes. A cheap handle: clones speak of the same membership. It ends
-/// when all handles and clients are dropped.
+/// A group of clients of nodes. A cheap handle: clones speak of the same membership. The membership ends when
+/// all handles and clients are dropped.
 #[derive(Clone)]
 pub struct ClientGroup {
     membership: Arc<Membership>,
@@ -134,8 +134,7 @@ impl ClientGroup {
         Self { membership }
     }
 
-    /// A client comes in. Its first event is the first view that has it; it waits for that as long as it
-    /// takes.
+    /// Enters a client. Its first event is the first view that has it, however long that takes.
     ///
     /// # Errors
     /// [`Refusal::Name`], [`Refusal::Full`]; [`Refusal::NotIn`] once this node has left the group.
@@ -231,7 +230,7 @@ impl ClientSender {
         &self.membership.shared
     }
 
-    /// Says something to all clients, this one included, waiting while there is no room. `Ok` means accepted
+    /// Sends a message to all clients, this one included, waiting while there is no room. `Ok` means accepted
     /// by this node: the receipt tells what became of it. A payload has at most
     /// [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or the window if that is less, less 6.
     ///
@@ -288,7 +287,7 @@ pub struct ClientView {
     pub id: ClientViewId,
     /// By seniority.
     pub members: Vec<ClientMember>,
-    /// Those that the previous view did not have.
+    /// The clients that the previous view did not have.
     pub joined: Vec<ClientMember>,
     /// Those of the previous view that are gone, and why.
     pub departed: Vec<(ClientMember, Departure)>,
@@ -334,7 +333,7 @@ pub enum ClientEvent {
         /// By seniority.
         members: Arc<Vec<ClientMember>>,
     },
-    /// The primary was lost: nothing is delivered and nothing can be sent until the next event.
+    /// The primary was lost: until the next event nothing is delivered and nothing can be sent.
     Suspended,
     /// This node was removed from the group: this client is out, and comes in again as another one with the
     /// next view.

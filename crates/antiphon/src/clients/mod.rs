@@ -11,9 +11,9 @@
 //!
 //! # A slow client
 //! The task takes everything from the group, and gives the credit for it back when the slowest client here
-//! has taken it. So what waits for clients is bounded by the group's windows, whatever their number, and a
-//! slow client holds up those that send to it. One that has not taken within [`ClientsBuilder::slow_after`]
-//! what waited for it is removed, with a cause; what waits is dropped.
+//! has taken it. So the group's windows bound what waits for clients, whatever their number, and a slow
+//! client holds up the clients that send to it. If a client has not taken what waits for it within
+//! [`ClientsBuilder::slow_after`], it is removed, with a cause, and what waits for it is dropped.
 
 mod handle;
 mod shared;

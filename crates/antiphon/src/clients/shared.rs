@@ -1,8 +1,9 @@
 //! The machine behind a lock, and what waits for each client.
 //!
-//! The lock is never held across an await. What a client has not taken has the number of the message of the
-//! group that it came with: the credit for a message goes back when no client waits for it or for an earlier
-//! one. With the end of a membership all credit goes back: the group takes this node in again only then.
+//! The lock is never held across an await. Each event that waits for a client has the number of the group's
+//! message that it came with. The credit for a message goes back when no event of it or of an earlier message
+//! waits for any client. With the end of a membership all credit goes back: only then the group takes this
+//! node in again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -37,7 +38,7 @@ pub(super) struct Shared {
     pub(super) host: Host,
     name: Arc<str>,
     slow_after: Duration,
-    /// So much waits for a client before it may be said to be slow.
+    /// How much must wait for a client before it may count as slow.
     much_bytes: usize,
     /// The most bytes of a payload.
     largest: usize,
@@ -59,7 +60,7 @@ struct Inside {
     taken: u64,
     /// What they count.
     taken_bytes: u64,
-    /// Messages whose credit was given back.
+    /// Messages for which credit was given back.
     given: u64,
     /// Messages up to the end of the last membership: no credit is kept for them.
     base: u64,
@@ -125,7 +126,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Nobody reads for this client any more.
+    /// The reader of this client is gone.
     pub(super) fn forget(&self, number: u32) {
         let mut inside = self.inside();
         inside.seats.remove(&number);
@@ -292,7 +293,7 @@ impl Shared {
         seats.any(|seat| seat.is_crowded(inside.taken_bytes, self.much_bytes))
     }
 
-    /// Clients that have not taken in their time what waited for them are to be in no more.
+    /// Removes the clients that have not taken in time what waited for them.
     pub(super) fn remove_slow(&self) {
         let now = self.host.micros();
         let limit = u64::try_from(self.slow_after.as_micros()).unwrap_or(u64::MAX);
@@ -319,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// Before the group is left: nobody is waited for any more.
+    /// Before the group is left: the task waits for no client any more.
     pub(super) fn give_all_back(&self) {
         let mut inside = self.inside();
         inside.base = u64::MAX;
@@ -338,9 +339,9 @@ impl Shared {
         self.ended.send_replace(true);
     }
 
-    /// Gives the credit back for what no client waits for.
+    /// Gives back the credit for messages that wait for no client any more.
     fn give_back(&self, inside: &mut Inside) {
-        // For one that is out nothing more comes: what waits for it is bounded as it is.
+        // A client that is out gets nothing more: so what waits for it is bounded, and needs no credit.
         let seats = inside.seats.values().filter(|seat| !seat.is_over);
         let fronts = seats.filter_map(|seat| seat.queue.front());
         let waits = fronts.map(|waiting| waiting.number.saturating_sub(1)).min();
@@ -401,7 +402,7 @@ impl Inside {
                 self.machine.handle_resync(self.me, &cause);
             }
             Event::Refused { reason } => self.machine.handle_end(&reason),
-            // Nobody tells clients' members anything alone; the end follows when the task has ended.
+            // No node sends direct messages in a group of clients; the end follows when the task has ended.
             Event::Told(_) | Event::Left => {}
         }
         self.hand_out(group);

@@ -232,8 +232,8 @@ impl Builder {
     /// once, at the start.
     ///
     /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._tcp.example`,
-    /// `file:/etc/nodes`, `multicast`), whose addresses are found again and again, as with
-    /// [`discover`](Builder::discover). Those are only asked: they do not count for the majority.
+    /// `file:/etc/nodes`, `multicast`). The node looks for their addresses again and again, as with
+    /// [`discover`](Builder::discover). These addresses are only asked: they do not count for the majority.
     pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));
         self
@@ -246,18 +246,18 @@ impl Builder {
         self
     }
 
-    /// Looks for others there too, again and again; at most 16 sources. Nobody founds a cluster by what is
-    /// found so: give [`expect`](Builder::expect) or [`found`](Builder::found), or seeds that name others;
-    /// otherwise this node waits for a cluster to join.
+    /// Looks for others there too, again and again; at most 16 sources. No node founds a cluster by addresses
+    /// that are found so: give [`expect`](Builder::expect) or [`found`](Builder::found), or seeds that name
+    /// others; otherwise this node waits for a cluster to join.
     pub fn discover(mut self, source: Source) -> Self {
         self.sources.push(source);
         self
     }
 
     /// Addresses or names of locators (see [`Locator`](crate::Locator)), such as `locator.example:7410`, or
-    /// [`Source`]s as text; names are resolved again and again, and all their addresses used, at most 16.
-    /// Each is told of this node and asked for others. What [`discover`](Builder::discover) says of founding
-    /// holds here, too.
+    /// [`Source`]s as text; names are resolved again and again, and all their addresses used, at most 16. The
+    /// node registers with each of them and asks each for other nodes. What [`discover`](Builder::discover)
+    /// says of founding holds here, too.
     pub fn locators(mut self, locators: impl IntoIterator<Item = impl ToString>) -> Self {
         self.locators
             .extend(locators.into_iter().map(|locator| locator.to_string()));
@@ -271,18 +271,18 @@ impl Builder {
         self
     }
 
-    /// Found only when this many different nodes are there, this one included, and have voted for it; the
-    /// seeds then are only whom to ask. Two clusters cannot be founded as long as fewer than twice as many
-    /// nodes are ever started before the first view: give at least more than half of the nodes that there may
-    /// be. All of them the same number, at most 256.
+    /// The cluster is founded only when this many different nodes are there, this one included, and have
+    /// voted for it; the seeds then are only asked. Two clusters cannot be founded as long as fewer than
+    /// twice as many nodes are ever started before the first view: give more than half of the nodes that
+    /// there may be. Give all of them the same number, at most 256.
     pub fn expect(mut self, nodes: u16) -> Self {
         self.expect = Some(nodes);
         self
     }
 
-    /// Found at once, alone if need be. Two nodes so started found two clusters; where those meet, the one
-    /// with less weight, or the younger one, gives way: its nodes start over in the other, and what they had
-    /// is lost.
+    /// The cluster is founded at once, by this node alone if need be. Two nodes that are started so found two
+    /// clusters. Where these meet, the cluster with less weight, or the younger one, gives way: its nodes
+    /// start over in the other one, and what they had is lost.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -294,13 +294,14 @@ impl Builder {
         self
     }
 
-    /// The cluster's secret: everything is encrypted, and whoever lacks it is refused.
+    /// The cluster's secret: everything is encrypted, and a node without the secret is refused.
     pub fn key(mut self, key: ClusterKey) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Allows addresses other than loopback without a key: whoever reaches the port can join, read and forge.
+    /// Allows addresses other than loopback without a key: any program that reaches the port can join, read
+    /// and forge.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
@@ -326,9 +327,10 @@ impl Builder {
     }
 
     /// The largest UDP datagram this node sends, in bytes without the headers of IP and UDP: at least 1232.
-    /// Unless given, as much as the route to each peer takes; smaller ones are found out where those do not
-    /// pass. By multicast, unless given, what fills packets of 1500 bytes, or of what the interface takes if
-    /// that is less: smaller ones are *not* found out, and who does not hear those is sent to directly.
+    /// Unless given, as much as the route to each peer takes; where such datagrams do not pass, the node
+    /// finds out a smaller size. By multicast, unless given, what fills packets of 1500 bytes, or of what the
+    /// interface takes if that is less. There the node does *not* find out a smaller size: a peer that does
+    /// not hear such datagrams is sent to directly.
     pub fn max_datagram(mut self, bytes: u16) -> Self {
         self.max_datagram = Some(bytes);
         self
@@ -351,8 +353,8 @@ impl Builder {
 
     /// Leaves what this node votes in this file, for the process that has started this one and witnesses its
     /// end: the path of a [`Keeper`](crate::witness::Keeper) there. Needs a [`key`](Builder::key). Then a
-    /// death is proven also where lifelines prove nothing, if the host lives, and members can be reached
-    /// while that process tells them. Costs a copy of the view into memory for each vote.
+    /// death is proven also where lifelines prove nothing, if the host lives, and that process can reach
+    /// members to tell them. Costs a copy of the view into memory for each vote.
     pub fn testament(mut self, path: impl Into<PathBuf>) -> Self {
         self.testament = Some(path.into());
         self

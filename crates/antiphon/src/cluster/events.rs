@@ -1,4 +1,4 @@
-//! Node events: one sequence, any number of readers, none of whom skips a view or holds up another.
+//! Node events: one sequence for any number of readers. No reader skips a view or holds up another reader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +14,7 @@ use crate::host::Host;
 /// times a second at worst, so this is many minutes of not reading.
 const MAX_WAITING: usize = 4096;
 
-/// The present state and everyone who wants to know how it changes. Both change under one lock, so that a
+/// The present state, and the readers that follow how it changes. Both change under one lock, so that a
 /// subscription neither misses nor repeats an event.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
@@ -26,14 +26,14 @@ pub(crate) struct Hub {
 struct HubState {
     incarnation: Option<Incarnation>,
     view: Option<Arc<NodeView>>,
-    /// The last refusal or forming event, for those who subscribe while the cluster forms.
+    /// The last refusal or forming event, for readers that subscribe while the cluster forms.
     forming: Option<ClusterEvent>,
     /// That this incarnation has founded alone.
     alone: Option<ClusterEvent>,
     /// The last word on the lease of the present incarnation.
     lease: Option<ClusterEvent>,
-    /// The last of each source of addresses. What is found before the node has begun is told behind its
-    /// incarnation: every stream starts with that.
+    /// The last event of each source of addresses. Every stream starts with the incarnation: what a source
+    /// finds before the node has begun is told behind it.
     discovery: BTreeMap<String, ClusterEvent>,
     ended: bool,
     readers: Vec<Weak<Queue>>,
@@ -245,7 +245,7 @@ mod tests {
         std::iter::from_fn(|| stream.try_next()).collect()
     }
 
-    /// A node may have its lease before anybody has had the time to subscribe.
+    /// A node may have its lease before any reader has had the time to subscribe.
     #[test]
     fn who_subscribes_late_is_told_of_the_lease_of_this_incarnation() {
         let hub = Hub::default();
@@ -262,8 +262,8 @@ mod tests {
         assert!(!held(&events), "each incarnation begins without: {events:?}");
     }
 
-    /// Sources may be read before the node has had its first turn; whoever waits for the incarnation must not
-    /// miss what they found.
+    /// Sources may be read before the node has had its first turn. A reader that waits for the incarnation
+    /// must not miss what they found.
     #[test]
     fn what_is_found_before_the_node_has_begun_is_told_behind_its_incarnation() {
         let hub = Hub::default();

@@ -1,8 +1,8 @@
-//! The last views and other events of a node with their times, for people who ask afterwards.
+//! The last views and other events of a node with their times, for people who ask later.
 //!
-//! It is filled where events are published, under the same lock, so that what it holds and what a new stream
-//! of events brings have neither gap nor overlap. It shares whole views with the core's history as far as
-//! that keeps them, so that in a small cluster it costs little more than its entries.
+//! It is filled where events are published, under the same lock. So there is neither gap nor overlap between
+//! the journal and a new stream of events. It shares whole views with the core's history as far as that keeps
+//! them: in a small cluster it costs little more than its entries.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::{ClusterEvent, NodeView, ViewChange};
 
 /// Views kept, primary or not.
 const KEPT_VIEWS: usize = 100;
-/// Their members together: of a large cluster fewer views are kept whole, but always one, and of the older
-/// ones what they changed.
+/// The members of these views together. In a large cluster fewer views are kept whole, but always one; of the
+/// older ones the journal keeps what they changed.
 const KEPT_MEMBERS: usize = 100_000;
 /// How many nodes that came and went, and accusations of them, are kept of the older ones: some megabytes.
 const KEPT_CHANGES: usize = 100_000;
@@ -69,8 +69,7 @@ impl Journal {
             at,
             event: event.clone(),
         };
-        // What is still missing, or refused for the same reason, is said every few seconds: the latest is
-        // enough.
+        // Forming events and refusals for the same reason come again every few seconds: the latest is enough.
         let repeated = self
             .events
             .back()

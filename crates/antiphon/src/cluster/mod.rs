@@ -6,9 +6,9 @@
 //!                              ▼                              │
 //!                            driver task (owns the core and the transport)
 //! ```
-//! [`Cluster`] and [`Group`](crate::Group) are handles: they hold no protocol state. When the last of them is
-//! gone without [`Cluster::leave`], the driver resets all lifelines and stops, which the others see as a lost
-//! connection.
+//! [`Cluster`] and [`Group`](crate::Group) are handles: they hold no protocol state. When the last handle is
+//! dropped without [`Cluster::leave`], the driver resets all lifelines and stops. The other members see that
+//! as a lost connection.
 
 mod builder;
 mod events;
@@ -86,9 +86,10 @@ impl Cluster {
     }
 
     /// What has happened to this node so far, oldest first: its last 100 views, primary or not, and its last
-    /// 200 other events. The last views are whole as long as they have 100,000 members in all; of older ones
-    /// there is what they changed ([`crate::ClusterEvent::PastView`]), and of fewer than 100 views only where
-    /// 100,000 nodes came, went or accused in them. With a stream of what follows, without a gap in between.
+    /// 200 other events. The last views are whole as long as they have at most 100,000 members in all; of
+    /// older views there is only what they changed ([`crate::ClusterEvent::PastView`]). There are fewer than
+    /// 100 views only if 100,000 nodes came, went or accused in them. It comes with a stream of what follows,
+    /// without a gap in between.
     pub fn history(&self) -> (Vec<Noted>, ClusterEvents) {
         self.handle.shared.hub().history()
     }
@@ -104,8 +105,8 @@ impl Cluster {
         Observer::of(self.handle.shared.clone())
     }
 
-    /// Why a node of this name is, or is not, a member: the views that admitted or removed it, who accused it
-    /// of what, and who suspects it now.
+    /// Why a node of this name is, or is not, a member: the views that admitted or removed it, which members
+    /// accused it of what, and which members suspect it now.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -113,8 +114,8 @@ impl Cluster {
         self.observer().why(name).await
     }
 
-    /// What the node knows of its cluster now: whom it hears, who doubts whom, who waits to be admitted, whom
-    /// it misses.
+    /// What the node knows of its cluster now: which members it hears, which members suspect which, which
+    /// nodes wait to be admitted, and which nodes it misses.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -142,11 +143,12 @@ impl Cluster {
         self.observer().recovery().await
     }
 
-    /// An operator's word, where the majority is lost for good: this node goes on alone, and whoever lives of
-    /// the others joins it as a new member. It returns the first view of the new lineage, which says what was
-    /// overridden. **Unsafe**: what the others did that this node does not know is given up, and if a
-    /// majority of them lives on, there are two clusters until they meet. For people who know that it does
-    /// not, never for a program's own judgement; `antiphon recover` asks before it does the same.
+    /// An operator's word, where the majority is lost for good: this node goes on alone, and the others that
+    /// still live join it as new members. It returns the first view of the new lineage, which says what was
+    /// overridden. **Unsafe**: all that the others did and this node does not know is given up; and if a
+    /// majority of them lives on, there are two clusters until they meet. It is for people who know that no
+    /// majority lives on, never for a program's own judgement; `antiphon recover` asks before it does the
+    /// same.
     ///
     /// # Errors
     /// [`Error::NotRecovered`]; nothing has changed.

@@ -1,4 +1,4 @@
-//! A node looked at from beside: for consoles, metrics and supervisors.
+//! A handle that only observes a node: for consoles, metrics and supervisors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Observer {
 }
 
 /// A place at a node's end: a node that has left waits until its guests are gone, for half a second at most,
-/// so that they can tell what they were told last. From [`Observer::guest`].
+/// so that they can pass on its last events. From [`Observer::guest`].
 #[derive(Debug)]
 pub struct Guest {
     _place: OwnedSemaphorePermit,

@@ -16,7 +16,7 @@ use antiphon_core::{
 use antiphon_net::{Fault, Lack, PathStatus};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// What handles ask of the driver that is too rare to be fast.
+/// Requests of handles to the driver that are too rare to need speed.
 #[derive(Debug)]
 pub(crate) enum Command {
     JoinGroup {
@@ -141,7 +141,7 @@ pub(crate) struct ClusterShared {
     closed: watch::Sender<bool>,
     /// Places for observers that are told of the node until its end.
     guests: Arc<Semaphore>,
-    /// What goes when the driver stops, whatever made it stop.
+    /// What is dropped when the driver stops, for whatever reason.
     kept: Mutex<Vec<Box<dyn Kept>>>,
 }
 

@@ -28,7 +28,8 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
     /// The links to each peer that has several addresses.
     pub links: Vec<crate::PeerLinks>,
-    /// The members with which this node has no steady direct path, and through whom it speaks with them.
+    /// The members to which this node has no steady direct path, and through which members it speaks with
+    /// them.
     pub paths: Vec<crate::PeerPath>,
     /// What its transport counted.
     pub transport: TransportCounters,

@@ -37,7 +37,7 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond
-    /// the range that the name is not known: neither is left to them.
+    /// the range that the name is not known: so neither is left to them.
     pub fn parse(text: &'a str, port: u16) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let ip = bare.unwrap_or(text).parse::<IpAddr>();
@@ -120,8 +120,8 @@ fn look_up(field: &'static str, text: &str, name: (&str, u16)) -> Result<SocketA
     }
 }
 
-/// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was
-/// left of the list would mean something else: without its seeds a node founds a cluster of its own.
+/// A list without empty entries. An empty entry is mostly a variable that is not set, and the rest of the
+/// list would mean something else: without its seeds a node founds a cluster of its own.
 #[doc(hidden)]
 pub fn list(field: &'static str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Error> {
     let Some(texts) = given else { return Ok(None) };

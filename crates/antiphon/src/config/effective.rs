@@ -90,8 +90,7 @@ impl Given {
         Ok(effective)
     }
 
-    /// The same where seeds that do not resolve were left out: what follows from a list as a whole is not
-    /// checked.
+    /// The same where seeds that do not resolve were left out: conditions on the whole list are not checked.
     #[doc(hidden)]
     pub fn effective_in_part(self) -> Result<Effective, Error> {
         let cluster = self.cluster.as_deref().unwrap_or_default();
@@ -251,7 +250,7 @@ impl Effective {
         written.chain(self.sources.iter().cloned()).collect()
     }
 
-    /// Whether nobody is looked for at run time.
+    /// Whether the node looks for no other nodes at run time.
     pub fn looks_for_nobody(&self) -> bool {
         self.sources.is_empty() && self.locators.is_empty()
     }
@@ -310,8 +309,8 @@ impl Effective {
         Ok(())
     }
 
-    /// Without a key anyone who reaches the port can join and forge: only this host may, unless told
-    /// otherwise.
+    /// Without a key every program that reaches the port can join and forge. So unless told otherwise, only
+    /// this host may reach it.
     fn check_exposure(&mut self) -> Result<(), Error> {
         if self.key.is_some() {
             return Ok(());

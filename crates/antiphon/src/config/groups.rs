@@ -6,8 +6,8 @@ use super::{Error, Given, list};
 const DEFAULT_GROUP: &str = "main";
 
 impl Given {
-    /// The groups, and whether there are none, of these settings over others: what is given of either here
-    /// undoes what the others say of both.
+    /// The groups, and whether there are none, of these settings over others. If either is given here, it
+    /// replaces both of the others.
     pub(super) fn groups_over(&self, below: &Self) -> (Option<Vec<String>>, Option<bool>) {
         let given = self.group.as_ref().is_some_and(|groups| !groups.is_empty());
         match given || self.no_group == Some(true) {

@@ -32,9 +32,9 @@
 //! `flags.over(environment).over(file).effective()?`.
 //!
 //! # What is refused
-//! A key that there is not, in a file; a value that is not understood; an empty value, which is mostly a
-//! variable that is not set; settings that contradict each other. An [`Error`] says which key it is, what was
-//! given and what is accepted, and of a file the line. A file has at most 1 MiB.
+//! An unknown key in a file; a value that is not understood; an empty value, which is mostly a variable that
+//! is not set; settings that contradict each other. An [`Error`] says which key it is, what was given and
+//! what is accepted, and of a file the line. A file has at most 1 MiB.
 //!
 //! # What it reads
 //! The file, the file with the key, and for host names the system's resolver, once: that blocks, as long as

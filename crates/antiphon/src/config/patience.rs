@@ -1,4 +1,4 @@
-//! Times: `slow-after`, how long a group waits for a member whose application does not read, and others of
+//! Times: `slow-after`, how long a group waits for a member if its application does not read; and times of
 //! the program.
 
 use std::fmt;

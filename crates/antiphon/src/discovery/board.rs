@@ -14,7 +14,7 @@ use crate::cluster::ClusterShared;
 /// Characters of what is wrong with a source.
 const MOST_OF_A_PROBLEM: usize = 1000;
 
-/// Whom a source finds.
+/// Which nodes a source finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finds {
     Nodes,
@@ -140,7 +140,7 @@ impl Board {
     }
 }
 
-/// Whether others may be named by what these are, and whether each of those was looked at.
+/// Whether any of these sources can name other nodes, and whether each of those has been read.
 fn sources_of(entries: &[Entry]) -> Sources {
     let of = |said: Said| entries.iter().any(|entry| entry.said == said);
     match (of(Said::Nothing), of(Said::Something)) {
@@ -178,8 +178,8 @@ pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option
     usable.into_iter().take(MAX_HINTS).collect()
 }
 
-/// One of each list, then the next of each, until there are so many: one that is long or wrong does not hide
-/// the others.
+/// One entry of each list, then the next of each, until there are so many: a list that is long or wrong does
+/// not hide the others.
 fn by_turns(lists: &[&[SocketAddr]], most: usize) -> Vec<SocketAddr> {
     let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
     let (mut chosen, mut known) = (Vec::new(), BTreeSet::new());
@@ -201,7 +201,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// This address, which is written out: nothing else will ever be said here.
+    /// The source is this address, which is written out: it will never find another.
     pub(crate) fn is(self, addr: SocketAddr) {
         self.board.update(self.index, Said::Once, Some(vec![addr]), None);
     }

@@ -1,9 +1,9 @@
 //! Names: resolved again for ever.
 //!
-//! An answer replaces what was found before; no answer, or an empty one, does not: a DNS server that is
-//! restarted, or a service none of whose hosts is ready, must not make nodes forget each other. So an address
-//! that is no longer there may be asked in vain for a while, which costs a connection attempt. Of several
-//! names each is for itself: none waits for another, and one that fails keeps what it had.
+//! An answer replaces the addresses found before. If there is no answer, or an empty one, the old addresses
+//! stay: nodes must not forget each other because a DNS server restarts, or because no host of a service is
+//! ready. So a node may ask a stale address in vain for a while, which costs a connection attempt. Each name
+//! is for itself: none waits for another, and a name that fails keeps its old addresses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

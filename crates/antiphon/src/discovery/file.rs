@@ -5,13 +5,13 @@
 //! 10.0.0.2:7400
 //! [fd00::3]:7400, db3.example:7400
 //! ```
-//! It is read again each second or so, whole: the time of its last change says too little (editors that write
-//! twice in a second, mounts without such times). What cannot be read or understood, to the last line, is not
-//! used at all: half a list would be taken for the whole. Names in it are resolved again as often as those of
-//! `dns:`.
+//! The whole file is read again each second or so: the time of its last change says too little (editors that
+//! write twice in a second, mounts without such times). If any line cannot be read or understood, nothing of
+//! the file is used: half a list would be taken for the whole. Names in it are resolved again as often as
+//! those of `dns:`.
 //!
-//! It is read by a thread of its own: on a disk that hangs, neither the node nor the end of its program waits
-//! for it, and that it does not answer is said.
+//! A thread of its own reads it. If the disk hangs, neither the node nor the end of its program waits for it,
+//! and the node says that the file does not answer.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
             Err(problem) => Err(problem),
         };
         if std::mem::replace(&mut was_settled, pace.settled()) && !was_settled {
-            // The cluster is lost: what names are resolved to now is news.
+            // The cluster is lost: names may now resolve to other addresses.
             resolve_at = Instant::now();
         }
         match parsed {
@@ -63,8 +63,7 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
                 if changed || std::mem::take(&mut spoilt) || Instant::now() >= resolve_at {
                     let at_once = names.known_of(&known);
                     if changed && !at_once.is_empty() && known.iter().any(|kind| kind.fixed().is_none()) {
-                        // Addresses need not wait for names, nor names that were known for those that are
-                        // new.
+                        // Addresses need not wait for names, nor known names for new ones.
                         place.found(at_once);
                     }
                     let (found, problem) = names.resolve(&known, &resolver).await;
@@ -99,8 +98,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the file, or says that it takes too long. While one that was asked before hangs, nobody else is
-    /// sent.
+    /// Reads the file, or says that it takes too long. While a former thread hangs, no other one is started.
     async fn read(&mut self, path: &Path, within: Duration) -> Result<String, String> {
         let mut answer = match self.answer.take() {
             Some(answer) => answer,
@@ -109,7 +107,7 @@ impl Reading {
                 let path = path.to_owned();
                 std::thread::Builder::new()
                     .name("antiphon-file".to_owned())
-                    // Whoever asked may be gone.
+                    // The task that asked may be gone.
                     .spawn(move || drop(tell.send(read(&path))))
                     .map_err(|error| format!("cannot be read: {error}"))?;
                 answer

@@ -1,4 +1,4 @@
-//! One look at a source, for whoever wants to know what a node would find there.
+//! One look at a source, to learn what a node would find there.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -36,7 +36,8 @@ impl fmt::Display for Looked {
 impl Source {
     /// Looks once, as a node does again and again; names are asked of these DNS servers, or of the system's
     /// if there are none. It takes at most a few seconds for each name. `None` if there is nothing to look
-    /// at: of `multicast`, and of a source of the application's own, nothing is known before somebody speaks.
+    /// at: `multicast`, and a source of the application's own, find nothing before another node or the
+    /// application speaks.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.

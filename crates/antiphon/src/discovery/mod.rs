@@ -8,20 +8,21 @@
 //!   your own (channel) ──┘                         │
 //!   --locators A,B ──────┘                         └──► ClusterEvent::Discovery, log
 //! ```
-//! # What is found is only whom to ask
-//! Lists that are found out differ from node to node and from second to second, so nothing is decided by
-//! them. A cluster is *founded* by what is configured: a majority of the seeds that are written out, the same
-//! at each node; or [`expect`](crate::Builder::expect) nodes, wherever they come from; or
+//! # What is found is only asked
+//! Lists that sources find differ from node to node and from second to second, so nothing is decided by them.
+//! A cluster is *founded* by what is configured: a majority of the seeds that are written out, the same at
+//! each node; or [`expect`](crate::Builder::expect) nodes, wherever they come from; or
 //! [`found`](crate::Builder::found). A node that has none of these waits until it finds a cluster, and says
-//! so. Finding nobody is never taken for being alone. And a cluster is not founded before each source has
-//! said something and whoever it named has had time to answer: the core is told which of them have.
+//! so. A node that finds nobody never takes itself for alone. And a node founds no cluster before each source
+//! has said something and the addresses that it named have had time to answer: the core is told which of the
+//! sources have spoken.
 //!
 //! # What happens when a source…
 //! | source | is empty | is wrong | is slow | changes |
 //! |---|---|---|---|---|
 //! | `dns`, `srv` | what it gave last stays, and it is said | nobody answers there, or refuses the frames; asked on | 6 s, then it counts as failed; the others go on | asked again for ever: each second or so without a cluster, each 30 s in one, with jitter |
 //! | `file` | the last good list stays, and it is said | the same, with the line at fault | 5 s, then that is said; others go on | read each second; a list that can be read replaces the last one |
-//! | `multicast` | nobody is heard; announced again and again | datagrams that do not open are dropped | – | who was not heard for 30 s is forgotten |
+//! | `multicast` | nobody is heard; announced again and again | datagrams that do not open are dropped | – | a node that was not heard for 30 s is forgotten |
 //! | locator | answers with nobody; asked again | frames that do not open are refused | asked again, others go on | its name is resolved again for ever |
 //! | your own | as you say | – | – | as you say |
 //!
@@ -31,8 +32,8 @@
 //!   the same rule as the first time.
 //!
 //! # Bounds
-//! 16 sources, 256 addresses and 16 locators of all together, one of each source by turns; what is above is
-//! left out with a warning. Without a key and without [`insecure`](crate::Builder::insecure) only loopback
+//! 16 sources; 256 addresses and 16 locators of all sources together, one of each source by turns; the rest
+//! is left out with a warning. Without a key and without [`insecure`](crate::Builder::insecure) only loopback
 //! addresses are asked.
 
 mod board;
@@ -67,15 +68,15 @@ pub const MAX_SOURCES: usize = 16;
 pub(crate) struct Said {
     pub(crate) nodes: Vec<SocketAddr>,
     pub(crate) problem: Option<String>,
-    /// Rises with each word, so that nothing but silence looks like silence.
+    /// Rises with each word of the source, so that only silence looks like silence.
     pub(crate) words: u64,
 }
 
 /// An application's own way to find nodes: give the [`Source`] to
 /// [`Builder::discover`](crate::Builder::discover), and say what is found with the [`Finder`], whenever it
-/// changes. Say also that nobody was found: a source that has said nothing yet may be about to name a member,
-/// and nobody founds a cluster before it has spoken, or twice `unreachable_after` of the profile have passed
-/// (8 s with `lan`).
+/// changes. Say also that nobody was found. A source that has said nothing yet may be about to name a member:
+/// so a node founds no cluster before the source has spoken, or twice `unreachable_after` of the profile have
+/// passed (8 s with `lan`).
 ///
 /// ```
 /// let (finder, source) = antiphon::discovery::channel("consul");

@@ -3,22 +3,21 @@
 //! ```text
 //!   Announce { addr, member }, sealed as every frame ──► group ──► all that listen there
 //! ```
-//! An announcement says no more than that somebody with the cluster's name and key may be at an address;
-//! replayed or forged without a key, it leads to an address where the node then finds nobody, or hears frames
+//! An announcement only says that a node with the cluster's name and key may be at an address. If it is
+//! replayed, or forged without a key, it leads to an address where the node finds nobody, or hears frames
 //! that do not open. It is sealed by an identity of its own, made at the start, so no nonce of the node's is
 //! used.
 //!
-//! Announcements go out at once, again after a quarter of a second in case that the first was lost, then each
-//! second or so without a cluster and each five in one. A new announcer is answered within 100 ms, and a
-//! process that was started again is a new one, wherever it is. A member answers whoever is none each time it
-//! is heard: two that start again beside it hear each other at once, and must hear of the member while they
-//! give each other time to (half a second and more, see the founding in the core). Who was not heard for 30 s
-//! is forgotten.
+//! A node announces itself at once, again after a quarter of a second in case the first announcement was
+//! lost, then each second or so without a cluster and each five in one. It answers a new announcer within 100
+//! ms; a process that was started again is a new announcer, wherever it is. A member answers each
+//! announcement of a node that is no member. The reason: two nodes that start again beside it hear each other
+//! at once, and must hear of the member before they found (they wait half a second and more, see the founding
+//! in the core). An announcer that was not heard for 30 s is forgotten.
 //!
 //! # Bounds
-//! 256 addresses, the one heard longest ago makes room; 512 datagrams a second are opened, the others
-//! dropped; nothing is answered with more than one datagram in 250 ms. Hops are 1: nothing leaves the
-//! network.
+//! 256 addresses: the address heard longest ago makes room. 512 datagrams a second are opened, the others
+//! dropped. A node answers with at most one datagram in 250 ms. Hops are 1: nothing leaves the network.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -48,7 +47,7 @@ const SETTLED: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_millis(100);
 /// Between two announcements at least.
 const APART: Duration = Duration::from_millis(250);
-/// Who was not heard for this long is forgotten.
+/// An announcer that was not heard for this long is forgotten.
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// Datagrams opened in a second.
 const MAX_A_SECOND: u32 = 512;
@@ -154,7 +153,7 @@ pub(super) async fn run(air: Air, place: Place, pace: Pace) {
 
 struct Scene {
     air: Air,
-    /// Who announced himself at an address last, and when.
+    /// Which incarnation announced itself at an address last, and when.
     heard: BTreeMap<SocketAddr, (Incarnation, Instant)>,
     /// What the board was told last.
     told: Option<(Vec<SocketAddr>, Option<String>)>,
@@ -177,8 +176,8 @@ impl Scene {
             .map(|error| format!("nothing can be sent to {}: {error}", self.air.group));
     }
 
-    /// Whether somebody spoke who is to be answered: somebody new, or, where this node is a member, one that
-    /// is none.
+    /// Whether the sender is to be answered: a new announcer; or, if this node is a member, any announcer
+    /// that is none.
     fn hear(&mut self, datagram: &[u8], is_member: bool) -> bool {
         let now = Instant::now();
         if now - self.opened.0 >= Duration::from_secs(1) {

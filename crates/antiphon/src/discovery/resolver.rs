@@ -1,10 +1,10 @@
 //! Names into addresses.
 //!
 //! With the feature `dns` a resolver of our own asks: the system's servers, with its search list and its
-//! hosts file, or those of [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: what is
-//! asked again is asked for being news. The system's settings are read again when they change, as they do
-//! when a network comes up after the node, and after a moment if they could not be read. Without the feature
-//! the system resolves names, and SRV records cannot be had.
+//! hosts file, or those of [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: a name
+//! is asked again to learn of changes. The system's settings are read again when they change, as they do when
+//! a network comes up after the node, and after a moment if they could not be read. Without the feature the
+//! system resolves names, and SRV records cannot be had.
 
 use std::net::{IpAddr, SocketAddr};
 #[cfg(feature = "dns")]
@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Hosts of one SRV record that are used.
 const MAX_SERVICES: usize = 64;
 
-/// The system's own names of hosts, which are looked at before anybody is asked.
+/// The system's own names of hosts, which are looked at before a server is asked.
 #[cfg(feature = "dns")]
 const HOSTS: &str = "/etc/hosts";
 /// The system's settings.
@@ -44,7 +44,8 @@ pub(crate) struct Resolver {
 struct Made {
     of: Vec<Written>,
     at: Instant,
-    /// Or why there is none, which is said when it is asked for: a node may do without names.
+    /// The resolver, or why there is none. That is said only when a name is asked for: a node may do without
+    /// names.
     inner: Result<hickory_resolver::TokioResolver, String>,
 }
 
@@ -79,7 +80,7 @@ impl Resolver {
         })
     }
 
-    /// Whom to ask now.
+    /// The resolver to ask now.
     fn current(&self) -> Result<hickory_resolver::TokioResolver, String> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = made.of != Made::files(&self.servers);
@@ -269,7 +270,7 @@ mod tests {
             let first = made();
             let _ = resolver.current();
             assert_eq!(made(), first, "nothing has changed");
-            // As if the last file, the names of hosts, had been written before.
+            // As if the last file, with the names of hosts, had been written before.
             *resolver.made.lock().unwrap().of.last_mut().unwrap() = Some((SystemTime::UNIX_EPOCH, 1));
             let _ = resolver.current();
             assert!(made() > first);

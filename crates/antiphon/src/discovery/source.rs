@@ -25,7 +25,7 @@ pub const DISCOVERY_PORT: u16 = 7402;
 /// | `dns:NAME` or `dns:NAME:PORT` | all IPv4 and IPv6 addresses of a name; port 7400 unless given |
 /// | `srv:NAME` | the hosts and ports of an SRV record |
 /// | `file:PATH` | a file with an address, or a name, on each line; it may change |
-/// | `multicast`, `multicast:GROUP[:PORT]`, each with `@IF` behind it or not | whoever announces itself by UDP multicast |
+/// | `multicast`, `multicast:GROUP[:PORT]`, each with `@IF` behind it or not | the nodes that announce themselves by UDP multicast |
 ///
 /// With [`channel`](super::channel) an application has a source of its own.
 #[derive(Debug, Clone)]
@@ -206,7 +206,7 @@ fn has_port(text: &str) -> bool {
         .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
-/// What no resolver could make sense of, it need not be asked.
+/// A name that no resolver could understand need not be asked for.
 fn check_name(given: &str, name: &str) -> Result<(), SourceError> {
     let sound = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 253 || !name.chars().all(sound) || name.starts_with('.') {

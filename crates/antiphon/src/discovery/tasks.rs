@@ -22,7 +22,7 @@ const AFTER_FAILURES: Duration = Duration::from_secs(8);
 
 /// Between half of it and half more.
 pub(super) fn jitter(base: Duration) -> Duration {
-    // Without entropy all would look at the same instants, which is no more than a pity.
+    // Without entropy all nodes would look at the same instants, which does no harm.
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     base / 2 + base.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

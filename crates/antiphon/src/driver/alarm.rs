@@ -1,13 +1,13 @@
-//! What wakes the driver at the core's deadlines.
+//! The alarm that wakes the driver at the core's deadlines.
 //!
-//! These move all the time, mostly to later, and to set a timer costs more than a small turn of the driver.
-//! So one that is set for earlier stays: it rings for nothing, and is set anew.
+//! The deadlines move all the time, mostly to later, and to set a timer costs more than a small turn of the
+//! driver. So if the timer is set to an earlier time, it stays: it rings for nothing, and is set anew.
 //!
-//! On Linux it is a timer of the kernel's that the runtime waits for as for a socket. The runtime's own
-//! timers are a wheel of milliseconds, which wakes an idle node once more per heartbeat to move a timer from
-//! one of its rings to another, and stand still while the host is suspended; the kernel's is exact, and rings
-//! when the host wakes. Elsewhere, and on a simulated host, whose time is the runtime's, it is a timer of the
-//! runtime's.
+//! On Linux it is a timer of the kernel, for which the runtime waits as for a socket. The runtime's own
+//! timers are a wheel of milliseconds: it wakes an idle node once more per heartbeat to move a timer from one
+//! of its rings to another, and it stands still while the host is suspended. The kernel's timer is exact, and
+//! rings when the host wakes. Elsewhere it is a timer of the runtime; so it is on a simulated host, since its
+//! time is the runtime's.
 
 use std::io;
 use std::pin::Pin;
@@ -61,7 +61,7 @@ impl Alarm {
         let Some(set) = self.set else {
             return std::future::pending().await;
         };
-        // What it was set to before may still ring.
+        // It may still ring for a former time.
         while clock.now() < set {
             self.timer.rings().await;
         }
@@ -85,7 +85,7 @@ impl Timer {
         Ok(Timer::Runtime(Box::pin(tokio::time::sleep(Duration::ZERO))))
     }
 
-    /// To ring after `wait`, which is not zero.
+    /// Sets it to ring after `wait`, which is not zero.
     fn set(&mut self, wait: Duration) {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -94,7 +94,7 @@ impl Timer {
         }
     }
 
-    /// It has rung since the last call, for what it was set to or had been.
+    /// Whether it has rung since the last call, for its present time or for a former one.
     async fn rings(&mut self) {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -154,8 +154,8 @@ mod kernel {
             }
         }
 
-        /// It has rung since the last call, for what it was set to or had been. It is not read: to set it
-        /// anew takes back that it has rung.
+        /// Waits until it has rung since the last call, for its present time or for a former one. It is not
+        /// read: to set it anew takes back that it has rung.
         pub(super) async fn rings(&mut self) {
             match self.0.readable().await {
                 Ok(mut rung) => rung.clear_ready(),

@@ -1,9 +1,9 @@
 //! The core's time: monotonic, and running on while the host is suspended, so that a node that slept knows
 //! it.
 //!
-//! And until when what was delivered may be taken: whoever was stopped with messages unread must not take
-//! them when it goes on, since it may have been removed meanwhile. So that is asked with each reading, and
-//! not of the driver, which was stopped as well.
+//! And the bound until which the application may take what was delivered. A process that was stopped with
+//! unread messages must not take them when it goes on, since its node may have been removed meanwhile. So
+//! each reading asks the clock itself, and not the driver, which was stopped as well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +49,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Whether the one before had passed: somebody may have found that, and waits.
+    /// Sets the bound. Returns whether the former one had passed: then a reader may have found that, and
+    /// waits.
     pub(super) fn set(&self, until: Option<Time>) -> bool {
         let micros = until.map_or(u64::MAX, Time::as_micros);
         let before = self.until_micros.swap(micros, Ordering::AcqRel);

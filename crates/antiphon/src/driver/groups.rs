@@ -60,7 +60,7 @@ impl Driver {
         self.send_waiting(handle);
     }
 
-    /// Leaves a group once what was accepted is with the core. What arrives meanwhile is discarded.
+    /// Leaves a group once the core has all accepted messages. What arrives meanwhile is discarded.
     pub(super) fn give_up(&mut self, handle: GroupHandle) {
         let Some(group) = self.groups.get_mut(&handle) else {
             return;
@@ -143,8 +143,8 @@ impl Driver {
                 tracing::warn!(target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name, %cause, "resync");
                 group.shared.set_membership(Membership::Joining);
                 if self.bound.is_over() {
-                    // It was removed before the application could take these, and they are part of a state
-                    // that is void.
+                    // The member was removed before the application could take these, and they are part of a
+                    // state that is void.
                     group.shared.discard_late();
                 }
                 Event::Resync { cause }
@@ -186,10 +186,11 @@ impl Driver {
         };
         let resumes = matches!(event, Event::View(_));
         if over && self.bound.is_over() {
-            // Nobody may take these any more, and nothing comes after the end.
+            // The application may take these no more, and nothing comes after the end.
             group.shared.discard_late();
         }
-        // A reader that was given up is told the end, and no view behind those that it never got.
+        // While the group is being left, the reader is told only the end, and no view behind the views that
+        // it never got.
         let healthy = (group.leaving && !over) || group.shared.deliver(Run::Event(event));
         if over {
             let membership = refused.map_or(Membership::Gone, Membership::Refused);

@@ -9,14 +9,14 @@
 //!      └── credit for what the application took ◄──────────────────────────┘
 //! ```
 //! A turn takes everything that is ready (bounded), hands it to the core, and performs what the core wants,
-//! once. It never waits for an application: what a slow one has not read stays in its inbox, and what may be
-//! there is bounded by credit.
+//! once. It never waits for an application: what a slow application has not read stays in its inbox, and
+//! credit bounds what may be there.
 //!
 //! # Invariants
 //! - Outputs are performed in order; a lifeline write is done before any later frame is handed over (R2).
 //! - Credit goes back only for messages taken by the application, or discarded because it gave up the group.
-//! - When the driver ends, in whatever way, every handle is closed first and only then the transport dropped:
-//!   nobody can mistake a handle that still works for a node that still lives (R9).
+//! - When the driver ends, in whatever way, it first closes every handle, and only then drops the transport:
+//!   a handle that still works always belongs to a node that still lives (R9).
 
 mod alarm;
 mod clock;
@@ -90,7 +90,7 @@ pub(crate) struct Driver {
     engine: EngineKind,
     /// The components that meet in the view that is about to come.
     merging: Vec<Subview>,
-    /// What finds others at run time, if anything was given for that.
+    /// The tasks that find others at run time, if the settings give any.
     discovery: Option<Tasks>,
     allow_faults: bool,
     /// What its witness keeps, if it has one (R10).
@@ -101,8 +101,8 @@ pub(crate) struct Driver {
 /// How far the node is on its way out.
 enum Life {
     Running,
-    /// Accepted messages go to the core first, for a while; then the core leaves. Whoever asked is answered
-    /// at the end.
+    /// For a while the driver still hands accepted messages to the core; then the core leaves. The callers of
+    /// `leave` are answered at the end.
     Leaving {
         replies: Vec<oneshot::Sender<()>>,
         core_leaves_by: Option<Time>,
@@ -189,8 +189,7 @@ impl Driver {
         self.end().await;
     }
 
-    /// `deadline` is when the core wanted to be called at the latest, as it said before what happened
-    /// meanwhile.
+    /// `deadline` is when the core wanted to be called at the latest, as it said before these inputs came.
     fn turn(&mut self, inputs: &mut Vec<Input>, deadline: Option<Time>) {
         if self.shared.is_aborted() {
             self.life = Life::Aborted;
@@ -211,7 +210,7 @@ impl Driver {
         }
         let now = self.clock.now();
         let due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
-        // What has become due by what has just come in is so in the next turn, at once.
+        // If an input of this turn made a deadline due, it is handled in the next turn, which comes at once.
         if due(deadline) && due(self.node.poll_timeout()) {
             self.node.handle_timeout(now);
         }
@@ -240,7 +239,7 @@ impl Driver {
         )
     }
 
-    /// When there is something to do even if nothing happens.
+    /// When the driver has something to do even if nothing happens.
     fn next_deadline(&self) -> Option<Time> {
         let flush = match self.life {
             Life::Leaving { core_leaves_by, .. } => core_leaves_by,
@@ -252,7 +251,7 @@ impl Driver {
     /// Does what the core wants, until it wants nothing more.
     fn perform(&mut self) {
         loop {
-            // A vote that ends the lease leaves after it has ended for whoever takes messages.
+            // A vote that ends the lease leaves only after the lease has ended for the readers of messages.
             self.bound.lower(self.node.delivers_until());
             self.perform_outputs();
             let mut idle = true;
@@ -267,7 +266,7 @@ impl Driver {
         }
     }
 
-    /// R7: what is delivered may be taken for as long as the node may deliver.
+    /// R7: the application may take what was delivered for as long as the node may deliver.
     fn bound_deliveries(&mut self) {
         let was_over = self.bound.set(self.node.delivers_until());
         if was_over && !self.bound.is_over() {
@@ -275,8 +274,8 @@ impl Driver {
         }
     }
 
-    /// R7: what the application could not take before the lease was over is of a state that the others have
-    /// left behind.
+    /// R7: what the application has not taken before the lease was over belongs to a state that the others
+    /// have left behind.
     fn discard_late(&self) {
         if self.bound.is_over() {
             let groups = self.groups.values();
@@ -336,7 +335,7 @@ impl Driver {
                 }
                 self.shared.hub().publish(ClusterEvent::View(view));
             }
-            // Told with the names that the view brings, which follows at once.
+            // Told with the names from the view, which follows at once.
             CoreEvent::Merge { subviews } => self.merging = subviews,
             CoreEvent::Incarnation(incarnation) => {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, %incarnation, "new incarnation");
@@ -365,7 +364,8 @@ impl Driver {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, %reason, fatal, "refused");
                 self.shared.hub().publish(ClusterEvent::Refused { reason, fatal });
             }
-            // It will not go on, as those who are told of this expect: `Left` follows.
+            // `Expelled` would tell readers that the node goes on as a new incarnation. It does not: `Left`
+            // follows.
             CoreEvent::Expelled { cause } if self.core_leaves() => {
                 tracing::info!(target: "antiphon::membership", node = %self.shared.settings.name, %cause, "removed while it was leaving");
                 self.discard_late();
@@ -375,7 +375,7 @@ impl Driver {
                 self.discard_late();
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
-            // The others may be gone already: nothing is done in their name any more.
+            // The other members may be gone already: nothing is done in their name any more.
             CoreEvent::Lease { held } if self.core_leaves() => {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, held, "the lease, while leaving");
             }
@@ -448,7 +448,8 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
-        // A reply that nobody waits for any more changes nothing, except for a group, which is given up.
+        // If the caller waits no more for the reply, that changes nothing, except for a group, which is given
+        // up.
         match command {
             Command::JoinGroup { name, options, reply } => {
                 let joined = self.join_group(now, &name, options);
@@ -573,7 +574,7 @@ impl Driver {
         }
     }
 
-    /// The core is told nothing: it would take its host's poverty for trouble with others.
+    /// The core is told nothing: it would take a lack of its host for trouble with other nodes.
     fn lacking(&mut self, now: Time, lack: Lack) {
         if !self.lacks.note(now, lack) {
             return;
@@ -611,7 +612,7 @@ impl Driver {
             }
             self.shared.see_guests_off().await;
             for reply in replies {
-                // Whoever asked to leave may have stopped waiting.
+                // The caller that asked to leave may have stopped waiting.
                 let _ = reply.send(());
             }
         }
@@ -623,7 +624,7 @@ impl Driver {
         let groups = std::mem::take(&mut self.groups);
         let readers: Vec<_> = groups.values().map(|group| group.shared.clone()).collect();
         groups.into_values().for_each(|group| group.close());
-        // Not before: no handle may believe in a lease that never ends.
+        // The bound is lifted only now: no handle may believe in a lease that never ends.
         self.bound.set(None);
         readers.iter().for_each(|reader| reader.tell_reader());
         self.shared.close();
@@ -663,7 +664,7 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
                 }
             }
         }
-        // Anybody may have sent it, so nobody is told; the node counts it.
+        // Any host may have sent it, so the application is not told; the node counts it.
         Input::Probe { frame } => {
             let _ = node.handle_probe(now, frame);
         }
@@ -684,14 +685,14 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
     }
 }
 
-/// Tells the core something about a lifeline that carries no record, which it therefore cannot refuse.
+/// Tells the core an event of a lifeline. The event carries no record, so the core cannot refuse it.
 fn tell_lifeline(node: &mut Node, now: Time, event: LifelineEvent) {
     if let Err(error) = node.handle_lifeline(now, event) {
         tracing::debug!(target: "antiphon::net", ?error, "lifeline event refused");
     }
 }
 
-/// A link that fails or returns, at a level that is seen unless told otherwise: somebody has a cable to mend.
+/// Logs a link that fails or returns, at a level that is shown by default: a person may have a cable to mend.
 fn log_link(me: &str, peer: &str, links: &PeerLinks, number: usize, cause: LinkCause) {
     let (link, used) = (links.links[number].addr, links.links[links.in_use].addr);
     match cause {

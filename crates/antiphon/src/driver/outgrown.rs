@@ -1,5 +1,5 @@
-//! A cluster that has more members than its membership engine is meant for: whoever runs it is told, and what
-//! to do.
+//! A cluster that has more members than its membership engine is meant for: the operator is told, and what to
+//! do.
 
 use antiphon_core::EngineKind;
 
@@ -15,7 +15,8 @@ impl Outgrown {
         Self { engine, told: false }
     }
 
-    /// What a person should know of a view of so many members, once, until views are clearly smaller again.
+    /// The advice to the operator about a view of so many members: once, until views are clearly smaller
+    /// again.
     pub(super) fn advice(&mut self, members: usize) -> Option<String> {
         let meant_for = self.engine.meant_for();
         if members <= meant_for {

@@ -10,10 +10,10 @@ use crate::Part;
 
 /// Incarnations remembered beyond the members of the last view; the oldest to arrive go first.
 const MAX_FORMER: usize = 512;
-/// Names whose last address is remembered.
+/// For how many names the last address is remembered.
 const MAX_NAMES: usize = 4096;
 
-/// Who is who.
+/// The members of the views seen, by incarnation and by name.
 #[derive(Debug, Default)]
 pub(super) struct People {
     members: BTreeMap<Incarnation, (u64, Arc<Member>)>,
@@ -43,7 +43,7 @@ impl People {
         }
     }
 
-    /// Another member tells of this one.
+    /// Another member names this one.
     pub(super) fn meet(&mut self, member: &Member) {
         let known = self.members.entry(member.incarnation);
         known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
@@ -65,7 +65,7 @@ impl People {
         }
     }
 
-    /// Who comes from one component.
+    /// The members that come from one component.
     pub(super) fn part(&self, subview: &Subview) -> Part {
         Part {
             lineage: subview.lineage,

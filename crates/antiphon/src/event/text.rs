@@ -137,7 +137,7 @@ fn listed(given: &[impl ToString]) -> String {
     }
 }
 
-/// What to tell whoever started a node whose frames are not accepted by these.
+/// What to tell the operator of a node if these addresses do not accept its frames.
 #[doc(hidden)]
 pub fn rejection(by: &[SocketAddr]) -> Option<String> {
     (!by.is_empty()).then(|| {

@@ -12,7 +12,8 @@ use serde::{Serialize, Serializer};
 
 use super::{Awaits, ClusterEvent, Event, Message, Part, View, rejection};
 
-/// Called by name where the view that it comes with knows the node; otherwise by its first digits.
+/// Writes an incarnation as the node's name where the view that comes with it knows the node; otherwise as
+/// its first digits.
 impl Serialize for ClusterEvent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let told = match self {
@@ -211,7 +212,7 @@ fn node_view(view: &NodeView, name: &dyn Fn(Incarnation) -> String) -> api::Even
     api::Event::NodeView(told)
 }
 
-/// A view of which only the changes are kept.
+/// A view of which the history keeps only the changes.
 fn past_view(view: &ViewChange, name: &dyn Fn(Incarnation) -> String) -> api::Event {
     let mut told = api::NodeView {
         id: view_name(view.id, view.number),

@@ -28,9 +28,9 @@ pub(super) struct Inbox {
     told: u64,
     /// Events among them that are not messages.
     notices: usize,
-    /// Messages taken by the application whose credit the driver has not returned yet.
+    /// Messages taken by the application, for which the driver has not returned the credit yet.
     consumed: u64,
-    /// Messages taken whose credit the reader keeps until it gives it back; none if it keeps none.
+    /// Messages taken, for which the reader keeps the credit until it gives it back; none if it keeps none.
     #[cfg(feature = "blocks")]
     kept: Option<u64>,
     /// The same of direct messages, by sender.
@@ -86,9 +86,9 @@ impl Inbox {
         }
     }
 
-    /// The first event that tells the application to stop, or that it is over; what else waits stays where it
-    /// is (R7). What waits before the end of a membership is dropped with it: the application could take it
-    /// only afterwards.
+    /// Takes the first event that tells the application to stop, or that the membership is over; all else
+    /// that waits stays where it is (R7). But events before the end of a membership are dropped: the
+    /// application could take them only after the end.
     pub(super) fn pop_stop(&mut self) -> Option<Event> {
         let at = self.runs.iter().position(stops)?;
         if !matches!(self.runs[at], Run::Event(Event::Suspended)) {
@@ -104,9 +104,9 @@ impl Inbox {
         }
     }
 
-    /// Drops what waits, as if it had been taken, except what tells the application to stop. Views go with
-    /// the messages before them (G14, G23): others delivered those, so an application that never gets them
-    /// must not see that view follow the one before.
+    /// Drops what waits, as if it had been taken, except events that tell the application to stop. Views go
+    /// with the messages before them (G14, G23): others delivered those messages, so an application that
+    /// never gets them must not see the view follow the one before.
     pub(super) fn discard_late(&mut self) {
         let (kept, dropped) = self.runs.drain(..).partition(stops);
         self.runs = dropped;
@@ -114,7 +114,7 @@ impl Inbox {
         self.runs = kept;
     }
 
-    /// Drops these many runs; nobody has their credit to give back.
+    /// Drops these many runs; no reader has their credit to give back.
     pub(super) fn drop_first(&mut self, runs: usize) {
         #[cfg(feature = "blocks")]
         let kept = self.kept.take();
@@ -271,8 +271,8 @@ mod tests {
         std::iter::from_fn(|| inbox.pop().map(name)).collect()
     }
 
-    /// Others delivered the first two messages between the two views. Whoever lost them saw neither that nor
-    /// the second view.
+    /// Others delivered the first two messages between the two views. An application that lost these messages
+    /// must see neither them nor the second view.
     #[test]
     fn a_view_that_was_not_read_in_time_is_dropped_with_the_messages_before_it() {
         let suspended = Run::Event(Event::Suspended);

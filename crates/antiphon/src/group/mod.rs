@@ -5,20 +5,20 @@
 //!             ▲                        │ blocks                                                      │
 //!             └── room ◄── taken ◄─────┘                          credit ◄── consumed ◄──────────────┘
 //! ```
-//! A message costs its sender one lock and one copy, and one wake-up that many sends share before the driver
-//! comes round. From then on only blocks of messages move: a reader that takes them as [`Run`]s pays one lock
-//! a block and reads the payloads where they arrived; [`Group::next`] takes them out one by one.
+//! A message costs its sender one lock, one copy, and one wake-up that many sends share before the driver
+//! comes round. From then on only blocks of messages move. A reader that takes [`Run`]s pays one lock a block
+//! and reads the payloads where they arrived; [`Group::next`] takes messages out one by one.
 //!
 //! A payload above 1 MiB (or above the window) is an *object*: it does not go through the open block, and the
-//! messages behind it pass it. One waits in the outbox while the core has as much as it takes.
+//! messages behind it pass it. One object waits in the outbox while the core has as much as it takes.
 //!
-//! What one member alone is told goes by [`tells`] in place of the outbox, and in the same stream.
+//! A message to one member alone goes by [`tells`] in place of the outbox, and comes in the same stream.
 //!
-//! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the
-//! group's credit, since the driver returns credit only for what was taken from the stream; other unread
-//! events are bounded by [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group. A member that
-//! takes no message for `slow_after` (30 s) while others wait for it is removed, and told [`Event::Resync`];
-//! it joins again when it has read all.
+//! Bounds: the outbox takes 256 KiB and an object, then `send` waits. The group's credit bounds unread
+//! messages, since the driver returns credit only for what was taken from the stream. [`MAX_UNREAD_NOTICES`]
+//! bounds other unread events; beyond it this member leaves the group. If a member takes no message for
+//! `slow_after` (30 s) while others wait for it, it is removed and told [`Event::Resync`]; it joins again
+//! when it has read all.
 //!
 //! Read and send in different tasks: a task that waits for room while it does not read may wait for itself.
 
@@ -94,10 +94,10 @@ impl GroupBuilder {
         self
     }
 
-    /// After how long a member is removed whose application takes no message while others wait for it to: 1 s
-    /// to 1 h, in whole milliseconds, or `None` for never; 30 s unless given. It gets [`Event::Resync`] with
-    /// a cause that begins with `slow`, the others a view that says the same; it is a member again when its
-    /// application has read what it was given. All members must ask for the same.
+    /// After how long a member is removed if its application takes no message while others wait for it: 1 s
+    /// to 1 h, in whole milliseconds, or `None` for never; 30 s unless given. The member gets
+    /// [`Event::Resync`] with a cause that begins with `slow`, the others a view that says the same. It is a
+    /// member again when its application has read what it was given. All members must ask for the same.
     pub fn slow_after(mut self, slow_after: Option<Duration>) -> Self {
         self.options.slow_after = slow_after;
         self
@@ -244,7 +244,7 @@ impl Group {
         }
     }
 
-    /// As [`next_batch`](Self::next_batch), for a task of the library's that comes back at once: its credit
+    /// As [`next_batch`](Self::next_batch), for a task of the library that comes back at once: its credit
     /// goes back then, in one turn of the driver with what the task and its callers have sent meanwhile.
     ///
     /// # Cancel safety
@@ -346,8 +346,8 @@ impl Group {
         self.sender.try_tell(to, payload)
     }
 
-    /// Leaves the group in order: what was accepted is delivered first. Of what was told to single members
-    /// that holds as far as there is credit for it; receipts tell. Unread events are discarded.
+    /// Leaves the group in order: what was accepted is delivered first. Direct messages to single members are
+    /// delivered first as far as there is credit for them; receipts tell. Unread events are discarded.
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
@@ -438,9 +438,9 @@ impl GroupSender {
 
     /// Sends a message that is delivered only when every member of the view holds it, and all that comes
     /// before it in the group's order; messages behind it wait for it, if the group has an order. It takes
-    /// one more message delay; two where a sequencer makes the order of five members or more. One that a view
-    /// change completes comes behind [`Event::Transitional`] and is held by the members named there.
-    /// Otherwise as [`GroupSender::send`].
+    /// one more message delay; two where a sequencer makes the order of five members or more. If a view
+    /// change completes the message, it comes behind [`Event::Transitional`] and is held by the members named
+    /// there. Otherwise as [`GroupSender::send`].
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent.
@@ -466,8 +466,8 @@ impl GroupSender {
     /// became of it.
     ///
     /// A member has room for [`TELL_CREDIT_BYTES`](crate::TELL_CREDIT_BYTES) of each sender that its
-    /// application has not taken; some 64 KiB more wait here. A member that does not read delays what it is
-    /// told itself, and nothing else.
+    /// application has not taken; some 64 KiB more wait here. A member that does not read delays only the
+    /// direct messages to itself, and nothing else.
     ///
     /// # Errors
     /// [`TellError`], but never `Full`: nothing was sent.
@@ -684,9 +684,9 @@ impl SafeReceipt {
     }
 
     /// Waits until the message's fate is known. [`Outcome::Delivered`]: all members of its view hold it, or,
-    /// if a view change completed it, all those that take part in that; whoever of them goes on delivers it,
-    /// whatever happens to this node. Or, after a merge, the primary delivered it. The other outcomes are
-    /// those of [`Receipt::delivered`].
+    /// if a view change completed it, all members that take part in that change. Each of them that goes on
+    /// delivers it, whatever happens to this node. Or, after a merge, the primary delivered it. The other
+    /// outcomes are those of [`Receipt::delivered`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else.

@@ -1,7 +1,8 @@
-//! The core's [outbox](antiphon_core::outbox) behind a lock, and who waits for what becomes of a message.
+//! The core's [outbox](antiphon_core::outbox) behind a lock, and the tasks that wait for the fates of
+//! messages.
 //!
-//! The lock is held for one step at a time, never while the core works. How far an object is is told through
-//! a channel that lives until its fate is known.
+//! The lock is held for one step at a time, never while the core works. A channel tells how far an object is
+//! on its way; it lives until the object's fate is known.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,8 +67,8 @@ impl Outbox {
         Ok(ticket)
     }
 
-    /// Takes a message if there is room, and this member is still the one that it was in this epoch. A sender
-    /// that has not read yet that it was removed must not speak for the member that it has become.
+    /// Takes a message if there is room and this node is still the member that it was in this epoch. A sender
+    /// that has not read yet that its member was removed must not speak for the new member.
     #[cfg(feature = "blocks")]
     pub(super) fn accept_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let mut inside = self.inside();
@@ -90,7 +91,7 @@ impl Outbox {
         self.inside().outbox.pending()
     }
 
-    /// Lets `send` have what waits until it gives something back. Whether there is room again.
+    /// Gives `send` what waits, until it gives something back. Returns whether there is room again.
     pub(super) fn hand_over(&self, send: impl FnMut(Ticket, Block) -> Result<(), CoreSendError>) -> bool {
         let Handed { any, refused } = outbox::hand_over(&mut &*self, send);
         wake(self.inside(), &refused);
@@ -162,7 +163,7 @@ impl Keeper for &Outbox {
     }
 }
 
-/// Tells those who wait for the fate of these.
+/// Tells the tasks that wait for these fates.
 fn wake(mut inside: MutexGuard<'_, Inside>, settled: &[Settled]) {
     let Inside {
         waiting, progress, ..

@@ -6,19 +6,19 @@
 //!                                              B: │1│        next
 //!                                              C: │1│
 //! ```
-//! Whoever asks next gets the scope that has waited longest of those that nobody handles. A task that stalls
-//! keeps its scope and no other: what comes for it goes to the scope's shelf.
+//! The next task that asks gets the scope that has waited longest of all that no task handles. A task that
+//! stalls keeps its scope and no other: new messages of that scope go to its shelf.
 //!
 //! # Bounds
 //! Messages on shelves have been taken from the stream, and so their credit has gone back to their senders:
 //! that is why a scope that stalls does not stop the others. They take at most [`Scopes::set_backlog_bytes`],
-//! each counted with 128 bytes besides its payload, plus one block; when that is used up nothing more is
-//! taken from the stream, all scopes wait, and credit holds the senders back (and after `slow_after` this
-//! member is removed, unless it goes on). Payloads on shelves are copies: a slice would keep its whole block.
+//! each counted with 128 bytes besides its payload, plus one block. When that is used up, nothing more is
+//! taken from the stream: all scopes wait, and credit holds the senders back. After `slow_after` this member
+//! is removed, unless it goes on. Payloads on shelves are copies: a slice would keep its whole block.
 //!
 //! # Views
-//! A view, or any other event that is not a message to all, is for no scope. It is handed out at once, ahead
-//! of messages that wait on their shelves; each message says which view it belongs to. A direct message
+//! A view, or any other event that is not a message to all, belongs to no scope. It is handed out at once,
+//! ahead of messages that wait on their shelves; each message says which view it belongs to. A direct message
 //! ([`Event::Told`]) counts in what is on shelves until it is handed out.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -57,8 +57,8 @@ pub enum Turn {
     Event(Event),
 }
 
-/// Messages of one scope, in its order for each sender. While it lives, nobody else gets messages of this
-/// scope. What is not taken out of it when it is dropped goes back to the front.
+/// Messages of one scope, in its order for each sender. While it lives, no other task gets messages of this
+/// scope. Messages that are left in it when it is dropped go back to the front.
 #[derive(Debug)]
 pub struct ScopeRun {
     desk: Arc<Desk>,
@@ -77,7 +77,7 @@ struct Desk {
 #[derive(Debug)]
 struct Shelves {
     scopes: BTreeMap<Scope, Shelf>,
-    /// Scopes that have messages and that nobody handles, by how long they have waited.
+    /// Scopes that have messages and that no task handles, by how long they have waited.
     ready: VecDeque<Scope>,
     events: VecDeque<Event>,
     /// What is on shelves, or in runs and not taken.
@@ -88,7 +88,7 @@ struct Shelves {
 #[derive(Debug, Default)]
 struct Shelf {
     messages: VecDeque<Message>,
-    /// Someone handles this scope.
+    /// A task handles this scope.
     taken: bool,
 }
 
@@ -122,7 +122,7 @@ impl Scopes {
         self.desk.shelves().bytes
     }
 
-    /// The next messages of a scope that nobody handles, or the next other event; `None` once the group was
+    /// The next messages of a scope that no task handles, or the next other event; `None` once the group was
     /// left, refused this node, or the node stopped, and all was handed out.
     ///
     /// # Cancel safety
@@ -269,14 +269,14 @@ impl Shelves {
         }
     }
 
-    /// So many bytes are taken. Whether there is room now that there was not before.
+    /// So many bytes are taken. Returns whether there is room now and was none before.
     fn release(&mut self, bytes: usize) -> bool {
         let was_full = self.bytes >= self.backlog_bytes;
         self.bytes -= bytes;
         was_full && self.bytes < self.backlog_bytes
     }
 
-    /// Nobody handles this scope any more; these were not taken.
+    /// No task handles this scope any more; these messages were not taken.
     fn put_back(&mut self, scope: Scope, mut rest: VecDeque<Message>) {
         let Some(shelf) = self.scopes.get_mut(&scope) else {
             return;

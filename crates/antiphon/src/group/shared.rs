@@ -26,7 +26,7 @@ use crate::cluster::Wake;
 use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
 
-/// How often a node that is no member had to join anew: never this often.
+/// The epoch while the node is no member. No node joins anew so often that its epoch becomes this.
 #[cfg(feature = "blocks")]
 const NO_EPOCH: u64 = u64::MAX;
 
@@ -115,8 +115,8 @@ impl GroupShared {
         into.len() - before
     }
 
-    /// As [`take`](Self::take), for a reader that soon comes back: of what it takes now the driver learns at
-    /// the next call, with what the reader has sent by then.
+    /// As [`take`](Self::take), for a reader that soon comes back: the driver learns at the next call what it
+    /// takes now, with what the reader has sent by then.
     #[cfg(feature = "blocks")]
     pub(crate) fn take_in_turns(&self, into: &mut Vec<Event>, limit: usize, wake: &Wake) -> usize {
         let mut inbox = self.inbox();
@@ -224,7 +224,7 @@ impl GroupShared {
         }
     }
 
-    /// Takes a message of a member that has read of so many of its removals.
+    /// Takes a message of a task that has read of this many removals of its member.
     #[cfg(feature = "blocks")]
     pub(crate) fn accept_in(
         &self,
@@ -238,15 +238,15 @@ impl GroupShared {
         Ok(ticket)
     }
 
-    /// What became of a message, or who is to be woken when it is known.
+    /// What became of a message; if that is not known yet, notes the task to wake.
     #[cfg(feature = "blocks")]
     pub(crate) fn poll_fate(&self, ticket: Ticket, cx: &Context<'_>) -> Poll<Outcome> {
         self.outbox.poll(ticket, cx)
     }
 
-    /// Whether a member that has read of so many of its removals may act as one: it is in the group's primary
-    /// view, and the others have not gone on without it (R7). Asks the clock, not the driver, which may have
-    /// been stopped as well.
+    /// Whether a task that has read of this many removals of its member may act as that member: the member is
+    /// in the group's primary view, and the others have not gone on without it (R7). Asks the clock, not the
+    /// driver, which may have been stopped as well.
     #[cfg(feature = "blocks")]
     pub(crate) fn is_good(&self, epoch: u64) -> bool {
         self.good_epoch.load(Ordering::Acquire) == epoch && !self.bound.is_over()
@@ -385,7 +385,8 @@ impl GroupShared {
         notices <= MAX_UNREAD_NOTICES
     }
 
-    /// How many messages the application has taken since the last call, and how many direct ones of whom.
+    /// How many messages the application has taken since the last call, and how many direct ones of each
+    /// sender.
     pub(crate) fn take_consumed(&self) -> (u64, BTreeMap<Incarnation, u64>) {
         self.inbox().take_consumed()
     }
@@ -397,7 +398,7 @@ impl GroupShared {
         inbox.drop_first(all);
     }
 
-    /// The same of what the application may take no more (R7): all that does not tell it to stop.
+    /// The same for all that the application may take no more (R7): each event that does not tell it to stop.
     pub(crate) fn discard_late(&self) {
         self.inbox().discard_late();
     }
@@ -421,7 +422,8 @@ impl GroupShared {
         self.outbox.pending()
     }
 
-    /// Lets `send` have what waits for the core, block by block, until it gives one back. Whether it has all.
+    /// Gives `send` what waits for the core, block by block, until it gives one back. Returns whether it has
+    /// all.
     pub(crate) fn send_with(&self, send: impl FnMut(Ticket, Block) -> Result<(), CoreSendError>) -> bool {
         if self.outbox.hand_over(send) {
             self.room.notify_waiters();
@@ -434,7 +436,7 @@ impl GroupShared {
         self.tells.hand_over(tell);
     }
 
-    /// What single members are told and the core has not taken is not sent any more.
+    /// Direct messages that the core has not taken are not sent any more.
     pub(crate) fn give_up_tells(&self) {
         self.tells.give_up();
     }
@@ -473,7 +475,7 @@ impl GroupShared {
         let standing = membership.standing();
         #[cfg(feature = "blocks")]
         self.good_epoch.store(NO_EPOCH, Ordering::Release);
-        // Whoever sees that it is a member may send at once.
+        // A task that sees that this node is a member may send at once.
         self.outbox.set_standing(standing);
         self.tells.set_standing(standing);
         #[cfg(feature = "blocks")]
@@ -497,7 +499,7 @@ impl GroupShared {
     }
 }
 
-/// Someone waits for a fate; dropped, nobody does any more.
+/// A caller waits for a fate, until this is dropped.
 struct Waiting<'a> {
     shared: &'a GroupShared,
     ticket: Ticket,

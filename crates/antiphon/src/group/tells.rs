@@ -1,4 +1,4 @@
-//! What the application tells single members, until the core takes it, and who waits for what becomes of it.
+//! Direct messages to single members, until the core takes them, and the tasks that wait for their fates.
 //!
 //! ```text
 //!  tell ─► line of the receiver ──driver──► core, while it has credit ─► … ─► TellReceipts ─► receipt
@@ -6,9 +6,9 @@
 //!   └─── room ◄───┘
 //! ```
 //! Each receiver has a line of its own, with its own bound and its own waiting tasks: a receiver without
-//! credit delays nothing that is told to others. A line is open while its receiver is in the view that the
-//! application was given. When it closes, what the core has not taken is `NotDelivered`, with the cause that
-//! the view has; of the rest the core says what became of it. The lock is never held while the core works.
+//! credit delays no message to others. A line is open while its receiver is in the view that the application
+//! was given. When it closes, messages that the core has not taken are `NotDelivered`, with the view's cause;
+//! the core says what became of the others. The lock is never held while the core works.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -104,8 +104,8 @@ impl Tells {
             .accept(to, payload.len(), || Bytes::copy_from_slice(payload))
     }
 
-    /// The same without a copy, if this member is still the one that it was in this epoch. A sender that has
-    /// not read yet that it was removed must not speak for the member that it has become.
+    /// The same without a copy, if this node is still the member that it was in this epoch. A sender that has
+    /// not read yet that its member was removed must not speak for the new member.
     #[cfg(feature = "blocks")]
     pub(super) fn accept_in(
         &self,
@@ -174,7 +174,8 @@ impl Tells {
         inside.lines.values().all(|line| line.waiting.is_empty())
     }
 
-    /// Changes what those that tell are told. What waits for a member of no view is not sent any more.
+    /// Changes what callers of `tell` are told. Messages that wait for a member of no view are not sent any
+    /// more.
     pub(super) fn set_standing(&self, standing: Standing) {
         let mut inside = self.inside();
         inside.standing = standing;
@@ -225,7 +226,7 @@ impl Tells {
         inside.lines.retain(|_, line| !line.is_over());
     }
 
-    /// Lets `tell` have what waits, each line until it gives something back.
+    /// Gives `tell` what waits, each line until `tell` gives something back.
     pub(super) fn hand_over(&self, mut tell: impl FnMut(Incarnation, &[u8]) -> Result<Ticket, TellError>) {
         let ready =
             |(to, line): (&Incarnation, &Line)| (!line.full && !line.waiting.is_empty()).then_some(*to);
@@ -241,7 +242,7 @@ impl Tells {
                         bytes += first.cost();
                         taken.extend(waiting.pop_front().map(|told| (ticket, told.receipt)));
                     }
-                    // Whatever else the core says, a view or the end of this membership follows, which
+                    // On any other answer of the core, a view or the end of this membership follows, and
                     // decides what becomes of the line.
                     Err(error) => {
                         full = error == TellError::Full;
@@ -272,7 +273,7 @@ impl Tells {
         while line.taken.front().is_some_and(|(ticket, _)| ticket.0 < end)
             && let Some((_, receipt)) = line.taken.pop_front()
         {
-            // Fails only when nobody wants to know.
+            // Fails only when the receipt was dropped.
             let _ = receipt.send(outcome.clone());
         }
         if line.is_over() {
@@ -296,7 +297,7 @@ impl Line {
         self.open = false;
         self.bytes = 0;
         for waiting in self.waiting.drain(..) {
-            // Fails only when nobody wants to know.
+            // Fails only when the receipt was dropped.
             let _ = waiting.receipt.send(TellOutcome::NotDelivered(parting.clone()));
         }
         self.room.notify_waiters();

@@ -5,11 +5,11 @@
 //!                            │ ▲
 //!            file, if wanted ▼ │ read once, at the start
 //! ```
-//! What a locator is for, what it answers and what happens when it dies is told in the page of
-//! `antiphon-core`'s module `locator`. Here is what concerns the file: it is only there so that newcomers
-//! find the cluster a few seconds earlier after the locator was started again. It is replaced as a whole, so
-//! that a crash leaves the old or the new one; one that is damaged is set aside with a warning, and the
-//! locator starts knowing nobody.
+//! The page of `antiphon-core`'s module `locator` tells what a locator is for, what it answers and what
+//! happens when it dies. This page tells of the file. Its only use: after the locator was started again,
+//! newcomers find the cluster a few seconds earlier. The file is replaced as a whole, so that a crash leaves
+//! the old or the new one. A damaged file is set aside with a warning, and the locator starts without knowing
+//! any node.
 
 mod state;
 
@@ -77,8 +77,8 @@ impl LocatorBuilder {
         self
     }
 
-    /// Allows addresses other than loopback without a key: whoever reaches the port can lead newcomers
-    /// astray.
+    /// Allows addresses other than loopback without a key: any program that reaches the port can lead
+    /// newcomers astray.
     pub fn insecure(mut self) -> Self {
         self.base = self.base.insecure();
         self
@@ -152,8 +152,8 @@ impl LocatorBuilder {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(tag = "event"))]
 pub enum LocatorEvent {
-    /// A node was heard that is new here, was not heard for long, became a member of a cluster, or is none
-    /// any more.
+    /// The locator heard a node that is new here, was not heard for long, became a member of a cluster, or is
+    /// no member any more.
     #[cfg_attr(feature = "serde", serde(rename = "node"))]
     Heard(Located),
     /// The file cannot be used or written. The locator works on without.
@@ -272,7 +272,7 @@ struct Task {
     state: Option<PathBuf>,
     save_at: Option<Instant>,
     saved: Instant,
-    /// Who writes it, if somebody does.
+    /// The thread that writes the file, if there is one.
     saving: JoinSet<std::io::Result<()>>,
     complained: Option<Instant>,
     lacks: Lacks,
@@ -297,7 +297,7 @@ impl Task {
                     Some(Command::Stop(reply)) => break Some(reply),
                     None => break None,
                 },
-                // A disk that hangs holds up nobody who asks.
+                // A disk that hangs does not hold up the answers.
                 Some(saved) = self.saving.join_next(), if !self.saving.is_empty() => self.saved(saved),
                 () = tokio::time::sleep_until(save_at.unwrap_or_else(Instant::now)), if save_at.is_some() && self.saving.is_empty() => self.save(),
             }
@@ -307,7 +307,7 @@ impl Task {
             if let Some(transport) = self.transport.take() {
                 transport.close(LINGER).await;
             }
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(());
         }
     }
@@ -335,7 +335,7 @@ impl Task {
                     tracing::warn!(target: "antiphon::net", cluster = %self.cluster, "a connection failed: {lack}; {remedy}");
                 }
             }
-            // Nobody is watched here, and who cannot be reached asks again.
+            // A locator watches no node, and a node that it cannot reach asks again.
             Input::Probe { .. } | Input::Lifeline { .. } | Input::PathTrouble { .. } => {}
         }
     }
@@ -366,7 +366,7 @@ impl Task {
         }
     }
 
-    /// Begins to write the file; there is never more than one that does.
+    /// Begins to write the file; there is never more than one writer.
     fn save(&mut self) {
         self.save_at = None;
         self.saved = Instant::now();

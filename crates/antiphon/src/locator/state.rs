@@ -26,7 +26,8 @@ const FIRST: &str = "antiphon locator 1";
 const OURS: &str = "antiphon locator";
 /// Far more than the most nodes take.
 const MAX_BYTES: u64 = 1 << 20;
-/// Damaged files kept beside it. Who has so many has a disk to look at, and it must not fill up.
+/// Damaged files kept beside it. So many mean that an operator must look at the disk; and they must not fill
+/// it up.
 const MAX_ASIDE: usize = 16;
 
 /// What the file holds, and what was wrong with it: a file that is damaged was set aside.
@@ -88,7 +89,7 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
     }
 }
 
-/// Gives the file a name that nothing has, so that those that were set aside before stay as they are.
+/// Gives the file a name that no file has, so that files set aside before stay as they are.
 fn set_aside(path: &Path) -> io::Result<PathBuf> {
     for number in 0..MAX_ASIDE {
         let mut aside = path.as_os_str().to_owned();
@@ -97,7 +98,8 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
             number => format!(".damaged.{number}"),
         });
         let aside = PathBuf::from(aside);
-        // Whoever makes the name has it: what it is renamed over is empty, and of this process.
+        // Only one process can create the name. So the file that the rename replaces is empty, and of this
+        // process.
         match OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -119,7 +121,7 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     )))
 }
 
-/// A device must not be moved away, and a pipe that nobody writes to would be waited for.
+/// A device must not be moved away, and opening a pipe without a writer would wait.
 fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)

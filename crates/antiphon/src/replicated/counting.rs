@@ -94,8 +94,8 @@ pub struct Counters {
     table: Replicated<CounterTable>,
 }
 
-/// Consecutive ids that no other caller is given, in the cluster, ever (under the policy `majority`, and as
-/// long as clocks of founders do not go back).
+/// Consecutive ids that no other caller in the cluster ever gets (under the policy `majority`, and as long as
+/// clocks of founders do not go back).
 pub type Ids = std::ops::Range<u64>;
 
 impl Counters {
@@ -150,7 +150,7 @@ impl Counters {
         self.table.read(|table| table.state().get(name))
     }
 
-    /// A counter, with all that was answered to any member before this call. See [`Replicated::read_latest`].
+    /// A counter, with all changes answered to any member before this call. See [`Replicated::read_latest`].
     ///
     /// # Errors
     /// [`ReadError`].
@@ -161,7 +161,7 @@ impl Counters {
         self.table.read_latest(|table| table.state().get(name)).await
     }
 
-    /// Takes ids for the caller alone: 1 to [`MAX_BLOCK`](super::counters::MAX_BLOCK) in one message. Those
+    /// Takes ids for the caller alone: 1 to [`MAX_BLOCK`](super::counters::MAX_BLOCK) in one message. Ids
     /// that are not used are lost, also if the future is dropped.
     ///
     /// # Errors

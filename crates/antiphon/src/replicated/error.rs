@@ -39,8 +39,8 @@ pub enum ReplicaError {
         /// The directory, and what the system says.
         reason: String,
     },
-    /// The member that was to give the state could not write it. Look there for what is wrong with its state,
-    /// and join again: then another member may give it.
+    /// The member that was to give the state could not write it. Look at that member for what is wrong with
+    /// its state, and join again: then another member may give it.
     SourceFailed {
         /// Its name.
         source: String,

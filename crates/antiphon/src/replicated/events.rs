@@ -1,4 +1,4 @@
-//! What readers of a replica are told: bounded, and a reader that lags is told so.
+//! The events of a replica for its readers: bounded, and a reader that lags is told so.
 
 use std::fmt;
 use std::sync::Arc;

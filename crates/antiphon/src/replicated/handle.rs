@@ -43,7 +43,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     }
 
     /// How many bytes of messages this member holds in memory while it waits for the state; 64 MiB unless
-    /// given. What is more goes to a file, see [`spill_bytes`](Self::spill_bytes).
+    /// given. Further messages go to a file, see [`spill_bytes`](Self::spill_bytes).
     pub fn held_bytes(mut self, held_bytes: usize) -> Self {
         self.config.held_bytes = held_bytes;
         self
@@ -86,14 +86,14 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         self
     }
 
-    /// This member's commands are delivered as soon as their place in the order is known, a message delay
-    /// earlier, two from five members on, and a member that hangs holds up no write. Then a write that was
-    /// answered may still be lost with its member's component, if a partition happens at the same moment, and
-    /// what was read there with it. So when a member comes back that was removed while it lived, each entry
-    /// of a map has another version, and a write on condition of the version before is refused. Unless this
-    /// is called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any
-    /// member applied, all that go on apply, at the same place. For a cache, not for what must be unique:
-    /// locks and counters refuse it. A member that says something else than the others is refused.
+    /// This member's commands are delivered as soon as their place in the order is known: a message delay
+    /// earlier, two from five members on; and a member that hangs holds up no write. Then a write that was
+    /// answered may still be lost with its member's component, if a partition happens at the same moment; and
+    /// so may what was read there. So when a member comes back that was removed while it lived, each entry of
+    /// a map has another version, and a write on condition of the former version is refused. Unless this is
+    /// called, messages are safe ([`GroupSender::send_safe`](crate::GroupSender::send_safe)): what any member
+    /// applied, all members that go on apply, at the same place. Use it for a cache, not for what must be
+    /// unique: locks and counters refuse it. A member that says something else than the others is refused.
     pub fn agreed(mut self) -> Self {
         self.config.agreed = true;
         self
@@ -105,7 +105,7 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         self
     }
 
-    /// Refuses [`agreed`](Self::agreed): what this one is for would not hold.
+    /// Refuses [`agreed`](Self::agreed): the purpose of this machine would not hold.
     pub(super) fn always_safe(self, what: &str) -> Result<Self, ReplicaError> {
         if self.config.agreed {
             return Err(ReplicaError::Cluster(Error::Config(ConfigError::Conflict {
@@ -252,9 +252,9 @@ impl<M: Replicable> Replicated<M> {
         self.shared().write(command, Ack::Here).await
     }
 
-    /// [`write`](Self::write) that returns when all members have applied the command that had the state when
-    /// it was delivered and still have it: a [`read`](Self::read) at any of them sees it. It takes one more
-    /// message delay, and as long as the slowest member.
+    /// A [`write`](Self::write) that waits for others: it returns when the command is applied at all members
+    /// that had the state when it was delivered and still have it. Then a [`read`](Self::read) at any of them
+    /// sees it. It takes one more message delay, and as long as the slowest member.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -265,8 +265,8 @@ impl<M: Replicable> Replicated<M> {
         Ok(self.shared().write(command, Ack::All).await?.1)
     }
 
-    /// Reads this member's copy: it has all writes of this member that were answered, and of others what was
-    /// delivered. Costs a lock and no message. The closure runs under the lock of the copy: it must be short,
+    /// Reads this member's copy: it has all answered writes of this member, and the delivered writes of
+    /// others. Costs a lock and no message. The closure runs under the lock of the copy: it must be short,
     /// and must not use this handle.
     ///
     /// # Errors
@@ -275,8 +275,8 @@ impl<M: Replicable> Replicated<M> {
         self.shared().read(read)
     }
 
-    /// Reads what has all that was answered to any member before this call (linearizable). Costs an ordered
-    /// message, which reads that wait at the same time share. The closure as in [`read`](Self::read).
+    /// Reads a state that has all writes answered to any member before this call (linearizable). Costs an
+    /// ordered message, which reads that wait at the same time share. The closure as in [`read`](Self::read).
     ///
     /// # Errors
     /// [`ReadError`].
@@ -365,8 +365,8 @@ impl<M: Replicable> Replicated<M> {
         synced
     }
 
-    /// Leaves in order: writes are refused from here on, those that were taken happen. The last member with
-    /// the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
+    /// Leaves in order: writes are refused from here on, and writes that were taken happen. The last member
+    /// with the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.

@@ -1,14 +1,14 @@
 //! Locks, semaphores and leaders, as handles over the [table of locks](antiphon_replica::locks).
 //!
-//! Each guard is a client of its own in the table. A claim that its caller has given up, and a guard that is
-//! dropped, are forgotten by a command that is given until it is applied, or until this member is removed,
-//! which ends all its claims as well. A claim that was given up before there was room for its command leaves
-//! nothing behind: such commands are no more than claims that were sent.
+//! Each guard is a client of its own in the table. If a caller gives up its claim, or a guard is dropped, a
+//! command makes the table forget it. This member gives that command until it is applied, or until the member
+//! is removed, which ends all its claims as well. A claim that was given up before there was room for its
+//! command leaves nothing behind: so there are never more such commands than claims that were sent.
 //!
 //! A guard is held while three things hold: the table says so, this member has not been removed, and this
-//! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so a
-//! guard learns of its loss by the clock before anybody else can hold the lock. A loss is for good: when the
-//! lease comes back, the guard stays lost, and gives the lock back when it is dropped.
+//! node's lease is not over. No other member can be granted the lock before the lease is over (R7), so the
+//! guard learns of its loss by the clock before another member can hold the lock. A loss is for good: when
+//! the lease comes back, the guard stays lost, and gives the lock back when it is dropped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -158,7 +158,8 @@ impl Locks {
             .ok_or(LockError::Lost(Loss::Interrupted))
     }
 
-    /// Waits for some permits of a semaphore that has so many. All that use the name must say the same.
+    /// Waits for some permits of a semaphore that has so many. All users of the name must give the same
+    /// number.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -193,7 +194,7 @@ impl Locks {
             .read(|table| table.state().holder(&name).map(|(owner, _)| owner.member))
     }
 
-    /// The table itself: who holds and waits, events, members, leaving.
+    /// The table itself: which members hold locks or wait, events, members, leaving.
     pub fn table(&self) -> &Replicated<LockTable> {
         &self.table
     }
@@ -209,12 +210,12 @@ impl Locks {
             locks: self.clone(),
             client,
             state,
-            // Dropped before the answer, it may be in the table.
+            // If this is dropped before the answer, the claim may be in the table.
             armed: true,
         };
         let command = change(Command::acquire(name, client));
         let (mut epoch, mut sender) = (0, Some(sender));
-        // With the command, so that a removal before it does not count.
+        // Taken together with the command, so that a removal before it does not count.
         let entered = |now: u64| {
             epoch = now;
             self.claims.add(client, sender.take());
@@ -350,9 +351,9 @@ impl Leadership {
         self.0.lost().await
     }
 
-    /// Lets a member lead that waits for it, past all that have waited longer. This member leads no more:
-    /// the other one may hear of it first, so [`is_held`](Self::is_held) is false from the beginning of the
-    /// call on. It is true again if the call says that nothing happened.
+    /// Hands the job to a member that waits for it, past all that have waited longer. This member leads no
+    /// more. The other member may hear of it first, so [`is_held`](Self::is_held) is false from the beginning
+    /// of the call on. It is true again if the call says that nothing happened.
     ///
     /// # Errors
     /// [`LockError::Refused`] with [`Refused::NoSuccessor`]: that member does not wait, and this one leads
@@ -368,7 +369,7 @@ impl Leadership {
         locks.claims.begin_handing_over(client);
         let (answer, answered) = oneshot::channel();
         let host = locks.table.shared().host.clone();
-        // Its own task, which undoes what was begun also if the caller waits no more.
+        // A task of its own: it undoes what was begun even if the caller waits no more.
         host.spawn(async move {
             let handed = match locks.table.write(command).await {
                 Ok(Ok(_)) => Ok(()),
@@ -412,8 +413,8 @@ impl Leadership {
 )]
 #[non_exhaustive]
 pub enum Loss {
-    /// This node lost its lease or the primary: others may have gone on without it, and hold the lock. It is
-    /// taken as lost also if they have not.
+    /// This node lost its lease or the primary: others may have gone on without it, and may hold the lock. It
+    /// counts as lost also if they have not.
     Interrupted,
     /// This member was removed from the group, has left, its state differed from the others', or its node has
     /// stopped.
@@ -484,7 +485,7 @@ impl Drop for Claim {
             ClaimState::Lost(loss) => loss == Loss::Interrupted,
             ClaimState::TimedOut => false,
         };
-        // Without room for its command it was never entered.
+        // If there was no room for its command, it was never entered.
         let entered = self.locks.claims.remove(self.client);
         if self.armed && known && entered {
             let client = self.client;
@@ -497,7 +498,7 @@ impl Drop for Claim {
 enum ClaimState {
     Waits,
     Held(Token),
-    /// It may be another member's already: so many calls to hand it over are under way.
+    /// How many calls to hand it over are under way: it may be another member's already.
     HandingOver {
         token: Token,
         calls: u32,

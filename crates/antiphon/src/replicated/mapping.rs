@@ -1,8 +1,8 @@
 //! Typed maps over the [map of bytes](antiphon_replica::map).
 //!
-//! Keys and values are written by postcard. Keys are ordered by those bytes, which is not always the order of
-//! the type: integers and strings begin with a length or are of variable length. What the bytes mean is part
-//! of the definition: a type's name and version, which all members must give the same.
+//! Postcard encodes keys and values. Keys are ordered by these bytes, which is not always the order of the
+//! type: integers and strings begin with a length or are of variable length. The meaning of the bytes is part
+//! of the definition: a type's name and version, the same at all members.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,13 +51,13 @@ impl<K, V> MapBuilder<K, V> {
         self
     }
 
-    /// Registers a function for [`Map::compute`]: it gets the value of a key, if there is one, and an
-    /// argument, and gives the new value, nothing if the key is to have none, or why it refuses.
+    /// Registers a function for [`Map::compute`]. It gets the value of a key, if there is one, and an
+    /// argument. It returns the new value, or none if the key is to have none, or why it refuses.
     ///
     /// All members run it, each on its own copy, at the same place of the order. So it must be a function of
     /// what it gets and of nothing else: no clock, no random numbers, no iteration over a `HashMap`. It must
-    /// not panic. Raise `version` with every change of what it does: a member that has another one, or not
-    /// this function, is refused when it joins, and told both.
+    /// not panic. Raise `version` with every change of what it does: a member with another version, or
+    /// without this function, is refused when it joins, and told both definitions.
     pub fn function<A, F>(mut self, name: impl Into<String>, version: u32, function: F) -> Self
     where
         A: DeserializeOwned,
@@ -191,8 +191,8 @@ impl fmt::Display for Put {
 
 /// A map that all members of a group have a copy of. A cheap handle.
 ///
-/// All methods that write are ordered among all members; those that wait for an answer come back when this
-/// member has applied the write. [`get`](Self::get) and [`entries`](Self::entries) read this member's copy.
+/// All writes have one order among all members. A method that waits for an answer returns when this member
+/// has applied the write. [`get`](Self::get) and [`entries`](Self::entries) read this member's copy.
 ///
 /// ```no_run
 /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
@@ -391,7 +391,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         Ok(taken(state.iter()).map(typed))
     }
 
-    /// The same of all keys whose bytes begin with those of this, see [`watch_prefix`](Self::watch_prefix).
+    /// The same of all keys with bytes that begin with the bytes of this key, see
+    /// [`watch_prefix`](Self::watch_prefix).
     ///
     /// # Errors
     /// [`MapError::Read`], [`MapError::Codec`].
@@ -436,8 +437,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         Watching::new(&self.machine, Watch::Key(encode(key)?))
     }
 
-    /// The same of all keys whose bytes begin with those of this: of keys that are tuples or structs, the
-    /// first fields. A string is no prefix of a longer one: its bytes begin with its length.
+    /// The same of all keys with bytes that begin with the bytes of this key: if keys are tuples or structs,
+    /// give the first fields. A string is no prefix of a longer string: its bytes begin with its length.
     ///
     /// # Errors
     /// [`MapError::Read`], [`MapError::Codec`].
@@ -559,7 +560,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
     }
 }
 
-/// Why a map did not do what it was asked to.
+/// Why a map did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
@@ -638,7 +639,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MapError> {
     Ok(postcard::from_bytes(bytes)?)
 }
 
-/// Taken from the state, since the iterator of a persistent map borrows it.
+/// Copied from the state, since the iterator of a persistent map borrows it.
 fn taken<'a>(entries: impl Iterator<Item = (&'a Bytes, &'a Entry)>) -> std::vec::IntoIter<(Bytes, Entry)> {
     let entries = entries.map(|(key, entry)| (key.clone(), entry.clone()));
     entries.collect::<Vec<_>>().into_iter()

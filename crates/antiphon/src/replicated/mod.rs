@@ -18,31 +18,32 @@
 //!
 //! # How it works
 //! The [`Replica`](antiphon_replica::Replica) is a state machine without I/O, behind a lock. A caller enters
-//! its request under the lock and hands what is ready to the group in the same step; the group bundles what
-//! many callers hand over. One task reads the group: what was delivered goes into the replica, up to 256
-//! events under one lock. What the group has no room for stays in the replica, and the task offers it again
-//! when there is room. No lock is held across an await.
+//! its request under the lock, and in the same step hands what is ready to the group; the group bundles the
+//! messages of many callers. One task reads the group and puts delivered events into the replica, up to 256
+//! under one lock. Messages for which the group has no room stay in the replica, and the task offers them
+//! again when there is room. No lock is held across an await.
 //!
-//! For a joiner the task has the state read piece by piece, on a thread for blocking work: under the lock
-//! only a snapshot is taken, and what was read is told. So neither the length of the state nor a snapshot
-//! that waits for a disk holds up a request.
+//! For a joiner the task has the state read piece by piece, on a thread for blocking work. Under the lock it
+//! only takes a snapshot and hands over what was read. So neither a long state nor a snapshot that waits for
+//! a disk holds up a request.
 //!
-//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers none that the
-//! others would not deliver, at the same place. Without this a lock could be granted twice with one token:
+//! All ordered messages are safe (G24 to G27): a member that is about to be cut off delivers only messages
+//! that the others deliver too, at the same place. Without this a lock could be granted twice with one token:
 //! first by a sequencer to itself, behind a partition that it has not noticed, then by the others.
 //!
-//! # Who may act
-//! A member writes and reads while it has the state, is in the group's primary view and believes in it: each
-//! call asks the clock whether the node's lease is over, so a process that was stopped refuses its first read
-//! already. A message is handed to the group only by the member that the caller has read of: if this node was
-//! removed and has come back, and the task has not read that yet, nothing of its former self is sent.
+//! # When a member may act
+//! A member writes and reads while it has the state, is in the group's primary view and believes in that
+//! view. Each call asks the clock whether the node's lease is over, so a process that was stopped refuses its
+//! very first read. A message goes to the group only in the name of the member that the caller knows: if this
+//! node was removed and has come back, and the task has not read that yet, nothing of the former member is
+//! sent.
 //!
-//! # Who dies when
-//! | who | when | then |
+//! # What dies when
+//! | what | when | then |
 //! |---|---|---|
 //! | the caller's future | before its first poll | nothing happened |
 //! | the caller's future | later | the command happens all the same; a lock that is granted is given back |
-//! | the task, with its node | any time | all that wait are told [`WriteError::Unknown`] or the like; guards are lost |
+//! | the task, with its node | any time | all waiting callers are told [`WriteError::Unknown`] or the like; guards are lost |
 //! | this node's lease | any time | requests are refused, guards are lost; what waits is answered when it is back, or at the removal |
 //! | this membership | any time | the state is void; it comes back by itself, guards do not |
 //! | the last handle | any time | the group is left in order |

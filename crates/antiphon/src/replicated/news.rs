@@ -1,5 +1,5 @@
-//! What readers are told, kept until all that were there have read it. Bounded in number and in bytes: beyond
-//! that the oldest go first, and a reader that lags is told how many it missed.
+//! Events for readers. Each is kept until all readers that were there have read it. They are bounded in
+//! number and in bytes: beyond that the oldest go first, and a reader that lags is told how many it missed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -198,7 +198,7 @@ impl<E> Inside<E> {
         }
     }
 
-    /// A reader has read all before what it reads next, so what all have read is at the front.
+    /// A reader has read all before its next event, so the events that all have read are at the front.
     fn forget_read(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.unread == 0) {
             self.drop_oldest();

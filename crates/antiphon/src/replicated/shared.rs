@@ -1,8 +1,8 @@
 //! The replica behind a lock, and the requests that wait for it.
 //!
-//! Each caller enters its request under the lock and hands what is ready to the group in the same step; only
-//! what the group has no room for waits for the task. The lock is never held across an await, and no other
-//! code is run under it than the machine's, a reader's closure and an observer.
+//! Each caller enters its request under the lock, and in the same step hands what is ready to the group. Only
+//! messages for which the group has no room wait for the task. The lock is never held across an await; under
+//! it runs no code but the machine's, a reader's closure and an observer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -42,7 +42,7 @@ pub(super) struct Shared<M: Replicable> {
     status: watch::Sender<ReplicaStatus>,
 }
 
-/// What waits for a change of the replica as a whole.
+/// Tasks that wait for a change of the replica as a whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     synced: bool,
@@ -69,7 +69,7 @@ type Written<M> = Result<(At, <M as antiphon_replica::Machine>::Reply), WriteErr
 struct Inside<M: Replicable> {
     replica: Replica<M>,
     me: Incarnation,
-    /// How many of its removals this member has read of.
+    /// How many removals of this member the task has read of.
     epoch: u64,
     lease: bool,
     writes: BTreeMap<RequestId, Answer<Written<M>>>,
@@ -107,8 +107,8 @@ impl<M: Replicable> Shared<M> {
         self.write_entering(command, ack, |_| {}).await
     }
 
-    /// Calls `entered` when the command is taken, under the lock, with how many of its removals this member
-    /// has read of.
+    /// Calls `entered` when the command is taken, under the lock, with the number of this member's removals
+    /// that were read.
     pub(super) async fn write_entering(
         &self,
         command: M::Command,
@@ -320,17 +320,17 @@ impl<M: Replicable> Shared<M> {
         self.inside().awaited = None;
     }
 
-    /// What is to be done with the file of what is held. Only while nothing is done with it.
+    /// The next read or write of the file for held messages. Asked only while none is under way.
     pub(super) fn next_spill(&self) -> Option<(SpillId, Spill)> {
         self.inside().replica.poll_spill()
     }
 
-    /// What is to be read of the state for a joiner. Only while nothing is read.
+    /// The next piece of the state to read for a joiner. Asked only while no piece is being read.
     pub(super) fn next_reading(&self) -> Option<Reading<M::Snapshot>> {
         self.inside().replica.poll_reading()
     }
 
-    /// That is done. It goes out when the task comes round.
+    /// The piece was read. It goes out when the task comes round.
     pub(super) fn read_for_joiner(&self, pieces: Pieces<M::Snapshot>) {
         self.inside().replica.handle_read(pieces);
     }
@@ -341,7 +341,7 @@ impl<M: Replicable> Shared<M> {
         joins.contains(&self.inside().replica.standing())
     }
 
-    /// That is done. What follows from it is told when the task comes round.
+    /// The read or write of the file is done. Its effects follow when the task comes round.
     pub(super) fn spilled(&self, id: SpillId, outcome: Outcome) {
         let now = self.now();
         self.current().replica.handle_spilled(now, id, outcome);
@@ -524,7 +524,7 @@ impl<M: Replicable> Inside<M> {
         }
     }
 
-    /// Gives the commands that nobody waits for.
+    /// Gives the commands for which no caller waits.
     fn insist(&mut self) {
         while let Some(command) = self.insisting.pop_front() {
             match self.replica.write(&command, Ack::Here) {
@@ -547,7 +547,7 @@ impl<M: Replicable> Inside<M> {
                         self.insisting.push_back(command);
                     }
                 } else if let Some(answer) = self.writes.remove(&request) {
-                    // Fails only when nobody waits for it any more.
+                    // Fails only when no caller waits for it any more.
                     let _ = answer.send(outcome.map_err(|failure| match failure {
                         Failure::NotSent => WriteError::NotSent,
                         Failure::Unknown => WriteError::Unknown,
@@ -596,7 +596,7 @@ impl<M: Replicable> Inside<M> {
             CoreEvent::Diverged { member, commands } => {
                 let here = member == self.me;
                 if here {
-                    // To the others it is gone.
+                    // For the others this member is gone.
                     (self.observer)(Happened::Void);
                 }
                 self.tell(ReplicaEvent::Diverged {

@@ -1,8 +1,8 @@
-//! The file of what a joiner holds beyond its memory.
+//! The file for messages that a joiner holds beyond its memory bound.
 //!
-//! It has no name: it is removed from its directory as soon as it is open, so the system takes it back when
-//! this process ends, however it ends. Only its owner may read it. Reads and writes are done one at a time on
-//! the runtime's threads for blocking work; the task goes on meanwhile.
+//! It has no name: the joiner removes it from its directory as soon as it is open, so the system frees it
+//! when this process ends, however it ends. Only its owner may read it. The runtime's threads for blocking
+//! work read and write it, one operation at a time; the task goes on meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -108,7 +108,7 @@ fn open(dir: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
-        // Never one that somebody else has put there.
+        // Never a file that somebody else has put there.
         .create_new(true)
         .mode(0o600)
         .open(&path)?;

@@ -1,4 +1,4 @@
-//! How a replica stands, for a progress bar and for people.
+//! The status of a replica, for a progress bar and for people.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::ReplicaMember;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReplicaStatus {
-    /// What this member is to the state.
+    /// Where this member stands: whether it waits for the state, receives it, or serves.
     pub standing: Standing,
     /// How far the state is, while it comes and while what was written meanwhile is applied.
     pub transfer: Option<Transfer>,

@@ -1,4 +1,4 @@
-//! The task that reads the group for a replica, and comes round when the replica wants to.
+//! The task that reads the group for a replica, and comes round when the replica asks for it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{ReplicaError, Replicable};
 use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
-/// Says the end to all that wait, also if it is dropped with its process.
+/// Tells the end to all callers that wait, also if the task is dropped with its process.
 struct Finish<M: Replicable>(Arc<Shared<M>>);
 
 impl<M: Replicable> Drop for Finish<M> {
@@ -20,8 +20,8 @@ impl<M: Replicable> Drop for Finish<M> {
     }
 }
 
-/// What is read of the state for a joiner, on a thread for blocking work: a write that comes meanwhile waits
-/// neither for the lock nor for the runtime.
+/// Reads the state for a joiner on a thread for blocking work: a write that comes meanwhile waits neither for
+/// the lock nor for the runtime.
 struct Reader<S>(Option<Pin<Box<dyn Future<Output = Pieces<S>> + Send>>>);
 
 impl<S: Snapshot> Reader<S> {
@@ -56,7 +56,8 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
     let mut reader = Reader(None);
     let left = loop {
         let mut need = shared.take(&mut events);
-        // Whoever has room is asked again after it is known that its next room is noticed.
+        // The task first makes sure that it will notice new room, and only then asks again: room that came in
+        // between is not missed.
         let rooms = need.blocked.rooms(&shared.sender);
         let mut waits: Vec<Wait<'_>> = rooms.iter().map(|room| watch(room)).collect();
         if need.blocked.group {
@@ -83,7 +84,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
                 Some(held) => shared.set_lease(held),
                 None => break None,
             },
-            // Before more is read: what is done makes room for it in memory.
+            // Before more is read: a finished write to the file makes room for it in memory.
             (id, outcome) = file.done() => shared.spilled(id, outcome),
             pieces = reader.done() => shared.read_for_joiner(pieces),
             taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {

@@ -1,5 +1,5 @@
 //! What a map has and how it changes, without a gap: the entries are read and the stream is begun under one
-//! lock, and a reader that lags, or whose member was removed meanwhile, gets the entries anew.
+//! lock. A reader gets all entries anew if it lags, or if its member was removed meanwhile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -133,7 +133,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
         }
     }
 
-    /// Fails while this member does not serve: then it is told when it does.
+    /// Fails while this member does not serve: then the entries are told when it serves again.
     fn begin_again(&mut self) {
         let read = |machine: &MapMachine| machine.state().clone();
         if let Ok((state, events)) = self.machine.read_and_follow(read) {

@@ -49,12 +49,12 @@
 //! ```
 //! # What is compared
 //! After each command, change of members and timeout: the digest of the machine, if it has one, and the bytes
-//! of its snapshot. So a `HashMap` that is written in its order is found, a clock, a
-//! random number, an address; and state that the snapshot leaves out, as soon as it decides anything.
+//! of its snapshot. So the check finds a `HashMap` that is written in its order, a clock, a random number, an
+//! address; and state that the snapshot leaves out, as soon as it decides anything.
 //!
 //! # What is not found
-//! What a machine takes from outside and is the same in one process: an environment variable, a file, the
-//! width of `usize`. Replies, which go to their caller alone. What no command of the test brings about.
+//! Inputs from outside that are the same in one process: an environment variable, a file, the width of
+//! `usize`. Replies, which go to their caller alone. Anything that no command of the test brings about.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,7 +81,7 @@ const EPISODE_LIMIT: Duration = Duration::from_secs(120);
 /// The time that passes from command to command where there is no cluster.
 const STEP_MS: u64 = 10;
 
-/// Whether the machine that `make` makes does the same wherever the commands of a seed are applied: first by
+/// Checks that the machine of `make` does the same wherever the commands of a seed are applied: first by
 /// [`check_runs`], then on a cluster by [`check_cluster`]. Ten seeds of a hundred commands take some seconds.
 ///
 /// # Errors
@@ -107,8 +107,8 @@ pub fn check<M: Replicable<Command: fmt::Debug>>(
     Ok(())
 }
 
-/// Whether two machines that are told the same do the same, and a third one that takes over the state of the
-/// first half-way. Among the commands, members go and come, and time passes.
+/// Checks that two machines with the same inputs do the same, and so does a third one that takes over the
+/// state of the first half-way. Among the commands, members go and come, and time passes.
 ///
 /// # Errors
 /// [`CheckError`].
@@ -288,8 +288,8 @@ fn looks<M: Machine>(machine: &M) -> Result<String, SnapshotError> {
     ))
 }
 
-/// Whether three members of a virtual cluster have the same state after each of these commands, while they
-/// are cut off, stopped, killed and started again, and lose frames. One seed decides everything.
+/// Checks that three members of a virtual cluster have the same state after each of these commands, while
+/// they are cut off, stopped, killed and started again, and lose frames. One seed decides everything.
 ///
 /// # Errors
 /// [`CheckError`]: the first command after which two members differ, or why the run did not end well.
@@ -410,7 +410,7 @@ async fn episode<M: Replicable<Command: fmt::Debug>>(
     Ok(())
 }
 
-/// A step: of which founding of the state, and which in its order.
+/// A step: the founding of the state that it belongs to, and its number in the order.
 type Step = (u64, u64);
 
 /// What members had after each step: the first that makes a step says how it looks.

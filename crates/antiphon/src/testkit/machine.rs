@@ -97,7 +97,7 @@ impl Machine {
     ) -> JoinHandle<Option<T>> {
         let (result, done) = oneshot::channel();
         self.start(async move {
-            // Nobody may wait for it.
+            // The task that waited for it may be gone.
             let _ = result.send(task.await);
         });
         tokio::spawn(async move { done.await.ok() })

@@ -33,19 +33,19 @@
 //! ```
 //! # What is real
 //! Handles, driver, inboxes, credit and back-pressure, and the core: the code that ships. A node is made by
-//! the same [`Builder`], whose settings you change as in a product (profile, policy, weight, key, engine …).
+//! the same [`Builder`]; you change its settings as in a product (profile, policy, weight, key, engine …).
 //!
 //! # What is replaced
-//! - **Time**: [`World::run`] has a runtime of one thread whose clock stands still while anything runs, and
-//!   jumps to the next timer when nothing does. `tokio::time` in your code follows it; `std::time` does not.
+//! - **Time**: [`World::run`] has a runtime of one thread. Its clock stands still while anything runs, and
+//!   jumps to the next timer when nothing runs. `tokio::time` in your code follows it; `std::time` does not.
 //!   It moves in whole milliseconds.
-//! - **The network**: in memory, 1 to 2 ms in each direction unless changed, and in the order sent. What
-//!   takes longer, is lost or cut is up to you: [`World::partition`], [`World::cut`], [`World::slow`],
+//! - **The network**: in memory, 1 to 2 ms in each direction unless changed, and in the order sent. You
+//!   decide what takes longer, is lost or cut: [`World::partition`], [`World::cut`], [`World::slow`],
 //!   [`World::lossy`].
 //! - **Processes**: [`World::kill`] ends one as the system does, [`World::power_off`] without a word;
 //!   [`World::pause`] stops one. What your code does on a node belongs into [`World::spawn`], which ends and
-//!   stops with it. What [`World::run`] itself is given, and all that is spawned by `tokio::spawn`, is the
-//!   tester, and runs on.
+//!   stops with it. The scene of [`World::run`] itself, and all that `tokio::spawn` spawns, is the tester,
+//!   and runs on.
 //! - **Chance**: incarnations, jitter, latencies and losses come from the seed.
 //!
 //! # What is not simulated
@@ -62,8 +62,8 @@
 //! - A run ends with [`RunError::Stuck`] after [`World::limit`] of virtual time, 5 minutes unless set, and
 //!   says what each node waits for. A task that never waits stops time, so nothing ends it.
 //! - The log holds the last [`MAX_LOG`] lines.
-//! - A run repeats if your code does: no other threads, no `HashMap` whose order matters, and `biased;` in
-//!   each `tokio::select!`, which otherwise draws its order from the system.
+//! - A run repeats if your code does: no other threads, no `HashMap` with an order that matters, and
+//!   `biased;` in each `tokio::select!`, which otherwise draws its order from the system.
 
 #[cfg(feature = "blocks")]
 mod check;
@@ -113,8 +113,8 @@ struct Shared {
 }
 
 impl World {
-    /// A world in which these nodes, of which none runs yet, found a cluster: a majority of them, as the
-    /// seeds of each. What nodes have other names join it.
+    /// A world in which a majority of these nodes founds a cluster: they are the seeds of each. None of them
+    /// runs yet. Nodes with other names join the cluster.
     pub fn new(seed: u64, founders: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let founders: Vec<String> = founders.into_iter().map(Into::into).collect();
         let world = Self {
@@ -226,7 +226,7 @@ impl World {
         Ok(self.machine(name)?.spawn(task))
     }
 
-    /// Cuts both directions between each of the one and each of the other. What else is cut stays so.
+    /// Cuts both directions between each node of the one list and each of the other. Other cuts stay.
     ///
     /// # Errors
     /// [`UnknownNode`]: nothing has changed.
@@ -301,8 +301,8 @@ impl World {
         Ok(())
     }
 
-    /// The same by a loss of power: nothing tells the others, which find out by silence, and cannot prove it.
-    /// The host is silent until the node is started again.
+    /// The same by a loss of power: nothing tells the others. They find out by silence, and cannot prove the
+    /// death. The host is silent until the node is started again.
     ///
     /// # Errors
     /// [`UnknownNode`].
@@ -356,8 +356,8 @@ impl World {
         self.shared.ground.lines()
     }
 
-    /// Stands for everything that has happened so far: each frame that arrived or was lost, byte by byte,
-    /// with its time. Two runs that differ in anything differ in this, but for one chance in 2⁶⁴.
+    /// A digest of everything that has happened so far: each frame that arrived or was lost, byte by byte,
+    /// with its time. If two runs differ in anything, their digests differ, but for one chance in 2⁶⁴.
     pub fn fingerprint(&self) -> u64 {
         self.shared.ground.weather.fingerprint()
     }

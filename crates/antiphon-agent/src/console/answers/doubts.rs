@@ -14,7 +14,7 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// What has changed about who suspects whom.
+    /// Which suspicions have come or gone since the last call.
     pub(crate) fn follow(&mut self, examined: &Examined, names: &Names) -> Vec<Told> {
         let doubts = seated(&examined.inspection).map_or(&[][..], |seated| &seated.doubts);
         let present: BTreeMap<_, _> = doubts

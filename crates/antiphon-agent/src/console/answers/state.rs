@@ -103,8 +103,8 @@ fn lacks(examined: &Examined) -> Vec<String> {
     lacks.map(|lack| format!("{lack}: {}", lack.remedy())).collect()
 }
 
-/// Each recovery begins an epoch. So does each component that goes on apart by the policy `any`, where nobody
-/// can recover: it has a primary view already.
+/// Each recovery begins an epoch. So does each component that goes on apart by the policy `any`; there no
+/// node can recover, since it has a primary view already.
 fn recoveries(view: Option<&NodeView>, policy: Policy) -> u32 {
     match (view, policy) {
         (Some(view), Policy::Majority) => view.primary_id().epoch.saturating_sub(1),

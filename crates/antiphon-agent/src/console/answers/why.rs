@@ -85,14 +85,14 @@ fn of_one_that_waits(report: &WhyReport) -> Option<Verdict> {
     Some(("waiting", format!("{} is no member yet; {why}", report.name)))
 }
 
-/// By the later of both: that it was refused, or that it departed.
+/// The later of both counts: that the node was refused, or that it departed.
 fn of_one_that_is_gone(report: &WhyReport, names: &Names) -> Option<Verdict> {
     let node = &report.name;
     let latest = report.entries.iter().filter_map(|entry| match entry {
         WhyEntry::Departed { ago_ms, .. } | WhyEntry::Refused { ago_ms, .. } => Some((*ago_ms, entry)),
         _ => None,
     });
-    // Of two at the same time the refusal is the later one in the report.
+    // If both happened at the same time, the refusal stands later in the report.
     match latest.rev().min_by_key(|(ago_ms, _)| *ago_ms)?.1 {
         WhyEntry::Departed {
             cause,
@@ -121,7 +121,7 @@ fn of_one_that_is_gone(report: &WhyReport, names: &Names) -> Option<Verdict> {
     }
 }
 
-/// A node without a view knows of itself why it has none.
+/// A node without a view knows why it has none.
 fn of_this_node(report: &WhyReport, examined: &Examined) -> Option<Verdict> {
     let node = &report.name;
     let looking = looking(&examined.inspection).filter(|_| *node == examined.status.name)?;
@@ -171,7 +171,7 @@ fn left_behind(report: &WhyReport, examined: &Examined) -> Option<Fact> {
     })
 }
 
-/// A node that has no cluster says at least whom it waits for.
+/// A node that has no cluster says at least which nodes it waits for.
 fn whom_it_misses(examined: &Examined) -> Option<Fact> {
     let looking = looking(&examined.inspection)?;
     let missing: Vec<String> = looking.missing.iter().map(ToString::to_string).collect();

@@ -76,7 +76,7 @@ fn with_headers(status: StatusCode, content: &'static str, body: Body) -> Answer
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
     // What is true now may not be a moment later.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // What programs store is no page, whatever it looks like.
+    // A value that a program stored is no page, whatever it looks like.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

@@ -69,7 +69,8 @@ impl Tags {
         }
     }
 
-    /// The versions of those that are not weak, for `If-Match`: a weak one is none that can be written over.
+    /// The versions of the tags that are not weak, for `If-Match`: a weak tag names no version that can be
+    /// written over.
     pub(super) fn strong(self) -> Self {
         match self {
             Tags::Any => Tags::Any,

@@ -67,7 +67,7 @@ pub(super) async fn command(hub: &Hub, asked: &Asked, body: Incoming) -> Result<
         within: asked.span("within")?,
         id: None,
     });
-    // Of one that is only handed over nobody knows.
+    // Of a command that is only handed over this is not known.
     let ran = if reply { "yes" } else { "maybe" };
     let reply = once(hub, command).await?;
     let all = json!({"replies": reply.replies.unwrap_or_default(), "failures": reply.failures, "ran": ran});

@@ -6,13 +6,14 @@
 //!   GET events ─► a session: hello, join ─► a stream, as long as its client is there
 //! ```
 //! # The shared client
-//! A client that came with each request and went with it would change the group's view twice, for each of its
-//! members. So all requests of the node speak through one, called [`NAME`], which joins a group with the
-//! first and leaves it [`LINGER`] after the last. It reads what the group says, and forgets it.
+//! If each request came as a client and went again, it would change the group's view twice, at each member.
+//! So all requests of the node speak through one shared client, called [`NAME`]. It joins a group with the
+//! first request, and leaves it [`LINGER`] after the last one. It reads the group's events and forgets them.
 //!
 //! # Bounds
-//! [`ROOM_BYTES`] of payloads are under way; further requests wait, until their clients go. What was handed
-//! to the group is said, whether its client waits or not. Groups: those of a session.
+//! At most [`ROOM_BYTES`] of payloads are under way; further requests wait, until their clients go. A payload
+//! that was handed to the group is sent, whether the client of the request still waits or not. The shared
+//! client is in at most as many groups as any session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -35,15 +36,15 @@ use super::wire::Busy;
 use crate::Hub;
 use crate::hub::{Events, MAX_JOINED, Session};
 
-/// What the shared client is called, unless another one is.
+/// The name of the shared client, unless another client has it.
 pub(super) const NAME: &str = "http";
-/// So long it stays in a group after the last request.
+/// How long it stays in a group after the last request.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 /// Payloads under way.
 const ROOM_BYTES: usize = 8 << 20;
-/// What a message counts at least.
+/// The least that a message counts of `ROOM_BYTES`.
 const LEAST_BYTES: usize = 4 << 10;
-/// A group that does not say that it was left is taken for left.
+/// After this time a group counts as left even if it has not said so.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_secs(1);
 
@@ -138,7 +139,7 @@ impl Speaker {
             name: Some(NAME.to_owned()),
             ..command::Hello::default()
         };
-        // Another client may be called so: then it has the name that the node gave it.
+        // Another client may have this name: then this one has the name that the node gave it.
         let _ = ask(&session, &mut events, Command::Hello(hello)).await;
         let new = Arc::new(Voice {
             session,
@@ -151,7 +152,7 @@ impl Speaker {
 }
 
 impl Voice {
-    /// Comes into a group, unless it is there, and stays at least until what is returned is dropped.
+    /// Enters a group, unless it is in it, and stays at least until the returned value is dropped.
     async fn enter(self: &Arc<Self>, group: &str) -> Result<Staying, Problem> {
         loop {
             let (mut phase, staying) = {
@@ -166,7 +167,8 @@ impl Voice {
                 let number = inside.last;
                 let stay = inside.stays.entry(group.to_owned()).or_insert_with(|| {
                     let (voice, group) = (self.clone(), group.to_owned());
-                    // The request that asks first may be gone before the speaker is in.
+                    // A task of its own: the request that asks first may be gone before the shared client is
+                    // in.
                     tokio::spawn(async move { voice.join(group).await });
                     Stay {
                         number,
@@ -187,7 +189,7 @@ impl Voice {
             match arrived.await.map(|phase| phase.clone()) {
                 Ok(Phase::Refused(failure)) => return Err(failure.into()),
                 Ok(_) => return Ok(staying),
-                // It left, or was lost: this request has it come again.
+                // The shared client left, or the group was lost: this request makes it join again.
                 Err(_) => drop(staying),
             }
         }
@@ -210,7 +212,8 @@ impl Voice {
         }
     }
 
-    /// A command with an id of its own, and its reply. `held` is until it was taken.
+    /// Sends a command with an id of its own, and returns its reply. `held` is kept until the session has
+    /// taken the command.
     async fn ask(
         self: &Arc<Self>,
         command: impl FnOnce(Id) -> Command,
@@ -225,7 +228,7 @@ impl Voice {
             id
         };
         let (voice, command) = (self.clone(), command(Id::Number(id)));
-        // An operation that is dropped halfway would keep its id: so it outlives its request.
+        // An operation that is dropped halfway would keep its id. So a task of its own outlives the request.
         tokio::spawn(async move {
             voice.session.obey(command).await;
             drop(held);
@@ -267,7 +270,7 @@ impl Voice {
         }
     }
 
-    /// Leaves groups in which nobody has spoken for a while.
+    /// Leaves the groups in which no request has spoken for a while.
     fn tick(self: &Arc<Self>) {
         let mut inside = self.inside();
         let now = Instant::now();
@@ -297,7 +300,7 @@ impl Voice {
     }
 }
 
-/// Hears what the shared client is told, until that is over.
+/// Reads the events of the shared client, until its session is over.
 async fn hear(voice: Weak<Voice>, mut events: Events) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

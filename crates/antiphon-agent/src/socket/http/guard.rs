@@ -1,8 +1,9 @@
-//! What may not ask: a page of a web site, in the browser of a host that runs an agent.
+//! Refuses the requests of a web site's page in a browser on the host of an agent.
 //!
-//! A browser lets any page send requests to this host, and a site whose name resolves to 127.0.0.1 even lets
-//! its page read the answers (DNS rebinding). So a request's `Host` must be this host by its own names, or
-//! with TLS by a name of the agent's certificate, and a page that asks (`Origin`) must be one of this host.
+//! A browser lets any page send requests to this host. If a site's name resolves to 127.0.0.1, the browser
+//! even lets the site's page read the answers (DNS rebinding). So a request's `Host` must name this host by
+//! its own names, or with TLS by a name of the agent's certificate; and a page that asks (`Origin`) must be a
+//! page of this host.
 
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::http::request::Parts;
@@ -12,7 +13,7 @@ use super::problem::Problem;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether this request may be answered, by an agent whose certificate is for these names.
+/// Whether this request may be answered. `is_called` tells whether the agent's certificate is for a name.
 pub(super) fn admit(head: &Parts, is_called: impl Fn(&str) -> bool) -> Result<(), Problem> {
     let is_this = |authority: &str| {
         let host = host_of(authority);

@@ -6,8 +6,8 @@
 //!              │ the client goes: cancelled       ▲ PUT: prolonged    ├─► the ttl is over: the session ends
 //!                                                                     └─► the lock is lost
 //! ```
-//! However it ends, the session ends with it, and the lock is free. A client that is gone when its lock is
-//! granted has not read its token: then the lock is held until its time is over.
+//! Each of these ends the keeper's session, and the lock is free. If the client is gone when its lock is
+//! granted, nobody has read the token: then the lock is held until its time is over.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub(super) const MAX_LOCKS: usize = 1024;
 pub(super) const TTL: Duration = Duration::from_secs(30);
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 const LONGEST_TTL: Duration = Duration::from_secs(3600);
-/// Words that wait for a keeper, which hears each at once.
+/// Messages that wait for a keeper, which takes each at once.
 const WORDS: usize = 16;
 
 /// The locks of all requests.

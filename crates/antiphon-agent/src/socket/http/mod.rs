@@ -7,19 +7,20 @@
 //!                                                                  └─► stream: a WebSocket, as JSON lines
 //! ```
 //! - [`table`]: the routes, by which requests are dispatched, and [`openapi`] is made;
-//! - [`guard`]: which requests no program of this host would send, but a page in its browser;
+//! - [`guard`]: refuses requests that a page in a browser sends, and no program of this host;
 //! - [`asked`]: names, parameters, conditions and payloads of a request;
 //! - [`answer`], [`problem`], [`sse`]: what it is answered with;
 //! - [`wire`]: the bytes below, and times.
 //!
-//! Locks and maps are those of all clients of the cluster, whatever they speak. HTTP's own are only the
-//! sessions that hold the locks of requests, and the shared client that says what requests send.
+//! Locks and maps are those of all clients of the cluster, whatever they speak. Only two things are HTTP's
+//! own: the sessions that hold the locks of requests, and the shared client that sends the messages of
+//! requests.
 //!
 //! # Bounds
 //! A request line of [`MAX_REQUEST_LINE`], a head of [`MAX_HEAD_BYTES`] and [`MAX_HEADERS`], whole within
 //! [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`]; idle between requests for
-//! [`IDLE_FOR`]. Requests of one connection are answered one after the other, in their order. What waits for
-//! the cluster waits as long as the client is there.
+//! [`IDLE_FOR`]. Requests of one connection are answered one after the other, in their order. A request that
+//! waits for the cluster waits as long as its client is there.
 //!
 //! # What happens when…
 //! | what | then |

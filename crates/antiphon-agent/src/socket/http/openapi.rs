@@ -1,4 +1,4 @@
-//! The routes as an OpenAPI 3.1 document, for those that make clients of it.
+//! The routes as an OpenAPI 3.1 document, for tools that make clients from it.
 
 use std::sync::LazyLock;
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Answer};
 use crate::access::Denied;
 
-/// Until one that was answered with 503 tries again, in seconds.
+/// After how many seconds a client that was answered with 503 may try again.
 const RETRY_AFTER_SECONDS: u16 = 1;
 
 /// Why a request was not done.

@@ -1,7 +1,7 @@
 //! Server-sent events: what a session is told, as long as its client is there.
 //!
-//! The stream has the session: when hyper drops the one, since its client is gone or does not read, the other
-//! is over, and all that it was in and held.
+//! The stream owns the session. If the client is gone or does not read, hyper drops the stream. Then the
+//! session is over: it leaves its groups and gives back what it held.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use super::answer::Never;
 use super::wire::Busy;
 use crate::hub::{Events, Session};
 
-/// How often something is written to a client that there is nothing to tell.
+/// How often something is written to a client while there is nothing to tell.
 pub(super) const ALIVE_EACH: Duration = Duration::from_secs(15);
 /// Bytes in one piece, if there are so many.
 const PIECE_BYTES: usize = 64 << 10;

@@ -39,7 +39,7 @@ const WRITE_BYTES: usize = 64 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Answers that it begins, and serves it behind that.
+/// Answers that the WebSocket begins, and serves it after that.
 pub(super) fn begin(
     hub: &Hub,
     headers: &HeaderMap,
@@ -105,7 +105,7 @@ async fn serve(socket: Socket, session: Session, mut events: Events, busy: Busy)
     let (mut writer, mut reader) = socket.split();
     let (pinged, mut pings) = mpsc::channel(1);
     let ended = tokio::select! {
-        // A session that holds up its own reading is still written to.
+        // While a session's operations hold up its reading, it is still written to.
         ended = read(&mut reader, &session, &pinged) => ended,
         ended = write(&mut writer, &mut events, &mut pings) => ended,
     };
@@ -136,8 +136,8 @@ async fn read(reader: &mut SplitStream<Socket>, session: &Session, pinged: &mpsc
                 }
             }
             Some(Ok(Message::Binary(_))) => tell("a command is a text message".to_owned()).await,
-            // Its answer waits in memory that has no bound, so it is not read on while that of another one is
-            // not written.
+            // The answer waits in memory that has no bound. So nothing more is read while the answer to
+            // another one is not written.
             Some(Ok(Message::Ping(_))) => _ = pinged.send(()).await,
             Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
             Some(Err(Error::Capacity(_))) => {

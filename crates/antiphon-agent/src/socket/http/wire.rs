@@ -1,14 +1,15 @@
 //! The bytes below HTTP: what was read to tell that it is HTTP, and the times that hyper does not watch.
 //!
-//! - A request's head that has begun is whole within [`HEAD_WITHIN`], or the connection ends: nobody holds a
-//!   place by sending a byte now and then.
-//! - A client that takes nothing of what is written for [`READ_WITHIN`] is sent away, and the session that
-//!   was speaking learns why.
-//! - A client that sends nothing any more counts as gone [`END_AFTER`] later: until then it is answered,
-//!   since some shut their sending down behind their last request.
-//! - It is seen to have gone while its request is answered, whatever it sent ahead: hyper looks for its end
-//!   only if nothing waits to be read, and a lock would be waited for, and taken, for nobody.
-//! - The end waits a moment for the client's, so that it gets an answer that came before all of its body.
+//! - A request's head that has begun is whole within [`HEAD_WITHIN`], or the connection ends: no client holds
+//!   a place by sending a byte now and then.
+//! - A client that reads nothing for [`READ_WITHIN`] is sent away, and its session learns why.
+//! - A client that has ended its sending counts as gone [`END_AFTER`] later. Until then it is answered, since
+//!   some clients end their sending behind their last request.
+//! - While a request is answered, this module notices that its client has gone, whatever the client sent
+//!   ahead. hyper looks for the end only if nothing waits to be read; a lock would then be waited for, and
+//!   taken, for nobody.
+//! - The connection's end waits a moment for the client's end, so that the client gets an answer that came
+//!   before all of its body was read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -30,7 +31,7 @@ pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const END_AFTER: Duration = Duration::from_millis(250);
 /// How often it is looked whether the client of a request under way has gone, if hyper does not.
 const LOOK_EACH: Duration = Duration::from_secs(1);
-/// Read at once of what nobody wants any more.
+/// Bytes read at once of input that is thrown away.
 const UNWANTED_BYTES: usize = 4096;
 
 /// Where a connection is between its requests.

@@ -1,4 +1,4 @@
-//! `AUTH`, and what a connection may say before: nothing else, and not much.
+//! `AUTH`. Before it a connection may say only `HELLO`, `QUIT` and `RESET`, and only so many bytes.
 //!
 //! The user is `default`, the password a token. `RESET` takes back what was shown, as in Redis.
 

@@ -42,7 +42,7 @@ enum State {
     Argument { left: usize, length: usize },
 }
 
-/// What Redis says of it, behind `Protocol error: `. Nothing more can be read.
+/// Redis' text for the error, behind `Protocol error: `. Nothing more can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::socket) struct Broken(pub(in crate::socket) String);
 
@@ -53,7 +53,8 @@ fn broken<T>(what: impl Into<String>) -> Result<T, Broken> {
 impl Decoder {
     /// Where to read into. There is room in it.
     pub(in crate::socket) fn buffer(&mut self) -> &mut BytesMut {
-        // An argument keeps the memory that it was read into: so that is used up before there is other.
+        // An argument keeps the memory that it was read into alive. So this memory is used up before more is
+        // allocated.
         if self.bytes.capacity() - self.bytes.len() < LEAST_ROOM {
             self.bytes.reserve(READ_BYTES);
         }

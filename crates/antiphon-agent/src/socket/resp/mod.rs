@@ -19,12 +19,13 @@
 //! `docs/resp.md` says which commands there are, and how each differs from that of Redis.
 //!
 //! # What holds
-//! - **Replies come in the order of the commands**, whenever what comes of each is known. Commands begin in
+//! - **Replies come in the order of the commands**, whenever the result of each is known. Commands begin in
 //!   their order, and up to [`window::MAX_COMMANDS`] are under way.
-//! - **A read has the writes before it.** A read of a key waits for the writes of its connection to that
-//!   key; it is of this node's copy then, without a message.
-//! - **What may wait for other programs is alone**: `AP.LOCK`, `AP.LEAD`, `AP.CALL`. Nothing behind it
-//!   begins before it is over, as behind Redis' BLPOP. What enters or leaves a group is alone, too.
+//! - **A read has the writes before it.** A read of a key waits for the writes of its connection to that key;
+//!   then it reads this node's copy, without a message.
+//! - **A command that may wait for other programs is alone**: `AP.LOCK`, `AP.LEAD`, `AP.CALL`. No command
+//!   behind it begins before it is over, as behind Redis' BLPOP. A command that enters or leaves a group is
+//!   alone, too.
 //! - **Pushes stand between replies**, in the order in which they were told. A token is replied before its
 //!   loss is pushed.
 //!
@@ -75,9 +76,9 @@ use crate::hub::{Events, Session};
 /// Bytes written at once, if there are so many.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// For a connection whose first line is too long.
+/// For a connection with a first line that is too long.
 pub(super) const TOO_LONG: &str = "-ERR Protocol error: too big inline request\r\n";
-/// For one that there is no place for.
+/// For a connection that there is no place for.
 pub(super) const FULL: &str = "-ERR max number of clients reached\r\n";
 
 /// What both directions of a connection share.
@@ -116,7 +117,7 @@ pub(super) async fn serve(
             ended = talk.run(&mut input) => ended,
             slow = write(&mut writer, &mut events, &shared, &mut writing) => End::Left(slow),
         };
-        // What was being written, too: it may have been given up in the middle.
+        // The rest of what was being written, too: the write may have been dropped in the middle.
         let mut rest = std::mem::take(&mut writing).left().to_vec();
         rest.append(&mut shared.said().out);
         match ended {
@@ -163,7 +164,8 @@ impl Writing {
     }
 }
 
-/// Puts this event and those behind it to what is to be written. Whether other replies are still to come.
+/// Appends this event and those behind it to the bytes to write. Returns whether other replies are still to
+/// come.
 fn take(event: Event, events: &mut Events, shared: &Shared) -> bool {
     let mut said = shared.said();
     said.told(event);
@@ -205,7 +207,8 @@ async fn write(
             biased;
             Some(event) = events.next() => {
                 if take(event, events, shared) {
-                    // What came of other commands at the same time is a moment behind: one write for all.
+                    // The results of other commands from the same time come a moment later: one write for
+                    // all.
                     tokio::task::yield_now().await;
                     if let Some(event) = events.try_next() {
                         take(event, events, shared);

@@ -12,7 +12,7 @@ use super::talk::{Input, Stop, Talk, key_of};
 
 /// The most bytes that `MGET` replies with.
 const MAX_VALUES_BYTES: usize = 16 << 20;
-/// How often a value is read again that others write meanwhile.
+/// How often a value is read again when others write it meanwhile.
 const TRIES: usize = 64;
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
@@ -114,7 +114,7 @@ impl Talk<'_> {
         }
     }
 
-    /// A put begins, whose reply looks so.
+    /// Begins a put; its reply has this shape.
     pub(super) async fn begin_put(
         &self,
         input: &mut Input<impl Connection>,
@@ -217,7 +217,7 @@ impl Talk<'_> {
         self.begin_put(input, shape, put).await
     }
 
-    /// Writes by what there was: reads, and writes if that is there still.
+    /// Writes depending on the old value: reads it, and writes if it is still there.
     async fn set_seen(
         &self,
         input: &mut Input<impl Connection>,
@@ -326,7 +326,7 @@ impl Talk<'_> {
         self.begin(input, Shape::Number, None, add).await
     }
 
-    /// All writes before it are held by all when they are replied to.
+    /// Waits for the replies to all writes before it: a write that is replied to is held by all members.
     pub(super) async fn wait(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
         integer(&words[0])?;
         if integer(&words[1])? < 0 {

@@ -10,7 +10,7 @@ use super::encode::{Encoder, Version};
 use super::shape::{Shape, bytes};
 use super::window::Window;
 
-/// Ids of operations whose replies a command waits for itself, above those of the window.
+/// The first id of operations for which the command itself waits. These ids are above those of the window.
 const FIRST_ASKED: u64 = 1 << 62;
 
 /// All of it.

@@ -72,8 +72,8 @@ pub(super) fn bytes(payload: Payload) -> bytes::Bytes {
 }
 
 impl Shape {
-    /// Writes the reply. Of a part of a sum it is 0 or 1; of what was published nobody knows to how many it
-    /// went here.
+    /// Writes the reply. For a part of a sum it is 0 or 1. For a published message it is not known here to
+    /// how many it went.
     pub(super) fn write(&self, reply: Reply, to: &mut Encoder<'_>) {
         if let Some(failure) = &reply.error {
             match (self, failure.code) {

@@ -67,8 +67,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Whether a connection that is subscribed to something may say it in RESP2, whose replies cannot be
-    /// told from messages.
+    /// Whether a subscribed connection may say it in RESP2, where replies cannot be told from messages.
     pub(super) fn is_for_subscribers(self) -> bool {
         use Verb::{Ping, Quit, Reset, Subscribe, Unsubscribe};
         matches!(self, Ping | Subscribe | Unsubscribe | Quit | Reset)

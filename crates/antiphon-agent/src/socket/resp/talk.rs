@@ -84,8 +84,8 @@ impl<C: Connection> Input<C> {
         }
     }
 
-    /// Does something that may take its time, and sees meanwhile when the program goes: then it has a little
-    /// time left.
+    /// Does something that may take long, and notices meanwhile when the program goes: then the work gets a
+    /// little more time.
     pub(super) async fn patient<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         let mut work = pin!(work);
         loop {
@@ -286,7 +286,7 @@ impl<'a> Talk<'a> {
         self.until(|said| said.window.is_empty()).await;
     }
 
-    /// An operation begins, whose reply looks so, and that may write to this key.
+    /// Begins an operation, which may write to this key; its reply has this shape.
     pub(super) async fn begin(
         &self,
         input: &mut Input<impl Connection>,
@@ -317,7 +317,7 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// An operation whose reply the command waits for itself.
+    /// An operation for which the command itself waits; returns its reply.
     pub(super) async fn ask(
         &self,
         input: &mut Input<impl Connection>,
@@ -338,7 +338,8 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// Names a key of a map among those that are being written: two keys of one name wait for each other.
+/// The short name of a map's key among those that are being written. If two keys get one name, they wait for
+/// each other.
 pub(super) fn key_of(map: &str, key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     map.hash(&mut hasher);

@@ -9,12 +9,12 @@ use super::shape::{Shape, had_one, told};
 
 /// Commands of a connection that are under way.
 pub(super) const MAX_COMMANDS: usize = 1024;
-/// Bytes of replies that wait to be written, or for replies before them: beyond, no command begins.
+/// Bytes of replies that wait to be written, or wait for replies before them. Beyond that no command begins.
 pub(super) const MAX_BYTES: usize = 1 << 20;
-/// Of one command: its parts have ids of their own.
+/// The most parts of one command: each part has an id of its own.
 const PARTS: u64 = super::decode::MAX_ARGUMENTS as u64;
 
-/// The commands whose replies are not written yet, the oldest first.
+/// The commands that have no written reply yet, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     slots: VecDeque<Slot>,
@@ -22,7 +22,7 @@ pub(super) struct Window {
     first: u64,
     /// Replies that wait for one before them.
     bytes: usize,
-    /// What may still be written to these keys, by how many commands.
+    /// The keys that commands under way may still write to, and how many commands each.
     writing: BTreeMap<u64, usize>,
 }
 
@@ -59,7 +59,7 @@ impl Window {
         !self.writing.is_empty() && self.writing.contains_key(&key)
     }
 
-    /// A command begins: the id of its first part, which those of the others follow.
+    /// A command begins. Returns the id of its first part; the ids of the others follow it.
     pub(super) fn begin(&mut self, shape: Shape, version: Version, parts: usize, writes: Vec<u64>) -> u64 {
         for key in &writes {
             *self.writing.entry(*key).or_default() += 1;
@@ -123,7 +123,7 @@ impl Window {
         self.part(id, out, |waiting, to| waiting.shape.write(reply, to));
     }
 
-    /// The same, of one whose reply is written otherwise.
+    /// The same, for a command with a reply that `write` writes.
     pub(super) fn written(&mut self, id: u64, out: &mut Vec<u8>, write: impl FnOnce(&mut Encoder<'_>)) {
         self.part(id, out, |_, to| write(to));
     }

@@ -1,10 +1,10 @@
 //! Directories of nodes' own, and what killed ones left.
 //!
-//! A node holds a lock on a file in its directory for as long as it lives; the kernel lets go of it however
-//! the node ends. So a directory whose lock nobody holds is one of a node that was killed, and whoever makes
-//! one of its own removes it. Only directories of the same user, with names like a node's own, and with a
-//! lock in them are touched. A lock gets its name when it is held already: between the two nobody takes the
-//! directory for left behind.
+//! A node holds a lock on a file in its directory for as long as it lives; the kernel releases the lock
+//! however the node ends. So if nobody holds the lock of a directory, its node was killed, and the next node
+//! that makes a directory of its own removes it. A node touches only directories of the same user, with names
+//! like a node's own, and with a lock in them. The lock file gets its name only when the lock is held: so no
+//! node takes a directory that is being made for one that was left behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -60,7 +60,7 @@ fn is_own(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy());
     let named = name.as_deref().and_then(|name| name.strip_prefix(PREFIX));
     let named = named.is_some_and(|rest| rest.len() == 32 && rest.chars().all(|c| c.is_ascii_hexdigit()));
-    // Not through a link: what somebody else put there is not followed.
+    // Not through a link, which somebody else may have put there.
     named && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && is_mine(&metadata))
 }
 

@@ -7,8 +7,9 @@
 //! ```
 //! - [`words`]: the lines; [`load`]: the loops of throughput; [`pace`]: those of latency.
 //!
-//! It ends with its conductor: when stdin ends, and by the kernel's hand if the conductor is killed. A view
-//! that comes in the middle of a measurement is counted, and the conductor throws the measurement away.
+//! A worker ends with its conductor: when stdin ends, or, if the conductor is killed, by a signal of the
+//! kernel. If a view comes in the middle of a measurement, the worker counts it, and the conductor throws the
+//! measurement away.
 
 mod load;
 mod pace;

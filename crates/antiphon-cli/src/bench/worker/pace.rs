@@ -1,8 +1,8 @@
 //! The loops of `bench latency`: a thread that sends at fixed times, and a task that takes the times of what
 //! arrives.
 //!
-//! A message carries the time at which it was *due*, not the one at which it was sent: if the cluster stands
-//! still, the messages that pile up meanwhile were late from their due time on, and count so (no coordinated
+//! A message carries the time at which it was *due*, not the time at which it was sent. If the cluster stands
+//! still, the messages that pile up meanwhile are late from their due time on, and count so (no coordinated
 //! omission). A thread of its own keeps the times, since the runtime's timers are accurate to a millisecond
 //! only.
 
@@ -176,9 +176,9 @@ impl Drop for Bulk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     kind: u8,
-    /// Of the one that asks.
+    /// The rank of the member that asks.
     rank: usize,
-    /// On the clock of the one that asks.
+    /// On the clock of the member that asks.
     due_ns: u64,
 }
 

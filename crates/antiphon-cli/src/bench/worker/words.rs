@@ -184,7 +184,7 @@ pub(in crate::bench) struct Done {
     pub(in crate::bench) cpu_seconds: Option<f64>,
     /// Views that came in between: the figures are void.
     pub(in crate::bench) views: u64,
-    /// The longest time in which it delivered nothing, of those in which it was meant to.
+    /// The longest time in which it delivered nothing although it was meant to.
     #[serde(default)]
     pub(in crate::bench) silent_seconds: f64,
     /// Datagrams of the measurement and its warm-up.

@@ -94,7 +94,7 @@ pub(super) fn advertised(
             })
             .collect();
     }
-    // One that listens everywhere stands for all that are advertised.
+    // A node that listens everywhere is reached at all advertised addresses.
     let bound = bound.iter().chain(std::iter::repeat(&bound[0]));
     let with_port = |(addr, bound): (&SocketAddr, &SocketAddr)| match addr.port() {
         0 => SocketAddr::new(addr.ip(), bound.port()),

@@ -12,8 +12,8 @@ use crate::Error;
 type Addresses = (Vec<SocketAddr>, Vec<SocketAddr>);
 
 impl Builder {
-    /// Whether a node with these settings and seeds, whose names are resolved, could start and join groups
-    /// with these options, as far as the settings alone tell. [`Builder::start`] and
+    /// Whether a node with these settings and these resolved seeds could start and join groups with these
+    /// options, as far as the settings alone tell. [`Builder::start`] and
     /// [`Cluster::group`](crate::Cluster::group) refuse the same, the latter when others have seen the node
     /// already.
     ///
@@ -40,7 +40,7 @@ impl Builder {
             .map_err(Error::Config)
     }
 
-    /// Those that were given, or a port of its own on this host.
+    /// The given addresses, or a port of its own on this host.
     pub(super) fn addresses(&self) -> Result<Addresses, Error> {
         let bind = match self.bind.as_slice() {
             [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],

@@ -1,4 +1,4 @@
-//! From what was given to find others by, to what does it.
+//! Makes the sources and tasks that find others, from what the settings give.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What the core is told of a node.
+//! The core's configuration of a node.
 
 use std::net::SocketAddr;
 
