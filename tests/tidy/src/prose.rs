@@ -26,7 +26,7 @@ const MOST_VAGUE_WORDS: [(&[&str], usize); 9] = [
             "crates/antiphon-cli/",
             "crates/antiphon-lab/",
         ],
-        191,
+        32,
     ),
     (&["benches/"], 10),
     (&["fuzz/"], 0),
