@@ -20,14 +20,14 @@ use crate::told::{self, MessageLines};
 pub(crate) struct Follower {
     pub(crate) seat: Seat,
     pub(crate) group: String,
-    /// The session takes no messages, and none is made into an event.
+    /// The session is told no messages, and none is made into an event.
     pub(crate) unheard: Arc<AtomicBool>,
     pub(crate) desk: Arc<Desk>,
 }
 
 impl Follower {
-    /// Begins when `before` is over, with the reply to the one that joined; `ended` is called if the group
-    /// ends and the session does not.
+    /// Waits for `before`, the follower of the session's former membership, and then replies to the join.
+    /// Calls `ended` if the membership is over before the session.
     pub(crate) async fn follow(
         mut self,
         before: Option<JoinHandle<()>>,
@@ -97,5 +97,51 @@ impl Follower {
                 cause,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::memory::MemoryNetwork;
+    use antiphon::{Cluster, Profile};
+    use antiphon_api::{Command, Payload};
+
+    use super::*;
+    use crate::Hub;
+    use crate::hub::Events;
+
+    /// The next event; messages are noted too.
+    async fn next(events: &mut Events, told: &mut Vec<Payload>) -> Event {
+        let event = events.next().await.expect("the session goes on");
+        if let Event::Message(message) = &event {
+            told.push(message.payload.clone());
+        }
+        event
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_that_does_not_hear_a_group_is_told_no_messages_and_all_else() {
+        let builder = Cluster::builder("follower").name("n1").bind("10.0.0.1:7400");
+        let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
+        let hub = Hub::new(builder.found().start().await.unwrap());
+        let (session, mut events) = hub.session().unwrap();
+        let join = || Command::parse(r#"{"join":{"group":"g"}}"#).unwrap();
+        session.obey(join()).await;
+        let mut told = Vec::new();
+        while !matches!(next(&mut events, &mut told).await, Event::View(_)) {}
+        for (hears, payload) in [(true, "one"), (false, "two"), (true, "three")] {
+            session.hears("g", hears);
+            let line = format!(r#"{{"send":{{"group":"g","payload":"{payload}","id":1}}}}"#);
+            session.obey(Command::parse(&line).unwrap()).await;
+            while !matches!(next(&mut events, &mut told).await, Event::Reply(reply) if reply.id.is_some()) {}
+            // The view is behind the message: the follower has passed both.
+            let (other, _told) = hub.session().unwrap();
+            other.obey(join()).await;
+            while !matches!(next(&mut events, &mut told).await, Event::View(_)) {}
+        }
+        assert_eq!(
+            told,
+            [Payload::Text("one".to_owned()), Payload::Text("three".to_owned())]
+        );
     }
 }

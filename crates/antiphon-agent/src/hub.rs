@@ -234,7 +234,7 @@ struct Joined {
     sender: ClientSender,
     /// Tells this membership from earlier ones of the session.
     number: u64,
-    /// Its program is told of no message.
+    /// The session is told no messages of the group.
     unheard: Arc<AtomicBool>,
 }
 
@@ -286,7 +286,7 @@ impl Session {
         self.desk.print(event).await;
     }
 
-    /// Whether it is told of the messages of a group that it has joined; so it is at first.
+    /// Sets whether it is told the messages of a group that it has joined. At first it is.
     pub(crate) fn hears(&self, group: &str, hears: bool) {
         if let Some(joined) = self.inside().joined.get(group) {
             joined.unheard.store(!hears, Ordering::Relaxed);

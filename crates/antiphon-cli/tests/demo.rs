@@ -1,8 +1,10 @@
 //! The demo as a newcomer meets it: real processes are paused, killed, cut off and healed, and its own audit
 //! must hold.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn demo(arguments: &[&str]) -> Output {
@@ -37,6 +39,25 @@ fn programs_of_agents_are_killed_with_them_and_hang_up_and_every_promise_is_kept
     assert!(steps.contains(&"came_again".to_owned()), "{steps:?}");
     assert_eq!(summary["map_entries"], 4, "{summary}");
     assert!(summary["lock_grants"].as_u64().unwrap() >= 3, "{summary}");
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let folder = std::env::temp_dir().join(format!("antiphon-test-demo-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .args(["demo", "--agents", "--json"])
+        .env("TMPDIR", &folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("\"formed\"")));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "its sockets");
+    kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    std::fs::remove_dir(&folder).unwrap();
 }
 
 /// Runs the demo, and gives its summary and its steps. Every promise was kept.

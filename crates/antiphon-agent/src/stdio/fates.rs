@@ -111,6 +111,9 @@ fn receipt(group: String, ticket: u64, outcome: Outcome) -> Event {
 /// A message that is delivered waits in the group's stream, and may never be taken from there: if the lease
 /// ends first and the others go on without this node, the stream drops the message and a resync comes. So a
 /// fate alone does not tell that a message was shown.
+///
+/// Both sets are bounded: `shown` by the messages with an awaited fate, `owed` by the group's credit, since
+/// such a message is unread.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// They were shown before their fates came.

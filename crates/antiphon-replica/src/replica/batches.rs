@@ -25,9 +25,9 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Whether so many commands of so many bytes wait.
-    pub(super) fn hold(&self, commands: usize, bytes: usize) -> bool {
-        commands * PARTS < self.commands && bytes < FULL_BYTES
+    /// Whether commands are held while so many messages wait to be sent, with so many bytes of commands.
+    pub(super) fn hold(&self, waiting: usize, bytes: usize) -> bool {
+        waiting * PARTS < self.commands && bytes < FULL_BYTES
     }
 
     /// So many commands were handed over together, the last of which is this one.
