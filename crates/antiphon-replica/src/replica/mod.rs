@@ -107,7 +107,6 @@ macro_rules! planted_in_tests {
 }
 
 mod agreed;
-mod batches;
 mod clock;
 mod config;
 mod digests;
@@ -138,7 +137,6 @@ pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId, Spill, Sp
 pub use self::source::{Pieces, Reading};
 
 use self::agreed::Agreed;
-use self::batches::Batches;
 use self::clock::Clock;
 use self::format::{Body, Member, Point, Seen, hash};
 use self::held::{Held, Item, ViewItem};
@@ -191,7 +189,6 @@ pub struct Replica<M: Machine> {
     sources: Sources<M>,
     queue: VecDeque<Body<'static>>,
     queued_bytes: usize,
-    batches: Batches,
     events: VecDeque<Event<M::Reply, M::Event>>,
     /// Set when this member wants to leave: until when it waits for a joiner.
     leave_by: Option<Time>,
@@ -313,7 +310,6 @@ impl<M: Machine> Replica<M> {
             barrier_queued: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            batches: Batches::default(),
             events: VecDeque::new(),
             leave_by: None,
             leave_reason: None,
@@ -656,10 +652,6 @@ impl<M: Machine> Replica<M> {
             self.queued_bytes = 0;
         }
         self.barrier_queued = false;
-        // Soon other commands come, and go with those that wait: only a test sees one alone.
-        if !planted_in_tests!(self, HoldForLost) {
-            self.batches.clear();
-        }
         for answer in self.requests.fail_all() {
             self.answer(answer);
         }

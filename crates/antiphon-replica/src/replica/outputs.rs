@@ -30,13 +30,7 @@ impl<M: Machine> Replica<M> {
     }
 
     fn send(&mut self, now: Time, port: &mut impl FnMut(Output) -> bool) {
-        let hold = self.batches.hold(self.queue.len(), self.queued_bytes);
-        let (mut last, mut commands) = (None, 0);
         while let Some(body) = self.queue.pop_front() {
-            if hold && matches!(body, Body::Command { .. }) {
-                self.queue.push_front(body);
-                break;
-            }
             let body = match body {
                 Body::Barrier { .. } => Body::Barrier {
                     upto: self.requests.last(),
@@ -53,21 +47,16 @@ impl<M: Machine> Replica<M> {
             };
             if !port(Output::Send(format::encode_about(about, &message).into())) {
                 self.queue.push_front(message.body);
-                break;
+                return;
             }
             match message.body {
                 Body::Command { request, command, .. } => {
                     self.queued_bytes -= command.len();
                     self.requests.sent_write(request);
-                    last = Some(request);
-                    commands += 1;
                 }
                 Body::Barrier { .. } => self.barrier_queued = false,
                 _ => {}
             }
-        }
-        if let Some(last) = last {
-            self.batches.sent(last, commands);
         }
     }
 

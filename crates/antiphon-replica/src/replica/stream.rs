@@ -352,9 +352,6 @@ impl<M: Machine> Replica<M> {
     }
 
     fn apply_command(&mut self, sender: Member, request: u64, all: bool, command: &[u8]) {
-        if sender == self.me {
-            self.batches.delivered(request);
-        }
         let Some(command) = format::decode(command) else {
             self.ignore(sender, "a command of this machine");
             if sender == self.me

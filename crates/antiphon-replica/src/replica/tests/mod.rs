@@ -30,8 +30,6 @@ pub(crate) enum Planted {
     LoseReadBack,
     /// What was answered as not sent is sent.
     KeepFailedCommands,
-    /// What was under way when the primary was lost is waited for.
-    HoldForLost,
     /// A member that was leaving and is removed does not leave.
     ForgetToLeave,
     /// A read is answered without a place in the order.

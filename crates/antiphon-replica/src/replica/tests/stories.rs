@@ -395,37 +395,6 @@ fn when_the_primary_is_lost_writes_are_answered_by_what_is_known() {
     assert_eq!(group.serving(), [0, 1], "it goes on");
 }
 
-/// Writes of a member are lost, as it is removed and comes back. Whether it then writes as before.
-fn writes_after_a_loss(planted: Option<Planted>) -> bool {
-    let mut group = Group::new(1, small());
-    group.planted = planted;
-    for _ in 0..3 {
-        group.start("ledger");
-    }
-    group.next_view(false);
-    group.next_view(false);
-    group.settle();
-    for _ in 0..5 {
-        group.write(1, Ack::All, None).unwrap();
-        group.outputs(1);
-    }
-    group.suspend(1);
-    group.next_view(true);
-    group.next_view(false);
-    group.settle();
-    let back = group.nodes.len() - 1;
-    assert_eq!(group.serving(), [0, 2, back]);
-    group.write(back, Ack::All, None).unwrap();
-    group.settle();
-    group.unanswered(back) == 0
-}
-
-#[test]
-fn no_command_waits_for_commands_that_were_lost() {
-    assert!(writes_after_a_loss(None));
-    assert!(!writes_after_a_loss(Some(Planted::HoldForLost)));
-}
-
 #[test]
 fn without_a_lease_a_member_serves_nothing() {
     let mut group = group_of(2, small());
