@@ -2,7 +2,7 @@
 //!
 //! It is told what to do as `peers/cpg_client.c` is, and counts as that does: messages that come are counted
 //! and not looked into. It writes messages many at a time, without ids, so none is replied to; when the agent
-//! takes no more, it waits in `write`.
+//! takes no more, it waits in `write`. Each message is a line, or with `--bundles` many are.
 //!
 //! ```text
 //!   run SIZE WARMUP_S SECONDS SENDS     -> done DELIVERED SECONDS
@@ -37,6 +37,9 @@ const REPLY_WITHIN: Duration = Duration::from_secs(10);
 const GROUP: &str = "bench";
 /// How the line of a message begins.
 const MESSAGE: &[u8] = br#"{"event":"message""#;
+/// How the line of a bundle begins, and what is before its payloads.
+const BUNDLE: &[u8] = br#"{"event":"bundle""#;
+const PAYLOADS: &[u8] = br#""payloads":["#;
 
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
@@ -46,6 +49,9 @@ pub(crate) struct ClientArgs {
     /// Join no group: replies are all that comes
     #[arg(long)]
     alone: bool,
+    /// Send messages in bundles, and take them so
+    #[arg(long)]
+    bundles: bool,
 }
 
 /// Does what it is told until its standard input ends.
@@ -74,11 +80,12 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
         stream,
         delivered,
         replies,
+        bundles: args.bundles,
         last: 0,
     };
     match args.alone {
         true => drop(client.ask(&json!({"hello": {}}))?),
-        false => drop(client.ask(&json!({"join": {"group": GROUP}}))?),
+        false => drop(client.ask(&json!({"join": {"group": GROUP, "bundles": args.bundles}}))?),
     }
     println!("ready");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -113,6 +120,7 @@ struct Client {
     stream: UnixStream,
     delivered: Arc<AtomicU64>,
     replies: Replies,
+    bundles: bool,
     last: u64,
 }
 
@@ -147,7 +155,8 @@ impl Client {
             true => {
                 let stream = self.stream.try_clone().map_err(|error| error.to_string())?;
                 let over = over.clone();
-                Some(std::thread::spawn(move || send(stream, size, &over)))
+                let batch = batch(size, self.bundles);
+                Some(std::thread::spawn(move || send(stream, &batch, &over)))
             }
             false => None,
         };
@@ -231,15 +240,35 @@ impl Client {
     }
 }
 
-/// Writes as many messages as the agent takes.
-fn send(mut stream: UnixStream, size: usize, over: &AtomicBool) -> std::io::Result<()> {
+/// Messages to write at once, as lines or as one bundle.
+fn batch(size: usize, bundles: bool) -> String {
     let payload = "x".repeat(size);
     let line = format!("{}\n", json!({"send": {"group": GROUP, "payload": payload}}));
-    let batch = line.repeat((BATCH_BYTES / line.len()).max(1));
+    match bundles {
+        false => line.repeat((BATCH_BYTES / line.len()).max(1)),
+        true => {
+            let payloads = vec![payload; (BATCH_BYTES / size.max(1)).max(1)];
+            format!(
+                "{}\n",
+                json!({"send_bundle": {"group": GROUP, "payloads": payloads}})
+            )
+        }
+    }
+}
+
+/// Writes as many messages as the agent takes.
+fn send(mut stream: UnixStream, batch: &str, over: &AtomicBool) -> std::io::Result<()> {
     while !over.load(Relaxed) {
         stream.write_all(batch.as_bytes())?;
     }
     Ok(())
+}
+
+/// How many messages are in the line of a bundle. These have no quotes in them.
+fn bundled(line: &[u8]) -> u64 {
+    let begin = line.windows(PAYLOADS.len()).position(|part| part == PAYLOADS);
+    let payloads = &line[begin.map_or(line.len(), |begin| begin + PAYLOADS.len())..];
+    payloads.iter().filter(|byte| **byte == b'"').count() as u64 / 2
 }
 
 /// Reads what the agent says until its end, and why it ended.
@@ -270,9 +299,12 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
                     &rest[..]
                 }
             };
-            match whole.starts_with(MESSAGE) {
-                true => messages += 1,
-                false => heard(whole, replies),
+            if whole.starts_with(MESSAGE) {
+                messages += 1;
+            } else if whole.starts_with(BUNDLE) {
+                messages += bundled(whole);
+            } else {
+                heard(whole, replies);
             }
             rest.clear();
         }

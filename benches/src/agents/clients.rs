@@ -3,7 +3,8 @@
 //!
 //! | series | a program |
 //! |---|---|
-//! | agent | speaks JSON lines with its agent, many lines at a time |
+//! | agent | speaks JSON lines with its agent, and sends and takes messages in bundles |
+//! | agent by lines | the same, a line for each message |
 //! | library | is the node itself: `antiphon bench multicast`, as the benchmark `cpg` has it |
 //! | corosync | is `peers/cpg_client.c` on corosync's libcpg |
 //! | libcpg on an agent | is the same program on ours |
@@ -21,6 +22,7 @@ use crate::{Common, Failure, tools};
 
 const NODES: usize = 3;
 const AGENT: &str = "agent";
+const BY_LINES: &str = "agent by lines";
 const LIBRARY: &str = "library";
 const COROSYNC: &str = "corosync knet";
 const LIBCPG: &str = "libcpg on an agent";
@@ -40,7 +42,7 @@ pub(crate) struct ClientsArgs {
     #[arg(long, value_name = "DIR")]
     libcpg: Option<PathBuf>,
     /// What to measure
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [AGENT, LIBRARY, COROSYNC, LIBCPG].map(String::from))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [AGENT, BY_LINES, LIBRARY, COROSYNC, LIBCPG].map(String::from))]
     only: Vec<String>,
 }
 
@@ -66,8 +68,8 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<(), Failure> {
     }
     let is_wanted = |series: &str| args.only.iter().any(|only| only == series);
     for run in 1..=common.runs() {
-        if is_wanted(AGENT) {
-            eprintln!("{AGENT}, run {run}");
+        for series in [AGENT, BY_LINES].into_iter().filter(|series| is_wanted(series)) {
+            eprintln!("{series}, run {run}");
             let agents = Agents::start(&lab, ours.program(), NODES, |_| Vec::new())?;
             let mut ring = Ring::new(&lab, "our agent");
             let program =
@@ -75,11 +77,14 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<(), Failure> {
             for node in 1..=NODES {
                 let mut command = lab.command(node, &program);
                 command.arg("client").arg("--socket").arg(agents.socket(node));
+                if series == AGENT {
+                    command.arg("--bundles");
+                }
                 command.stderr(std::process::Stdio::inherit());
                 ring.add(command)?;
             }
             ring.gather()?;
-            measure(ring, AGENT, &mut cases, sizes, args)?;
+            measure(ring, series, &mut cases, sizes, args)?;
         }
         if is_wanted(LIBRARY) {
             eprintln!("{LIBRARY}, run {run}");

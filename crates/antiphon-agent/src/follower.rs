@@ -59,7 +59,9 @@ impl Follower {
 
     async fn print(&self, events: impl Iterator<Item = ClientEvent>) {
         for event in events {
-            if matches!(event, ClientEvent::Message(_)) && self.unheard.load(Ordering::Relaxed) {
+            if matches!(event, ClientEvent::Message(_) | ClientEvent::Bundle(_))
+                && self.unheard.load(Ordering::Relaxed)
+            {
                 continue;
             }
             self.desk.print(self.told(&event)).await;
@@ -75,6 +77,7 @@ impl Follower {
         let line = |text: &mut Vec<u8>| {
             match events.next() {
                 Some(ClientEvent::Message(message)) => messages.write(&self.group, &message, text),
+                Some(ClientEvent::Bundle(bundle)) => told::write_bundle(&self.group, bundle, text),
                 Some(event) => self.told(&event).write_line(text),
                 None => {}
             }
@@ -142,6 +145,85 @@ mod tests {
         assert_eq!(
             told,
             [Payload::Text("one".to_owned()), Payload::Text("three".to_owned())]
+        );
+    }
+
+    /// Each line that it is told, as an event.
+    async fn lines(text: &mut crate::pipe::Text, count: usize) -> Vec<Event> {
+        let mut said = Vec::new();
+        while said.iter().filter(|byte| **byte == b'\n').count() < count {
+            assert!(text.ready().await);
+            said.extend_from_slice(text.left());
+            text.advance(text.left().len());
+        }
+        let lines = std::str::from_utf8(&said).unwrap().lines();
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_bundle_is_one_line_for_a_program_that_asks_for_it_and_a_line_each_for_others() {
+        let builder = Cluster::builder("bundles").name("n1").bind("10.0.0.1:7400");
+        let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
+        let hub = Hub::new(builder.found().start().await.unwrap());
+        let (whole, mut whole_told) = hub.session_in_lines().unwrap();
+        let (each, mut each_told) = hub.session_in_lines().unwrap();
+        let parse = |line: &str| Command::parse(line).unwrap();
+        whole
+            .obey(parse(r#"{"join":{"group":"g","bundles":true}}"#))
+            .await;
+        lines(&mut whole_told, 2).await;
+        each.obey(parse(r#"{"join":{"group":"g"}}"#)).await;
+        lines(&mut each_told, 2).await;
+        lines(&mut whole_told, 1).await;
+        let payloads = r#"["one","","tw\"o\n",{"base64":"/wD+"},"grüße"]"#;
+        let send = format!(r#"{{"send_bundle":{{"group":"g","payloads":{payloads},"safe":true}}}}"#);
+        each.obey(parse(&send)).await;
+        let told = lines(&mut whole_told, 1).await;
+        let [Event::Bundle(bundle)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(serde_json::to_string(&bundle.payloads).unwrap(), payloads);
+        assert!(bundle.safe && bundle.sender == "n1/c2");
+        let told = lines(&mut each_told, 5).await;
+        let parts = told.iter().map(|event| match event {
+            Event::Message(message) => (
+                message.seq,
+                message.part,
+                message.payload.clone().into_bytes().unwrap(),
+            ),
+            other => panic!("{other:?}"),
+        });
+        let expected = bundle.payloads.iter().enumerate();
+        let expected = expected.map(|(part, payload)| (bundle.seq, part as u32, payload.to_vec().into()));
+        assert!(parts.eq(expected), "{told:?}");
+        for (line, expected) in [
+            (
+                r#"{"send_bundle":{"group":"g","payloads":[],"id":1}}"#.to_owned(),
+                "one payload at least",
+            ),
+            (
+                r#"{"send_bundle":{"group":"h","payloads":["x"],"id":2}}"#.to_owned(),
+                "has not joined h",
+            ),
+            (
+                format!(
+                    r#"{{"send_bundle":{{"group":"g","payloads":["{}"],"id":3}}}}"#,
+                    "x".repeat(1 << 20)
+                ),
+                "send it in parts",
+            ),
+        ] {
+            each.obey(parse(&line)).await;
+            let told = lines(&mut each_told, 1).await;
+            assert!(told[0].to_json().contains(expected), "{told:?}");
+        }
+        // Without an id a refusal names what was refused.
+        each.obey(parse(r#"{"send_bundle":{"group":"g","payloads":[]}}"#))
+            .await;
+        let told = lines(&mut each_told, 1).await;
+        assert!(
+            told[0].to_json().contains(r#""request":{"send_bundle":"#),
+            "{told:?}"
         );
     }
 }

@@ -100,8 +100,8 @@ impl Groups {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// A session comes into a group under this name.
-    pub(crate) async fn enter(&self, group: &str, name: &str) -> Result<Seat, Failure> {
+    /// A session comes into a group under this name. It takes bundles whole, or not.
+    pub(crate) async fn enter(&self, group: &str, name: &str, bundles: bool) -> Result<Seat, Failure> {
         if !(1..=MAX_NAME_BYTES).contains(&group.len()) || group.chars().any(char::is_control) {
             let reason = format!(
                 "a group has a name of 1 to {MAX_NAME_BYTES} bytes without control characters: take another"
@@ -117,6 +117,7 @@ impl Groups {
                 continue;
             }
             let client = self.enter_in(&mut inside, group, name).await?;
+            client.takes_bundles(bundles);
             inside.clients += 1;
             inside.entered += 1;
             return Ok(Seat {

@@ -18,18 +18,18 @@
 //! wait for a carrier. Beyond that the operations of the session wait with their replies, and the events of
 //! its groups wait as [`antiphon::clients`] says: the session holds up others only for a bounded time.
 
+mod saying;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use antiphon::clients::{ClientSendError, ClientSender, Departure, MAX_NAME_BYTES, Refusal};
-use antiphon::{Cluster, Error, Outcome};
-use antiphon_api::blocks::{Code, Failure, Ran, Reply, Span, Welcome};
+use antiphon::clients::{ClientSender, Departure, MAX_NAME_BYTES};
+use antiphon::{Cluster, Error};
+use antiphon_api::blocks::{Code, Failure, Reply, Span, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
-use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
@@ -46,8 +46,6 @@ use crate::{Names, commands, told};
 pub const MAX_SESSIONS: usize = 8192;
 /// The most groups of a session.
 pub const MAX_JOINED: usize = 64;
-/// A payload up to this length is told with a message that was refused.
-const ECHOED_BYTES: usize = 4096;
 /// How the causes of clients begin that did not read.
 pub(crate) const SLOW: &str = "slow: ";
 
@@ -354,7 +352,14 @@ impl Session {
                 return senseless("faults are for a node's own program: `antiphon node --json`");
             }
             Command::Send(send) => {
-                if let Some(reason) = self.refuses(send) {
+                let scoped = "a group of clients has one order for all: leave the scope out";
+                let scoped = send.scope.is_some().then(|| scoped.to_owned());
+                if let Some(reason) = scoped.or_else(|| self.names_no_group(send.group.as_ref())) {
+                    return senseless(&reason);
+                }
+            }
+            Command::SendBundle(send) => {
+                if let Some(reason) = self.names_no_group(send.group.as_ref()) {
                     return senseless(&reason);
                 }
             }
@@ -379,12 +384,13 @@ impl Session {
             | Command::Members(command::Members { id })
             | Command::Join(command::Join { id, .. })
             | Command::Leave(command::Leave { id, .. })
-            | Command::Send(command::Send { id, .. }) => id.clone(),
+            | Command::Send(command::Send { id, .. })
+            | Command::SendBundle(command::SendBundle { id, .. }) => id.clone(),
             _ => None,
         };
         // A message without an id has no reply.
         let operation = match (&command, &id) {
-            (Command::Send(_), None) => None,
+            (Command::Send(_) | Command::SendBundle(_), None) => None,
             _ => {
                 let admitted = self.desk.admit(command.word(), id, Kind::Quick, None).await;
                 match admitted.map_err(|reason| Senseless::of(&command, reason))? {
@@ -396,7 +402,7 @@ impl Session {
         match (command, operation) {
             (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello)).await),
             (Command::Members(_), Some(operation)) => drop(operation.reply(self.members()).await),
-            (Command::Join(join), Some(operation)) => self.join(join.group, operation).await,
+            (Command::Join(join), Some(operation)) => self.join(join, operation).await,
             (
                 Command::Leave(command::Leave {
                     group: Some(group), ..
@@ -406,6 +412,7 @@ impl Session {
                 operation.reply(self.leave(&group)).await;
             }
             (Command::Send(send), operation) => self.send(send, operation).await,
+            (Command::SendBundle(send), operation) => self.send_bundle(send, operation).await,
             (other, _) => unreachable!("each command is either of these or of the blocks: {other:?}"),
         }
         Ok(())
@@ -447,13 +454,10 @@ impl Session {
         Ok(())
     }
 
-    /// Why a message makes no sense here, if it makes none.
-    fn refuses(&self, send: &command::Send) -> Option<String> {
-        if send.scope.is_some() {
-            return Some("a group of clients has one order for all: leave the scope out".to_owned());
-        }
+    /// Why it is not clear which group is meant, if it is not.
+    fn names_no_group(&self, group: Option<&String>) -> Option<String> {
         let only = || self.only_group().err();
-        send.group.is_none().then(only).flatten()
+        group.is_none().then(only).flatten()
     }
 
     fn members(&self) -> Reply {
@@ -541,14 +545,15 @@ impl Session {
         Ok(())
     }
 
-    async fn join(&self, group: String, operation: Operation) {
+    async fn join(&self, join: command::Join, operation: Operation) {
+        let group = join.group;
         let (name, refusal) = {
             let inside = self.inside();
             (inside.name.clone(), inside.refuses_to_join(&group))
         };
         let mut client = match refusal {
             Some(failure) => Err(failure),
-            None => self.hub.0.groups.enter(&group, &name).await,
+            None => self.hub.0.groups.enter(&group, &name, join.bundles).await,
         };
         // Other commands of the same session may have joined meanwhile.
         let refusal = self.inside().refuses_to_join(&group);
@@ -597,64 +602,6 @@ impl Session {
         inside.followed.insert(group, following);
     }
 
-    async fn send(&self, send: command::Send, operation: Option<Operation>) {
-        let (group, id) = (send.group.clone(), send.id.clone());
-        let request = |payload: &Bytes| {
-            Command::Send(command::Send {
-                group: group.clone(),
-                payload: match payload.len() {
-                    0..=ECHOED_BYTES => Payload::from_bytes(payload),
-                    _ => Payload::Text("…".to_owned()),
-                },
-                safe: send.safe,
-                scope: None,
-                id: id.clone(),
-            })
-        };
-        let sender = match &group {
-            Some(group) => self
-                .inside()
-                .joined
-                .get(group)
-                .map(|joined| joined.sender.clone()),
-            None => self
-                .inside()
-                .joined
-                .values()
-                .next()
-                .map(|joined| joined.sender.clone()),
-        };
-        let payload = send.payload.into_bytes();
-        let said = payload.as_ref().cloned().unwrap_or_default();
-        let sent = match (payload, sender) {
-            (Err(reason), _) => Err(refused(reason)),
-            (Ok(payload), Some(sender)) => say(&sender, payload, send.safe).await,
-            (Ok(_), None) => Err(not_joined(group.as_deref().unwrap_or("any group"))),
-        };
-        if sent.is_ok() {
-            self.hub.meters().said();
-        }
-        match (sent, operation) {
-            (Ok(fate), Some(operation)) => {
-                tokio::spawn(async move {
-                    let reply = told_fate(fate.await);
-                    operation.reply(reply).await;
-                });
-            }
-            (Ok(_), None) => {}
-            (Err(failure), Some(operation)) => drop(operation.reply(not_done(failure)).await),
-            (Err(failure), None) => {
-                let refused = Event::Refused {
-                    group: group.clone(),
-                    reason: failure.reason,
-                    fatal: false,
-                    request: Some(request(&said).to_value()),
-                };
-                self.desk.print(refused).await;
-            }
-        }
-    }
-
     /// The group that it has joined, if that is one.
     fn only_group(&self) -> Result<String, String> {
         let inside = self.inside();
@@ -673,49 +620,6 @@ impl Hub {
     pub(crate) fn names_now(&self) -> MutexGuard<'_, Names> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Tells what becomes of a message.
-type Fate = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-/// The reply to a message, when its fate is known.
-fn told_fate(fate: Outcome) -> Reply {
-    match fate {
-        Outcome::Delivered => Reply::default(),
-        Outcome::NotDelivered => not_done(unavailable(
-            "the majority was lost before it was delivered, and it is not: send it again",
-        )),
-        Outcome::Unknown => not_done(Failure {
-            ran: Ran::Maybe,
-            ..Failure::nothing_done(
-                Code::Unknown,
-                "this node was removed before it knew whether it was delivered",
-            )
-        }),
-    }
-}
-
-/// Says something, and gives what tells its fate.
-async fn say(sender: &ClientSender, payload: Bytes, safe: bool) -> Result<Fate, Failure> {
-    let sent = match safe {
-        true => sender
-            .send_safe(payload)
-            .await
-            .map(|receipt| -> Fate { Box::pin(receipt.safe()) }),
-        false => sender
-            .send(payload)
-            .await
-            .map(|receipt| -> Fate { Box::pin(receipt.delivered()) }),
-    };
-    sent.map_err(|error| match error {
-        ClientSendError::Group(antiphon::SendError::TooLarge { limit }) => {
-            refused(format!("a payload has at most {limit} bytes: send it in parts"))
-        }
-        ClientSendError::Refused(Refusal::NotIn) => {
-            unavailable("this client is not in the group now: wait for its view")
-        }
-        other => unavailable(&other.to_string()),
-    })
 }
 
 fn names_a_file(command: &Command) -> bool {

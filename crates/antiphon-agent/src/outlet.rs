@@ -105,6 +105,8 @@ fn weight(event: &Event) -> usize {
     EVENT_BYTES
         + match event {
             Event::Message(message) | Event::Told(message) => of(&message.payload),
+            // A payload costs a place, too.
+            Event::Bundle(bundle) => bundle.payloads.bytes() + 8 * bundle.payloads.len(),
             Event::Changed(changed) => changed.key.len() + changed.value.as_ref().map_or(0, of),
             Event::Request(request) => of(&request.payload),
             Event::Command(asked) => {

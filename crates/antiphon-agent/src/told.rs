@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use antiphon::clients::{ClientEntry, ClientEvent, ClientMember, ClientMessage, ClientViewId, Departure};
+use antiphon::clients::{
+    ClientBundle, ClientEntry, ClientEvent, ClientMember, ClientMessage, ClientViewId, Departure,
+};
 use antiphon::{ClusterEvent, Noted, WhyReport};
-use antiphon_api::{Event, Message, NodeView, Payload, Told, View};
+use antiphon_api::{Bundle, Event, Message, NodeView, Payload, Payloads, Told, View};
 
 use crate::Names;
 use crate::stdio::Spool;
@@ -72,6 +74,11 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
             let said = Said::of(said);
             Event::Message(said.message(group, Payload::from_bytes(said.payload)))
         }
+        ClientEvent::Bundle(said) => {
+            let mut bundle = bundle(group, said);
+            bundle.payloads = said.payloads.clone().collect();
+            Event::Bundle(bundle)
+        }
         ClientEvent::Transitional { members } => Event::Transitional {
             group,
             members: names(members),
@@ -96,6 +103,7 @@ struct Said<'a> {
     from: &'a ClientMember,
     view: ClientViewId,
     seq: u64,
+    part: u32,
     safe: bool,
     payload: &'a [u8],
 }
@@ -106,6 +114,7 @@ impl<'a> Said<'a> {
             from: &message.from,
             view: message.view,
             seq: message.seq,
+            part: message.part,
             safe: message.safe,
             payload: &message.payload,
         }
@@ -117,6 +126,7 @@ impl<'a> Said<'a> {
             view: self.view.to_string(),
             sender: self.from.to_string(),
             seq: self.seq,
+            part: self.part,
             payload,
             safe: self.safe,
             scope: None,
@@ -145,18 +155,12 @@ impl MessageLines {
     fn line(&mut self, group: &str, said: &Said<'_>, text: &mut Vec<u8>) {
         text.extend_from_slice(self.beginning(group, said));
         serde_json::to_writer(&mut *text, &said.seq).expect("a number is written to memory");
-        text.extend_from_slice(b",\"payload\":");
-        match is_plain(said.payload) {
-            true => {
-                text.push(b'"');
-                text.extend_from_slice(said.payload);
-                text.push(b'"');
-            }
-            false => {
-                let payload = Payload::from_bytes(said.payload);
-                serde_json::to_writer(&mut *text, &payload).expect("a payload has only string keys");
-            }
+        if said.part > 0 {
+            text.extend_from_slice(b",\"part\":");
+            serde_json::to_writer(&mut *text, &said.part).expect("a number is written to memory");
         }
+        text.extend_from_slice(b",\"payload\":");
+        write_payload(said.payload, text);
         let end: &[u8] = if said.safe { b",\"safe\":true}\n" } else { b"}\n" };
         text.extend_from_slice(end);
     }
@@ -170,6 +174,7 @@ impl MessageLines {
         let place = self.beginnings.iter().position(is_it).unwrap_or_else(|| {
             let event = Event::Message(Message {
                 seq: 0,
+                part: 0,
                 safe: false,
                 ..said.message(group.to_owned(), Payload::Text(String::new()))
             });
@@ -192,6 +197,46 @@ impl MessageLines {
         });
         &self.beginnings[place].2
     }
+}
+
+fn write_payload(payload: &[u8], text: &mut Vec<u8>) {
+    match is_plain(payload) {
+        true => {
+            text.push(b'"');
+            text.extend_from_slice(payload);
+            text.push(b'"');
+        }
+        false => {
+            let payload = Payload::from_bytes(payload);
+            serde_json::to_writer(text, &payload).expect("a payload has only string keys");
+        }
+    }
+}
+
+/// A bundle as it is told, without its payloads.
+fn bundle(group: String, said: &ClientBundle) -> Bundle {
+    Bundle {
+        group,
+        view: said.view.to_string(),
+        sender: said.from.to_string(),
+        seq: said.seq,
+        safe: said.safe,
+        payloads: Payloads::default(),
+    }
+}
+
+/// Appends the line of a bundle.
+pub(crate) fn write_bundle(group: &str, said: ClientBundle, text: &mut Vec<u8>) {
+    let line = Event::Bundle(bundle(group.to_owned(), &said)).to_json();
+    let before = line.strip_suffix("]}").expect("the payloads are its last field");
+    text.extend_from_slice(before.as_bytes());
+    for (place, payload) in said.payloads.enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        write_payload(&payload, text);
+    }
+    text.extend_from_slice(b"]}\n");
 }
 
 /// Whether a payload is a JSON string as it stands. There is no branch for each byte, so the processor looks
@@ -292,6 +337,7 @@ mod tests {
                 from: &clients[(turn * turn) % clients.len()],
                 view: view((turn / 7) as u32),
                 seq: (turn as u64).pow(5),
+                part: (turn % 5) as u32,
                 safe: turn % 3 == 0,
                 payload: payloads[turn % payloads.len()],
             };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Event, Payload, blocks, commands};
+use crate::{Event, Payload, Payloads, blocks, commands};
 
 /// The longest line of a command, in bytes, without its end.
 pub const MAX_LINE_BYTES: usize = 4 << 20;
@@ -14,6 +14,8 @@ pub const MAX_LINE_BYTES: usize = 4 << 20;
 pub enum Command {
     /// Send a message.
     Send(Send),
+    /// Send several messages together.
+    SendBundle(SendBundle),
     /// Tell one member of a group something.
     Tell(Tell),
     /// Cut this node off from others, or heal it (with `--allow-faults`).
@@ -82,6 +84,24 @@ pub struct Send {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ScopeName>,
     /// In a group of clients: for a reply when it is delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<blocks::Id>,
+}
+
+/// `{"send_bundle":{"group":G,"payloads":[P,…],"safe":true}}`: several messages of a client that are
+/// delivered together, in this order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendBundle {
+    /// The group's name; the only group if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What to say.
+    pub payloads: Payloads,
+    /// Deliver them only when every node of the group holds them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub safe: bool,
+    /// For a reply when they are delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
 }
@@ -186,6 +206,9 @@ impl std::fmt::Debug for Secret {
 pub struct Join {
     /// A group of clients.
     pub group: String,
+    /// Tell messages that were sent together as one `bundle`, and not one by one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bundles: bool,
     /// For the reply, which comes before the first view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
@@ -222,7 +245,7 @@ impl Command {
             error(reason, Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
+            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"send_bundle":{"group","payloads","safe"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
             let echoed = match line.len() <= ECHOED_BYTES {
                 true => value,
                 false => id_of(&value).unwrap_or_else(|| Value::String(shortened(line))),
@@ -237,6 +260,7 @@ impl Command {
     pub fn word(&self) -> &'static str {
         match self {
             Command::Send(_) => "send",
+            Command::SendBundle(_) => "send_bundle",
             Command::Tell(_) => "tell",
             Command::Fault(_) => "fault",
             Command::Lock(_) => "lock",
@@ -409,10 +433,7 @@ mod tests {
             ("hello", "not JSON"),
             (r#"{"send":{"grp":"g","payload":"x"}}"#, "grp"),
             (r#"{"send":{"group":"g"}}"#, "payload"),
-            (
-                r#"{"send":{"group":"g","payload":7}}"#,
-                "payload must be a string",
-            ),
+            (r#"{"send":{"group":"g","payload":7}}"#, "expected a payload"),
             (r#"{"sned":{}}"#, "sned"),
             (r#"{"leave":{},"why":{"node":"a"}}"#, "expected"),
             (r#"{"lock":{"name":"x","within":5}}"#, "expected a string"),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::console::Suspicion;
 use crate::text::now_ms;
-use crate::{Payload, blocks, commands};
+use crate::{Payload, Payloads, blocks, commands};
 
 /// Something that a node tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -145,6 +145,8 @@ pub enum Event {
     },
     /// A message, in the group's order.
     Message(Message),
+    /// Messages that were sent together, in the group's order. Only for a client that joined with `bundles`.
+    Bundle(Bundle),
     /// What a member told this one alone, in the order of its telling.
     Told(Message),
     /// This component lost the majority: the group delivers nothing and takes no message until its next
@@ -336,6 +338,10 @@ pub struct Message {
     /// The sender's number for it in this group, from 1 for each of its incarnations; of one that was told,
     /// its number for this member.
     pub seq: u64,
+    /// Its place among those that its client sent together with it and that have the same number, from 0.
+    /// Left out of the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub part: u32,
     /// What it says.
     pub payload: Payload,
     /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional`
@@ -345,6 +351,28 @@ pub struct Message {
     /// Its scope, in a scoped group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<u32>,
+}
+
+fn is_first(part: &u32) -> bool {
+    *part == 0
+}
+
+/// Messages that a client sent together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bundle {
+    /// The group's name.
+    pub group: String,
+    /// The view they are delivered in.
+    pub view: String,
+    /// The sender's name.
+    pub sender: String,
+    /// The number of all of them: the sender's node counts its messages in this group.
+    pub seq: u64,
+    /// Whether their sender wanted them safe.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub safe: bool,
+    /// What they say, in their order. Always the last field.
+    pub payloads: Payloads,
 }
 
 /// A link to a node.
@@ -521,7 +549,8 @@ mod tests {
                     Event::Multicast { .. } => "view",
                     Event::View { .. } => "transitional",
                     Event::Transitional { .. } => "message",
-                    Event::Message { .. } => "told",
+                    Event::Message { .. } => "bundle",
+                    Event::Bundle { .. } => "told",
                     Event::Told { .. } => "suspended",
                     Event::Suspended { .. } => "resync",
                     Event::Resync { .. } => "receipt",

@@ -36,8 +36,8 @@ mod text;
 
 pub use command::{Command, MAX_LINE_BYTES, shortened};
 pub use event::{
-    Departed, Event, Message, NodeView, Part, PeerLink, Removed, Told, View, ViewMember, ViewName,
+    Bundle, Departed, Event, Message, NodeView, Part, PeerLink, Removed, Told, View, ViewMember, ViewName,
 };
 pub use lines::{LineBuffer, TooLong};
-pub use payload::Payload;
+pub use payload::{Payload, Payloads};
 pub use text::{Today, ago, now_ms, time_of_day, utc};

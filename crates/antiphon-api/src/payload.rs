@@ -1,15 +1,18 @@
 //! A message's bytes in JSON.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+use serde::ser::SerializeSeq as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not, `{"file":"…","bytes":n}`
 /// above 1 MiB. Each form is taken on stdin, the last without `bytes` too.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-#[serde(expecting = "payload must be a string, {\"base64\": \"…\"} or {\"file\": \"…\"}")]
 pub enum Payload {
     /// UTF-8.
     Text(String),
@@ -55,6 +58,176 @@ impl Payload {
     }
 }
 
+/// By hand, as it is read for each message: an untagged enum would be read into a tree first.
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Form)
+    }
+}
+
+struct Form;
+
+impl<'de> Visitor<'de> for Form {
+    type Value = Payload;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a payload, which is a string, {\"base64\": \"…\"} or {\"file\": \"…\"}")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Payload, E> {
+        Ok(Payload::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Payload, E> {
+        Ok(Payload::Text(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Payload, A::Error> {
+        #[derive(Deserialize)]
+        struct Fields {
+            base64: Option<String>,
+            file: Option<String>,
+            bytes: Option<u64>,
+        }
+        match Fields::deserialize(MapAccessDeserializer::new(map))? {
+            Fields {
+                base64: Some(base64), ..
+            } => Ok(Payload::Binary { base64 }),
+            Fields {
+                file: Some(file),
+                bytes,
+                ..
+            } => Ok(Payload::File { file, bytes }),
+            _ => Err(A::Error::custom(
+                "a payload that is an object has \"base64\" or \"file\"",
+            )),
+        }
+    }
+}
+
+/// The bytes of several messages: in JSON an array of [`Payload`]s, none of them in a file. They are kept in
+/// one piece of memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Payloads {
+    bytes: Vec<u8>,
+    /// Where each one ends.
+    ends: Vec<usize>,
+}
+
+impl Payloads {
+    /// Appends one.
+    pub fn push(&mut self, payload: &[u8]) {
+        self.bytes.extend_from_slice(payload);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The bytes that they have together.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let mut begin = 0;
+        self.ends.iter().map(move |end| {
+            let payload = &self.bytes[begin..*end];
+            begin = *end;
+            payload
+        })
+    }
+}
+
+impl<B: AsRef<[u8]>> FromIterator<B> for Payloads {
+    fn from_iter<I: IntoIterator<Item = B>>(payloads: I) -> Self {
+        let mut all = Self::default();
+        payloads
+            .into_iter()
+            .for_each(|payload| all.push(payload.as_ref()));
+        all
+    }
+}
+
+impl Serialize for Payloads {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut array = serializer.serialize_seq(Some(self.len()))?;
+        for payload in self.iter() {
+            match std::str::from_utf8(payload) {
+                Ok(text) => array.serialize_element(text)?,
+                Err(_) => array.serialize_element(&Payload::from_bytes(payload))?,
+            }
+        }
+        array.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Payloads {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Forms)
+    }
+}
+
+struct Forms;
+
+impl<'de> Visitor<'de> for Forms {
+    type Value = Payloads;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of payloads, each a string or {\"base64\": \"…\"}")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Payloads, A::Error> {
+        let mut all = Payloads::default();
+        while array.next_element_seed(Next(&mut all))?.is_some() {}
+        Ok(all)
+    }
+}
+
+/// Appends a payload as it is read.
+struct Next<'a>(&'a mut Payloads);
+
+impl<'de> DeserializeSeed<'de> for Next<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Next<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a payload of a bundle, which is a string or {\"base64\": \"…\"}")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.push(text.as_bytes());
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        match Form.visit_map(map)? {
+            Payload::File { .. } => Err(A::Error::custom(
+                "a payload of a bundle cannot be in a file: send it alone",
+            )),
+            payload => {
+                self.0.push(&payload.into_bytes().map_err(A::Error::custom)?);
+                Ok(())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +242,44 @@ mod tests {
             Payload::from_bytes("grüße".as_bytes()),
             Payload::Text("grüße".into())
         );
+    }
+
+    #[test]
+    fn each_form_of_a_payload_is_read_and_nothing_else() {
+        let read = |text: &str| serde_json::from_str::<Payload>(text).map_err(|error| error.to_string());
+        let file = |bytes| Payload::File {
+            file: "f".to_owned(),
+            bytes,
+        };
+        assert_eq!(read(r#""a\nb""#), Ok(Payload::Text("a\nb".to_owned())));
+        assert_eq!(read(r#"{"file":"f"}"#), Ok(file(None)));
+        assert_eq!(read(r#"{"bytes":7,"file":"f"}"#), Ok(file(Some(7))));
+        for wrong in ["5", "null", "[]", "{}", r#"{"bytes":7}"#, r#"{"base64":5}"#] {
+            let error = read(wrong).unwrap_err();
+            assert!(
+                error.contains("string") || error.contains("base64"),
+                "{wrong}: {error}"
+            );
+        }
+        // Also by way of a tree, as a refused command is read again.
+        let value = serde_json::json!({"base64": "AA=="});
+        assert!(matches!(
+            serde_json::from_value(value).unwrap(),
+            Payload::Binary { .. }
+        ));
+    }
+
+    #[test]
+    fn the_payloads_of_a_bundle_survive_both_ways_whatever_bytes_they_have() {
+        let all: [&[u8]; 5] = [b"plain", b"", b"a \"quote\"\n", "grüße".as_bytes(), &[0xff, 0]];
+        let payloads: Payloads = all.into_iter().collect();
+        assert_eq!((payloads.len(), payloads.iter().len()), (5, 5));
+        let text = serde_json::to_string(&payloads).unwrap();
+        assert_eq!(text, r#"["plain","","a \"quote\"\n","grüße",{"base64":"/wA="}]"#);
+        let read: Payloads = serde_json::from_str(&text).unwrap();
+        assert!(read.iter().eq(all) && read == payloads);
+        for wrong in [r#"["a",{"file":"f"}]"#, r#"[{"base64":"!"}]"#, "[7]", r#""a""#] {
+            assert!(serde_json::from_str::<Payloads>(wrong).is_err(), "{wrong}");
+        }
     }
 }

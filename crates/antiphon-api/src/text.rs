@@ -207,6 +207,13 @@ fn describe(event: &Event) -> String {
             )
         }
         Event::Message(message) => said(message, ""),
+        Event::Bundle(bundle) => format!(
+            "group {}: {} says {} messages at once, {} bytes",
+            bundle.group,
+            bundle.sender,
+            bundle.payloads.len(),
+            bundle.payloads.bytes()
+        ),
         Event::Told(message) => said(message, " to this node alone"),
         Event::Progress {
             group,

@@ -548,7 +548,7 @@ With --json, one object a line; docs/node.md says what each means.
   Events, on standard output, by the field `event`:
     of the node   ready, serving, forming, founded_alone, discovery, refused, node_view, merge, lease,
                   expelled, incarnation, starved, link, path, multicast, left
-    of a group    view, message, told, transitional, suspended, resync, receipt, tell_receipt,
+    of a group    view, message, bundle, told, transitional, suspended, resync, receipt, tell_receipt,
                   progress, refused, group_left
     of blocks     reply, lost, watching, changed, request, and of an agent command
     answers       why, error, refused

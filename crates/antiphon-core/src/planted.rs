@@ -434,4 +434,6 @@ bugs! {
     KeepClientsOfDeparted,
     /// A change of clients is no safe message (G51).
     ChangeUnsafely,
+    /// A member does not tell the first message of a bundle of another member's client (G51).
+    LoseFirstOfBundle,
 }

@@ -211,7 +211,11 @@ impl Process {
             name,
             ..command::Hello::default()
         };
-        let join = command::Join { group, id: None };
+        let join = command::Join {
+            group,
+            bundles: false,
+            id: None,
+        };
         for command in [
             antiphon_api::Command::Hello(hello),
             antiphon_api::Command::Join(join),

@@ -363,6 +363,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("DuringChange", "g51-hosts-come-and-go"),
     ("ClientsOfDeparted", "g51-hosts-come-and-go"),
     ("ChangeUnsafely", "g51-hosts-are-cut-off"),
+    ("FirstOfBundle", "g51-hosts-come-and-go"),
     ("ShowCatchingUp", "g50-replicas-merge"),
     ("TakeUndoneForEarlier", "g45-writers-are-cut-off"),
     ("Tell", "g44-told-while-views-change"),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use antiphon::Cluster;
+use antiphon::SendError;
 use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSendError, ClientView, Departure, Refusal};
 use antiphon::testkit::{RunError, SceneError, World};
 
@@ -95,6 +96,76 @@ fn clients_of_all_nodes_see_the_same_views_and_messages_in_one_order() -> Result
             }
         }
         Err("it was not told that it is out".into())
+    })
+}
+
+#[test]
+fn a_bundle_is_told_together_to_those_that_take_it_so_and_one_by_one_to_others() -> Result<(), RunError> {
+    World::new(3, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let mut clients: Vec<Client> = Vec::new();
+        for (group, name) in groups.iter().zip(["ada", "bob", "cy"]) {
+            clients.push(group.enter(name)?);
+        }
+        for client in &mut clients {
+            view_of(client, 3).await?;
+        }
+        clients[1].takes_bundles(true);
+        let bundle = |from: usize, round: usize| (0..3).map(move |part| format!("{from} {round} {part}"));
+        for round in 0..30 {
+            for (from, client) in clients.iter().enumerate() {
+                let sender = client.sender();
+                match round % 3 {
+                    0 => drop(sender.send(format!("{from} {round} 0")).await?),
+                    1 => drop(sender.send_bundle(bundle(from, round)).await?),
+                    _ => drop(sender.send_bundle_safe(bundle(from, round)).await?),
+                }
+            }
+        }
+        // 10 alone and 20 bundles of each: 70 messages.
+        let mut all: Vec<Vec<String>> = Vec::new();
+        for (reader, client) in clients.iter_mut().enumerate() {
+            let mut told = Vec::new();
+            let mut note = |message: antiphon::clients::ClientMessage| {
+                let text = String::from_utf8_lossy(&message.payload).into_owned();
+                assert!(
+                    text.ends_with(&format!(" {}", message.part)),
+                    "{text} is part {}",
+                    message.part
+                );
+                told.push(format!("{text} {} {}", message.seq, message.safe));
+                told.len()
+            };
+            let mut count = 0;
+            while count < 210 {
+                match client.next().await.ok_or("it is out")? {
+                    ClientEvent::Message(message) => count = note(message),
+                    ClientEvent::Bundle(bundle) => {
+                        assert_eq!((reader, bundle.len()), (1, 3));
+                        count = bundle.map(&mut note).last().ok_or("an empty bundle")?;
+                    }
+                    other => return Err(format!("{other:?}").into()),
+                }
+            }
+            all.push(told);
+        }
+        assert!(all[0] == all[1] && all[1] == all[2]);
+        // Nothing comes between the messages of a bundle.
+        for part in all[0].chunk_by(|one, next| one.rsplit(' ').nth(1) == next.rsplit(' ').nth(1)) {
+            assert!(part.len() == 1 || part.len() == 3, "{part:?}");
+        }
+        let sender = clients[0].sender();
+        let none: [&str; 0] = [];
+        assert_eq!(
+            sender.send_bundle(none).await.err(),
+            Some(ClientSendError::NoMessage)
+        );
+        let large = sender.send_bundle(vec![vec![0; 1000]; 100]).await.err();
+        assert!(
+            matches!(large, Some(ClientSendError::Group(SendError::TooLarge { .. }))),
+            "{large:?}"
+        );
+        Ok(())
     })
 }
 

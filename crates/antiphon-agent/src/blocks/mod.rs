@@ -328,6 +328,7 @@ fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
         Command::TakeIds(take) => (Kind::Quick, &take.id, None),
         Command::Serve(serve) => (Kind::Quick, &serve.id, None),
         Command::Send(_)
+        | Command::SendBundle(_)
         | Command::Tell(_)
         | Command::Fault(_)
         | Command::Why(_)

@@ -125,6 +125,7 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
             "<" => {
                 let current = views.last().map(|view| view.id.clone()).unwrap_or_default();
                 Event::Told(Message {
+                    part: 0,
                     group: group(),
                     view: current,
                     sender: id[..1].into(),
@@ -153,6 +154,7 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                     },
                     sender: sender.into(),
                     seq: what[1..].split('#').next().unwrap().parse().unwrap(),
+                    part: 0,
                     payload: Payload::Text(what.into()),
                     safe: false,
                     scope: None,

@@ -7,7 +7,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_CLIENTS, MAX_NAME_BYTES};
+use super::{Bundle, MAX_CLIENTS, MAX_NAME_BYTES};
 
 /// Which client: no other one that is in the group at the time has the same. A node that leaves the group and
 /// joins it again counts anew; with [`Client::since`] no two are ever the same.
@@ -118,6 +118,15 @@ pub enum Event {
         view: ClientViewId,
         /// What.
         payload: Bytes,
+    },
+    /// A client said several things at once.
+    Bundle {
+        /// Which.
+        from: Arc<Client>,
+        /// In which view.
+        view: ClientViewId,
+        /// What.
+        messages: Bundle,
     },
     /// What follows until the next view was completed among these clients only.
     Transitional {

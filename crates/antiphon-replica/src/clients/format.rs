@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{ClientViewId, Departure, MAX_CAUSE_BYTES, MAX_CLIENTS, is_name};
 use crate::format::{decode_first, encode};
 
-/// A message to the group. Of [`Words::Said`] the payload follows.
+/// A message to the group. Behind [`Words::Said`] the payload follows, behind [`Words::Bundle`] the
+/// [bundle](super::Bundle).
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Words {
     /// A client of the sender says what follows.
@@ -19,6 +20,8 @@ pub(super) enum Words {
     Change { enter: Vec<Named>, leave: Vec<Leaving> },
     /// All clients of the sender, by seniority.
     Here(Vec<Listed>),
+    /// A client of the sender says all that follows.
+    Bundle { number: u32 },
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,10 +86,19 @@ pub(super) fn words(words: &Words) -> Vec<u8> {
     encode(words)
 }
 
-/// What a client says, behind whose number it is.
+/// What a client says, behind its number.
 pub(super) fn said(number: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(payload.len() + 6);
-    bytes = crate::format::encode_after(bytes, &Words::Said { number });
+    behind(&Words::Said { number }, payload)
+}
+
+/// The same of a bundle.
+pub(super) fn bundle(number: u32, bundle: &[u8]) -> Vec<u8> {
+    behind(&Words::Bundle { number }, bundle)
+}
+
+fn behind(words: &Words, payload: &[u8]) -> Vec<u8> {
+    let bytes = Vec::with_capacity(payload.len() + super::HEADER_BYTES);
+    let mut bytes = crate::format::encode_after(bytes, words);
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -95,7 +107,7 @@ pub(super) fn said(number: u32, payload: &[u8]) -> Vec<u8> {
 pub(super) fn read(bytes: &[u8]) -> Option<(Words, &[u8])> {
     let (words, rest) = decode_first(bytes)?;
     let possible = match &words {
-        Words::Said { .. } => return Some((words, rest)),
+        Words::Said { .. } | Words::Bundle { .. } => return Some((words, rest)),
         Words::Change { enter, leave } => {
             enter.len() <= MAX_CLIENTS
                 && leave.len() <= MAX_CLIENTS

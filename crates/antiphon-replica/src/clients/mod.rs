@@ -11,6 +11,7 @@
 //! | message | says | when |
 //! |---|---|---|
 //! | `Said` | what a client says | its client is in |
+//! | `Bundle` | several things that a client says at once | its client is in |
 //! | `Change` | clients of the sender that enter, and that leave | some wait, and no earlier change of the sender is under way |
 //! | `Here` | all clients of the sender | a view has new members; never while a change of the sender is under way |
 //!
@@ -76,6 +77,7 @@ macro_rules! planted_in_tests {
     }};
 }
 
+mod bundle;
 mod event;
 mod format;
 #[cfg(test)]
@@ -88,6 +90,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 use antiphon_core::{GroupView, Outcome};
 use bytes::Bytes;
 
+pub use self::bundle::{Bundle, append};
 pub use self::event::{Client, ClientId, ClientView, ClientViewId, Departure, Event, Output, Refusal};
 use self::format::{Leaving, Listed, Named, Words};
 
@@ -97,7 +100,7 @@ pub const MAX_CLIENTS: usize = 1024;
 pub const MAX_NAME_BYTES: usize = 64;
 /// The longest cause of a departure, in bytes.
 const MAX_CAUSE_BYTES: usize = 200;
-/// What `Said` adds to a payload, at most.
+/// What `Said` adds to a payload and `Bundle` to a bundle, at most.
 pub const HEADER_BYTES: usize = 6;
 
 /// One member's clients in a group, and what it knows of those of others.
@@ -222,8 +225,20 @@ impl Clients {
     /// # Errors
     /// [`Refusal::NotIn`].
     pub fn say(&self, number: u32, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.may_say(number).map(|()| format::said(number, payload))
+    }
+
+    /// The same for several things at once: a [`Bundle`] made by [`append`], with one message at least.
+    ///
+    /// # Errors
+    /// [`Refusal::NotIn`].
+    pub fn say_bundle(&self, number: u32, bundle: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.may_say(number).map(|()| format::bundle(number, bundle))
+    }
+
+    fn may_say(&self, number: u32) -> Result<(), Refusal> {
         match self.own.get(&number) {
-            Some(own) if own.state == State::In && own.leaving.is_none() => Ok(format::said(number, payload)),
+            Some(own) if own.state == State::In && own.leaving.is_none() => Ok(()),
             _ => Err(Refusal::NotIn),
         }
     }
@@ -275,22 +290,43 @@ impl Clients {
         };
         match format::read(payload) {
             Some((Words::Said { number }, said)) => {
-                let Some(Roster::Known(clients)) = self.rosters.get(&sender) else {
-                    return;
+                let payload = payload.slice_ref(said);
+                let message = |from| Event::Message {
+                    from,
+                    view: id,
+                    payload,
                 };
-                match clients.get(&number) {
-                    Some(from) if self.has_own_in() => self.events.push_back(Event::Message {
-                        from: from.clone(),
-                        view: id,
-                        payload: payload.slice_ref(said),
-                    }),
-                    Some(_) => {}
-                    None => self.ignore(sender, "a message of a client that is in"),
-                }
+                self.take_said(sender, number, message);
             }
+            Some((Words::Bundle { number }, said)) => match Bundle::read(payload.slice_ref(said)) {
+                Some(mut messages) => {
+                    if sender != self.me && messages.len() > 1 && planted!(self, LoseFirstOfBundle) {
+                        messages.next();
+                    }
+                    let bundle = |from| Event::Bundle {
+                        from,
+                        view: id,
+                        messages,
+                    };
+                    self.take_said(sender, number, bundle);
+                }
+                None => self.ignore(sender, "a bundle of messages"),
+            },
             Some((Words::Change { enter, leave }, _)) => self.take_change(sender, enter, leave),
             Some((Words::Here(all), _)) => self.take_here(sender, all),
             None => self.ignore(sender, "something said, a change, or a list of clients"),
+        }
+    }
+
+    /// A client said something: those of this member are told.
+    fn take_said(&mut self, sender: Incarnation, number: u32, told: impl FnOnce(Arc<Client>) -> Event) {
+        let Some(Roster::Known(clients)) = self.rosters.get(&sender) else {
+            return;
+        };
+        match clients.get(&number) {
+            Some(from) if self.has_own_in() => self.events.push_back(told(from.clone())),
+            Some(_) => {}
+            None => self.ignore(sender, "a message of a client that is in"),
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) enum Planted {
     KeepClientsOfDeparted,
     /// A change is no safe message.
     ChangeUnsafely,
+    /// The first message of a bundle of another member is not told.
+    LoseFirstOfBundle,
 }
 
 #[derive(Clone)]
@@ -257,11 +259,24 @@ impl World {
         let Some((number, _)) = node.streams.first_key_value() else {
             return;
         };
-        if node.life == Life::Member
-            && let Ok(payload) = node.clients.say(*number, &self.said.to_le_bytes())
-        {
+        if node.life != Life::Member {
+            return;
+        }
+        let count = match self.chance.percent(30) {
+            true => 1 + self.chance.below(4) as u64,
+            false => 0,
+        };
+        let said = match count {
+            0 => node.clients.say(*number, &self.said.to_le_bytes()),
+            _ => {
+                let mut bundle = Vec::new();
+                (0..count).for_each(|more| append(&mut bundle, &(self.said + more).to_le_bytes()));
+                node.clients.say_bundle(*number, &bundle)
+            }
+        };
+        if let Ok(payload) = said {
             node.accepted.push_back((None, payload.into()));
-            self.said += 1;
+            self.said += count.max(1);
         }
     }
 
@@ -282,18 +297,36 @@ impl World {
             Event::Resync { .. } => node.streams.clear(),
             Event::View(view) => self.check_view(index, &view)?,
             Event::Message { from, view, payload } => {
-                let said = u64::from_le_bytes(payload[..].try_into().map_err(|_| "another length")?);
-                let in_view = self
-                    .told
-                    .get(&view)
-                    .is_some_and(|view| view.members.contains(&from));
-                ensure(in_view, || format!("{from:?} is not in {view}"))?;
-                self.note(index, view, Seen::Said(from.id, said))?;
+                self.check_said(index, &from, view, &payload)?;
+            }
+            Event::Bundle { from, view, messages } => {
+                let expected = messages.len();
+                let all: Vec<Bytes> = messages.collect();
+                ensure(all.len() == expected, || {
+                    format!("a bundle of {expected} has {}", all.len())
+                })?;
+                for payload in all {
+                    self.check_said(index, &from, view, &payload)?;
+                }
             }
             Event::Suspended | Event::Transitional { .. } => {}
             Event::Malformed { what, .. } => return Err(format!("expected {what}")),
         }
         Ok(())
+    }
+
+    fn check_said(
+        &mut self,
+        index: usize,
+        from: &Arc<Client>,
+        view: ClientViewId,
+        payload: &[u8],
+    ) -> Checked {
+        let said = u64::from_le_bytes(payload.try_into().map_err(|_| "another length")?);
+        let told = self.told.get(&view);
+        let in_view = told.is_some_and(|view| view.members.contains(from));
+        ensure(in_view, || format!("{from:?} is not in {view}"))?;
+        self.note(index, view, Seen::Said(from.id, said))
     }
 
     fn check_view(&mut self, index: usize, view: &ClientView) -> Checked {
@@ -439,6 +472,7 @@ fn planted_mistakes_are_found() {
         Planted::ForgetTheUndelivered,
         Planted::ListDuringChange,
         Planted::KeepClientsOfDeparted,
+        Planted::LoseFirstOfBundle,
     ] {
         let found = |seed| {
             let run = std::panic::catch_unwind(|| World::new(seed, Some(planted)).run().is_err());
@@ -534,4 +568,35 @@ fn the_end_of_a_membership_is_told_to_each_client_with_its_cause() {
         [(1, Departure::Left), (2, lost.clone()), (3, lost),]
             .map(|(number, departure)| Event::Gone { number, departure })
     );
+}
+
+#[test]
+fn a_bundle_is_whole_or_ignored() {
+    let mut clients = alone(1);
+    deliver(&mut clients);
+    events(&mut clients);
+    let mut bundle = Vec::new();
+    for message in [&b"one"[..], b"", &[7; 300]] {
+        append(&mut bundle, message);
+    }
+    let me = clients.me;
+    let said = Bytes::from(clients.say_bundle(1, &bundle).unwrap());
+    clients.handle_message(me, &said);
+    let told = events(&mut clients);
+    let [Event::Bundle { messages, .. }] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(
+        messages.clone().collect::<Vec<_>>(),
+        [&b"one"[..], b"", &[7; 300]]
+    );
+    // One byte less, and none at all.
+    for bad in [
+        said.slice(..said.len() - 1),
+        Bytes::from(clients.say_bundle(1, &[]).unwrap()),
+    ] {
+        clients.handle_message(me, &bad);
+        assert!(matches!(&events(&mut clients)[..], [Event::Malformed { .. }]));
+    }
+    assert_eq!(clients.say_bundle(2, &bundle), Err(Refusal::NotIn));
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{Level, Member};
+use antiphon_replica::clients::append;
 use bytes::Bytes;
 
-use super::shared::Shared;
-use super::{ClientEntry, ClientViewId, Departure, Refusal, task};
+use super::shared::{Said, Shared};
+use super::{Bundle, ClientEntry, ClientViewId, Departure, Refusal, task};
 use crate::{Cluster, Error, GroupBuilder, Order, Receipt, SafeReceipt, SendError, TotalEngine};
 
 /// What the names of groups of clients begin with.
@@ -188,6 +189,12 @@ impl Client {
         self.sender.shared().next(self.sender.number, into, limit).await
     }
 
+    /// Sets whether messages that were sent together are told as one [`ClientEvent::Bundle`]. At first they
+    /// are told one by one, as [`ClientEvent::Message`].
+    pub fn takes_bundles(&self, takes: bool) {
+        self.sender.shared().take_bundles(self.sender.number, takes);
+    }
+
     /// Its voice, for other tasks. A task that waits for room while it does not read may wait for itself.
     pub fn sender(&self) -> ClientSender {
         self.sender.clone()
@@ -240,11 +247,49 @@ impl ClientSender {
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was sent.
     pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, ClientSendError> {
-        let said = self.shared().say(self.number, payload.as_ref(), Level::Agreed);
+        let said = self
+            .shared()
+            .say(self.number, Said::One(payload.as_ref()), Level::Agreed);
         Ok(self.shared().sender.receipt(said.await?))
     }
 
-    /// The same, delivered only when every node of the group holds it: see
+    /// Sends several messages together: every client is told all of them, in this order and with nothing in
+    /// between, or none. They travel as one message, so many small ones cost little more than one. Together
+    /// they have at most what one payload may have, less what their lengths take: 1 to 3 bytes each.
+    ///
+    /// # Errors
+    /// [`ClientSendError`]: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub async fn send_bundle(
+        &self,
+        payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Receipt, ClientSendError> {
+        let bundle = bundle_of(payloads)?;
+        let said = self
+            .shared()
+            .say(self.number, Said::Bundle(&bundle), Level::Agreed);
+        Ok(self.shared().sender.receipt(said.await?))
+    }
+
+    /// The same, delivered only when every node of the group holds it: see [`send_safe`](Self::send_safe).
+    ///
+    /// # Errors
+    /// As [`send_bundle`](Self::send_bundle).
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub async fn send_bundle_safe(
+        &self,
+        payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<SafeReceipt, ClientSendError> {
+        let bundle = bundle_of(payloads)?;
+        let said = self.shared().say(self.number, Said::Bundle(&bundle), Level::Safe);
+        Ok(self.shared().sender.safe_receipt(said.await?))
+    }
+
+    /// The same as [`send`](Self::send), delivered only when every node of the group holds it: see
     /// [`GroupSender::send_safe`](crate::GroupSender::send_safe).
     ///
     /// # Errors
@@ -253,13 +298,29 @@ impl ClientSender {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, ClientSendError> {
-        let said = self.shared().say(self.number, payload.as_ref(), Level::Safe);
+        let said = self
+            .shared()
+            .say(self.number, Said::One(payload.as_ref()), Level::Safe);
         Ok(self.shared().sender.safe_receipt(said.await?))
     }
 
     /// Leaves, in order or not: others see it go with this departure. [`ClientEvent::Left`] follows.
     pub fn leave(&self, departure: Departure) {
         self.shared().leave(self.number, departure);
+    }
+}
+
+fn bundle_of(payloads: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<u8>, ClientSendError> {
+    let mut bundle = Vec::new();
+    for payload in payloads {
+        // What is too large already is refused for its size, and need not be whole.
+        if bundle.len() <= crate::MAX_PAYLOAD_BYTES {
+            append(&mut bundle, payload.as_ref());
+        }
+    }
+    match bundle.is_empty() {
+        true => Err(ClientSendError::NoMessage),
+        false => Ok(bundle),
     }
 }
 
@@ -312,13 +373,57 @@ pub struct ClientMessage {
     pub from: ClientMember,
     /// The view that it is delivered in.
     pub view: ClientViewId,
-    /// Its node's number for it: what one client says has rising numbers.
+    /// Its node's number for it: what one client says has rising numbers. Messages that were sent together
+    /// have the same number.
     pub seq: u64,
+    /// Its place among those that were sent together with it, from 0.
+    pub part: u32,
     /// Whether it was to be delivered only when every node holds it.
     pub safe: bool,
     /// What it says.
     pub payload: Bytes,
 }
+
+/// What a client said at once: an iterator over the messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientBundle {
+    /// Which.
+    pub from: ClientMember,
+    /// The view that they are delivered in.
+    pub view: ClientViewId,
+    /// Its node's number for them.
+    pub seq: u64,
+    /// Whether they were to be delivered only when every node holds them.
+    pub safe: bool,
+    /// What it says, as far as this iterator has not given it.
+    pub payloads: Bundle,
+    pub(super) part: u32,
+}
+
+impl Iterator for ClientBundle {
+    type Item = ClientMessage;
+
+    fn next(&mut self) -> Option<ClientMessage> {
+        let payload = self.payloads.next()?;
+        let part = self.part;
+        self.part += 1;
+        Some(ClientMessage {
+            from: self.from.clone(),
+            view: self.view,
+            seq: self.seq,
+            part,
+            safe: self.safe,
+            payload,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.payloads.size_hint()
+    }
+}
+
+impl ExactSizeIterator for ClientBundle {}
 
 /// What a client is told. Views and messages come in one sequence.
 #[derive(Debug, Clone)]
@@ -328,6 +433,9 @@ pub enum ClientEvent {
     View(Arc<ClientView>),
     /// A message, in the group's order.
     Message(ClientMessage),
+    /// Messages that were sent together, in the group's order. Only for a client that takes them so
+    /// ([`Client::takes_bundles`]).
+    Bundle(ClientBundle),
     /// What follows until the next view was completed among these clients only.
     Transitional {
         /// By seniority.
@@ -356,6 +464,8 @@ pub enum ClientSendError {
     Refused(Refusal),
     /// The group does not take it.
     Group(SendError),
+    /// A bundle of no messages.
+    NoMessage,
 }
 
 impl fmt::Display for ClientSendError {
@@ -363,6 +473,7 @@ impl fmt::Display for ClientSendError {
         match self {
             ClientSendError::Refused(refusal) => refusal.fmt(f),
             ClientSendError::Group(error) => error.fmt(f),
+            ClientSendError::NoMessage => f.write_str("there is no message in the bundle: give one at least"),
         }
     }
 }

@@ -20,10 +20,10 @@ mod shared;
 mod task;
 
 pub use antiphon_replica::clients::{
-    Client as ClientEntry, ClientId, ClientViewId, Departure, MAX_CLIENTS, MAX_NAME_BYTES, Refusal,
+    Bundle, Client as ClientEntry, ClientId, ClientViewId, Departure, MAX_CLIENTS, MAX_NAME_BYTES, Refusal,
 };
 
 pub use handle::{
-    Client, ClientEvent, ClientGroup, ClientMember, ClientMessage, ClientSendError, ClientSender, ClientView,
-    ClientsBuilder, GROUPS,
+    Client, ClientBundle, ClientEvent, ClientGroup, ClientMember, ClientMessage, ClientSendError,
+    ClientSender, ClientView, ClientsBuilder, GROUPS,
 };

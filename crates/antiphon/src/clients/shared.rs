@@ -19,7 +19,7 @@ use antiphon_replica::clients::{
 };
 use tokio::sync::{Notify, watch};
 
-use super::handle::{ClientEvent, ClientMember, ClientMessage, ClientSendError, ClientView};
+use super::handle::{ClientBundle, ClientEvent, ClientMember, ClientMessage, ClientSendError, ClientView};
 use crate::driven::core_view;
 use crate::host::Host;
 use crate::{Event, GroupSender, MAX_PAYLOAD_BYTES, Outcome, SendError};
@@ -77,6 +77,8 @@ struct Seat {
     arrived: Arc<Notify>,
     /// Since when much waits for it, in microseconds, and the last message of that.
     crowded: Option<(u64, u64)>,
+    /// It takes bundles whole.
+    takes_bundles: bool,
     /// It is told what all are told.
     is_in: bool,
     /// It was slow: what is said until it is out is not for it.
@@ -92,6 +94,14 @@ struct Waiting {
     /// What was taken from the group before.
     behind: u64,
     event: ClientEvent,
+}
+
+/// What a client says.
+#[derive(Clone, Copy)]
+pub(super) enum Said<'a> {
+    One(&'a [u8]),
+    /// As [`antiphon_replica::clients::append`] makes it.
+    Bundle(&'a [u8]),
 }
 
 /// What the task has to wait for.
@@ -124,6 +134,12 @@ impl Shared {
         inside.hand_out(&self.name);
         drop(inside);
         self.wake.notify_one();
+    }
+
+    pub(super) fn take_bundles(&self, number: u32, takes: bool) {
+        if let Some(seat) = self.inside().seats.get_mut(&number) {
+            seat.takes_bundles = takes;
+        }
     }
 
     /// The reader of this client is gone.
@@ -160,35 +176,37 @@ impl Shared {
     pub(super) async fn say(
         &self,
         number: u32,
-        payload: &[u8],
+        said: Said<'_>,
         level: Level,
     ) -> Result<Ticket, ClientSendError> {
         loop {
-            match self.try_say(number, payload, level) {
+            match self.try_say(number, said, level) {
                 Err(ClientSendError::Group(SendError::Full)) => {}
                 said => return said,
             }
             let mut room = pin!(self.sender.room().notified());
             // From here on no room is missed.
             room.as_mut().enable();
-            match self.try_say(number, payload, level) {
+            match self.try_say(number, said, level) {
                 Err(ClientSendError::Group(SendError::Full)) => room.await,
                 said => return said,
             }
         }
     }
 
-    fn try_say(&self, number: u32, payload: &[u8], level: Level) -> Result<Ticket, ClientSendError> {
+    fn try_say(&self, number: u32, said: Said<'_>, level: Level) -> Result<Ticket, ClientSendError> {
         let limit = self.largest;
-        if payload.len() > limit {
+        let (Said::One(bytes) | Said::Bundle(bytes)) = said;
+        if bytes.len() > limit {
             return Err(ClientSendError::Group(SendError::TooLarge { limit }));
         }
         // Under the lock: what it says comes before its departure.
         let inside = self.inside();
-        let said = inside
-            .machine
-            .say(number, payload)
-            .map_err(ClientSendError::Refused)?;
+        let said = match said {
+            Said::One(payload) => inside.machine.say(number, payload),
+            Said::Bundle(bundle) => inside.machine.say_bundle(number, bundle),
+        };
+        let said = said.map_err(ClientSendError::Refused)?;
         let sent = self.sender.try_send_in(inside.epoch, &said, level);
         sent.map_err(ClientSendError::Group)
     }
@@ -436,8 +454,17 @@ impl Inside {
                 from: self.member(&from),
                 view,
                 seq,
+                part: 0,
                 safe,
                 payload,
+            }),
+            Told::Bundle { from, view, messages } => ClientEvent::Bundle(ClientBundle {
+                from: self.member(&from),
+                view,
+                seq,
+                safe,
+                payloads: messages,
+                part: 0,
             }),
             Told::Transitional { members } => {
                 let members = members.iter().map(|client| self.member(client));
@@ -491,6 +518,7 @@ impl Seat {
             bytes: 0,
             arrived: Arc::default(),
             crowded: None,
+            takes_bundles: false,
             is_in: false,
             is_slow: false,
             is_over: false,
@@ -513,17 +541,37 @@ impl Seat {
     fn take(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
         let (mut count, mut taken) = (0, 0);
         while count < limit
-            && let Some(waiting) = self.queue.front()
+            && let Some(waiting) = self.queue.front_mut()
         {
-            let bytes = bytes(&waiting.event);
-            if count > 0 && taken + bytes > BATCH_BYTES {
-                break;
-            }
-            (count, taken) = (count + 1, taken + bytes);
-            into.extend(self.queue.pop_front().map(|waiting| waiting.event));
+            let waits = bytes(&waiting.event);
+            let (event, goes) = match &mut waiting.event {
+                // One of them at a time; the last one takes the bundle with it.
+                ClientEvent::Bundle(bundle) if !self.takes_bundles && bundle.len() > 1 => {
+                    let part = bundle.next().map(ClientEvent::Message);
+                    (part, waits - bytes(&waiting.event))
+                }
+                _ if count > 0 && taken + waits > BATCH_BYTES => break,
+                _ => {
+                    let last = self.queue.pop_front().map(|waiting| waiting.event);
+                    (last.map(|event| self.alone(event)), waits)
+                }
+            };
+            (count, taken) = (count + 1, taken + goes);
+            into.extend(event);
         }
         self.bytes -= taken;
         count
+    }
+
+    /// A bundle of one message as that message, unless bundles are taken whole.
+    fn alone(&self, event: ClientEvent) -> ClientEvent {
+        match event {
+            ClientEvent::Bundle(mut bundle) if !self.takes_bundles => {
+                let last = bundle.next();
+                ClientEvent::Message(last.expect("a bundle has a message as long as it waits"))
+            }
+            event => event,
+        }
     }
 
     /// Whether much waits for it: of its own, or of what the group may not send before it has taken some.
@@ -539,6 +587,7 @@ fn bytes(event: &ClientEvent) -> usize {
     EVENT_BYTES
         + match event {
             ClientEvent::Message(message) => message.payload.len(),
+            ClientEvent::Bundle(bundle) => bundle.payloads.bytes(),
             ClientEvent::View(view) => {
                 MEMBER_BYTES * (view.members.len() + view.joined.len() + view.departed.len())
             }

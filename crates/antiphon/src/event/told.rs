@@ -182,6 +182,7 @@ impl Message {
             view: self.view.to_string(),
             sender: self.sender.name.clone(),
             seq: self.seq,
+            part: 0,
             payload,
             safe: self.safe,
             scope: self.scope.map(|scope| scope.0),

@@ -198,7 +198,11 @@ impl Voice {
     async fn join(self: Arc<Self>, group: String) {
         let join = |id| {
             let group = group.clone();
-            Command::Join(command::Join { group, id: Some(id) })
+            Command::Join(command::Join {
+                group,
+                bundles: false,
+                id: Some(id),
+            })
         };
         let refused = match self.ask(join, ()).await {
             Ok(reply) => reply.error,
@@ -352,7 +356,11 @@ pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answe
     ask(
         &session,
         &mut events,
-        Command::Join(command::Join { group, id: None }),
+        Command::Join(command::Join {
+            group,
+            bundles: false,
+            id: None,
+        }),
     )
     .await?;
     Ok(answer::events(sse::Stream::new(session, events, busy)))

@@ -29,6 +29,7 @@ impl Talk<'_> {
         self.take_part(group, role);
         let (name, joined) = (group.to_owned(), |id| command::Join {
             group: group.to_owned(),
+            bundles: false,
             id,
         });
         let reply = self
@@ -191,7 +192,11 @@ impl Talk<'_> {
         self.take_part(&group, Role::Member);
         let shape = Shape::Joined(group.clone());
         self.begin(input, shape, None, |id| {
-            Command::Join(command::Join { group, id })
+            Command::Join(command::Join {
+                group,
+                bundles: false,
+                id,
+            })
         })
         .await?;
         Ok(input.patient(self.alone()).await?)

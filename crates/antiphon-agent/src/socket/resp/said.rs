@@ -302,6 +302,7 @@ mod tests {
             view: "1.2".into(),
             sender: "b/c1".into(),
             seq: 7,
+            part: 0,
             payload: Payload::from_bytes(b"\xff"),
             safe: false,
             scope: None,

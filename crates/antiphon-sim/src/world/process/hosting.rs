@@ -13,7 +13,7 @@
 
 use antiphon_core::Outcome;
 use antiphon_core::wire::Level;
-use antiphon_replica::clients::{Clients, Departure, Event as Told};
+use antiphon_replica::clients::{ClientId, ClientViewId, Clients, Departure, Event as Told, append};
 
 use super::driven::{BETWEEN_WAKES, Unread, bare};
 use super::*;
@@ -39,8 +39,8 @@ pub(in crate::world) struct Hosting {
 enum Sent {
     /// By the machine.
     Machine(u64),
-    /// By a client.
-    Said(u64),
+    /// By a client: these numbers, one or a bundle.
+    Said { first: u64, count: u64 },
 }
 
 impl World {
@@ -142,11 +142,13 @@ impl World {
                         }
                         it.clients.handle_receipt(number, outcome);
                     }
-                    Sent::Said(op) if outcome != Outcome::Delivered => {
+                    Sent::Said { first, count } if outcome != Outcome::Delivered => {
                         self.count("said_not_delivered");
-                        self.note(id, Seen::Client(plan.group, ClientDeed::NotDelivered(op)));
+                        for op in first..first + count {
+                            self.note(id, Seen::Client(plan.group, ClientDeed::NotDelivered(op)));
+                        }
                     }
-                    Sent::Said(_) => {}
+                    Sent::Said { .. } => {}
                 }
             } else if it.receipts.is_empty() {
                 return any;
@@ -165,7 +167,7 @@ impl World {
             Given::Transitional(members) => it.clients.handle_transitional(&members),
             Given::Suspended => it.clients.handle_suspended(),
             Given::Void(me, cause) => {
-                it.sent.retain(|_, sent| matches!(sent, Sent::Said(_)));
+                it.sent.retain(|_, sent| matches!(sent, Sent::Said { .. }));
                 it.clients.handle_resync(me, &cause);
                 self.tell_clients(id, group, it);
                 self.note(id, Seen::Client(group, ClientDeed::Is(me)));
@@ -219,9 +221,23 @@ impl World {
         let Some(number) = it.inside.iter().nth(index).copied() else {
             return;
         };
-        self.numbers += 1;
-        let op = self.numbers;
-        let Ok(payload) = it.clients.say(number, &op.to_le_bytes()) else {
+        let count = if self.random.percent(25) {
+            self.random.range(1, 4)
+        } else {
+            0
+        };
+        let first = self.numbers + 1;
+        let ops = first..first + count.max(1);
+        self.numbers = ops.end - 1;
+        let payload = match count {
+            0 => it.clients.say(number, &first.to_le_bytes()),
+            _ => {
+                let mut bundle = Vec::new();
+                ops.clone().for_each(|op| append(&mut bundle, &op.to_le_bytes()));
+                it.clients.say_bundle(number, &bundle)
+            }
+        };
+        let Ok(payload) = payload else {
             return;
         };
         let level = if self.random.percent(20) {
@@ -230,8 +246,11 @@ impl World {
             Level::Agreed
         };
         if let Some((_, ticket)) = self.send_driven(id, plan.group, level, &payload) {
-            it.sent.insert(ticket, Sent::Said(op));
-            self.note(id, Seen::Client(plan.group, ClientDeed::Says { number, op }));
+            let count = ops.end - first;
+            it.sent.insert(ticket, Sent::Said { first, count });
+            for op in ops {
+                self.note(id, Seen::Client(plan.group, ClientDeed::Says { number, op }));
+            }
             self.hand_over_driven(id, plan.group);
         }
     }
@@ -275,19 +294,17 @@ impl World {
                     self.count("client_views");
                     ClientDeed::View(view)
                 }
-                Told::Message { from, view, payload } => match payload[..].try_into() {
-                    Ok(op) => {
-                        self.count("client_messages");
-                        ClientDeed::Hears {
-                            from: from.id,
-                            view,
-                            op: u64::from_le_bytes(op),
-                        }
-                    }
-                    Err(_) => ClientDeed::Wrong(format!("{:?} said something else", from.id)),
-                },
+                Told::Message { from, view, payload } => self.heard_by_clients(from.id, view, &payload),
                 Told::Resync { .. } => {
                     self.count("clients_over");
+                    continue;
+                }
+                Told::Bundle { from, view, messages } => {
+                    self.count("client_bundles");
+                    for payload in messages {
+                        let deed = self.heard_by_clients(from.id, view, &payload);
+                        self.note(id, Seen::Client(group, deed));
+                    }
                     continue;
                 }
                 Told::Transitional { .. } | Told::Suspended => continue,
@@ -298,6 +315,15 @@ impl World {
             self.note(id, Seen::Client(group, deed));
         }
         any
+    }
+
+    fn heard_by_clients(&mut self, from: ClientId, view: ClientViewId, payload: &[u8]) -> ClientDeed {
+        let Ok(op) = payload.try_into() else {
+            return ClientDeed::Wrong(format!("{from:?} said something else"));
+        };
+        self.count("client_messages");
+        let op = u64::from_le_bytes(op);
+        ClientDeed::Hears { from, view, op }
     }
 
     /// The group was left: all ends.

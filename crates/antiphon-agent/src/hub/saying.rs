@@ -1,0 +1,160 @@
+//! What a session says to its groups, alone or in bundles.
+
+use std::pin::Pin;
+
+use antiphon::clients::{ClientSendError, ClientSender, Refusal};
+use antiphon::{Outcome, Receipt, SafeReceipt};
+use antiphon_api::blocks::{Code, Failure, Ran, Reply};
+use antiphon_api::{Command, Event, Payload, Payloads, command};
+use bytes::Bytes;
+
+use super::{Session, not_joined, refused, unavailable};
+use crate::blocks::{Operation, not_done};
+
+/// A payload up to this length is told with a message that was refused.
+const ECHOED_BYTES: usize = 4096;
+
+impl Session {
+    pub(super) async fn send(&self, send: command::Send, operation: Option<Operation>) {
+        let payload = send.payload.into_bytes();
+        let payload = payload.map_err(refused);
+        let said = payload.as_ref().cloned().unwrap_or_default();
+        let sent = match payload {
+            Ok(payload) => {
+                self.say(send.group.as_deref(), Said::One(payload), send.safe)
+                    .await
+            }
+            Err(failure) => Err(failure),
+        };
+        let request = |group, id| {
+            Command::Send(command::Send {
+                group,
+                payload: match said.len() {
+                    0..=ECHOED_BYTES => Payload::from_bytes(&said),
+                    _ => Payload::Text("…".to_owned()),
+                },
+                safe: send.safe,
+                scope: None,
+                id,
+            })
+        };
+        self.conclude(sent, operation, send.group, |group| request(group, send.id))
+            .await;
+    }
+
+    pub(super) async fn send_bundle(&self, send: command::SendBundle, operation: Option<Operation>) {
+        let said = Said::Bundle(&send.payloads);
+        let sent = self.say(send.group.as_deref(), said, send.safe).await;
+        let request = |group| {
+            let is_short = send.payloads.bytes() + send.payloads.len() <= ECHOED_BYTES;
+            Command::SendBundle(command::SendBundle {
+                group,
+                payloads: match is_short {
+                    true => send.payloads,
+                    false => ["…"].into_iter().collect(),
+                },
+                safe: send.safe,
+                id: send.id,
+            })
+        };
+        self.conclude(sent, operation, send.group, request).await;
+    }
+
+    async fn say(&self, group: Option<&str>, said: Said<'_>, safe: bool) -> Result<Fate, Failure> {
+        let sender = {
+            let inside = self.inside();
+            let joined = match group {
+                Some(group) => inside.joined.get(group),
+                None => inside.joined.values().next(),
+            };
+            joined.map(|joined| joined.sender.clone())
+        };
+        match sender {
+            Some(sender) => say(&sender, said, safe).await,
+            None => Err(not_joined(group.unwrap_or("any group"))),
+        }
+    }
+
+    /// Tells what became of a message, when that is known. A message without an id is told only if it was
+    /// refused, with `request` for its group.
+    async fn conclude(
+        &self,
+        sent: Result<Fate, Failure>,
+        operation: Option<Operation>,
+        group: Option<String>,
+        request: impl FnOnce(Option<String>) -> Command,
+    ) {
+        if sent.is_ok() {
+            self.hub.meters().said();
+        }
+        match (sent, operation) {
+            (Ok(fate), Some(operation)) => {
+                tokio::spawn(async move {
+                    let reply = told_fate(fate.await);
+                    operation.reply(reply).await;
+                });
+            }
+            (Ok(_), None) => {}
+            (Err(failure), Some(operation)) => drop(operation.reply(not_done(failure)).await),
+            (Err(failure), None) => {
+                let refused = Event::Refused {
+                    group: group.clone(),
+                    reason: failure.reason,
+                    fatal: false,
+                    request: Some(request(group).to_value()),
+                };
+                self.desk.print(refused).await;
+            }
+        }
+    }
+}
+
+/// Tells what becomes of a message.
+type Fate = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// The reply to a message, when its fate is known.
+fn told_fate(fate: Outcome) -> Reply {
+    match fate {
+        Outcome::Delivered => Reply::default(),
+        Outcome::NotDelivered => not_done(unavailable(
+            "the majority was lost before it was delivered, and it is not: send it again",
+        )),
+        Outcome::Unknown => not_done(Failure {
+            ran: Ran::Maybe,
+            ..Failure::nothing_done(
+                Code::Unknown,
+                "this node was removed before it knew whether it was delivered",
+            )
+        }),
+    }
+}
+
+/// What a session says.
+enum Said<'a> {
+    One(Bytes),
+    Bundle(&'a Payloads),
+}
+
+/// Says something, and gives what tells its fate.
+async fn say(sender: &ClientSender, said: Said<'_>, safe: bool) -> Result<Fate, Failure> {
+    let delivered = |receipt: Receipt| -> Fate { Box::pin(receipt.delivered()) };
+    let held = |receipt: SafeReceipt| -> Fate { Box::pin(receipt.safe()) };
+    let sent = match (said, safe) {
+        (Said::One(payload), false) => sender.send(payload).await.map(delivered),
+        (Said::One(payload), true) => sender.send_safe(payload).await.map(held),
+        (Said::Bundle(all), false) => sender.send_bundle(all.iter()).await.map(delivered),
+        (Said::Bundle(all), true) => sender.send_bundle_safe(all.iter()).await.map(held),
+    };
+    sent.map_err(|error| match error {
+        ClientSendError::Group(antiphon::SendError::TooLarge { limit }) => {
+            refused(format!(
+                "a payload, or a bundle with 1 to 3 bytes more for each payload, has at most {limit} bytes: send it in parts"
+            ))
+        }
+        ClientSendError::NoMessage => refused("a bundle has one payload at least".to_owned()),
+        ClientSendError::Refused(Refusal::NotIn) => {
+            unavailable("this client is not in the group now: wait for its view")
+        }
+        other => unavailable(&other.to_string()),
+    })
+}
