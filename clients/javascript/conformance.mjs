@@ -6,7 +6,7 @@ import net from "node:net";
 import { AntiphonError, connect, ConnectionLost } from "./src/index.js";
 import { decode, Lines, parse } from "./src/lines.js";
 
-const LONG = ["connect", "lock", "lead", "call", "send"]; // what may wait for others does not hold up what follows
+const LONG = ["connect", "lock", "lead", "call"]; // what may wait for others does not hold up what follows
 
 /** As JSON: bytes as payloads, whole numbers with all their digits. */
 function say(line) {
@@ -59,6 +59,7 @@ const doings = {
   },
   leave: ({ group }) => groups[group].leave(),
   send: ({ group, payload, safe, wait }) => groups[group].send(given(payload), { safe, wait }),
+  send_bundle: ({ group, payloads, safe, wait }) => groups[group].sendBundle(payloads.map(given), { safe, wait }),
   pause: ({ group }) => flows[group].pause(),
   resume: ({ group }) => flows[group].resume(),
   lock: async ({ name, within }) => hold("lock", name, await client.lock(name, { withinMs: ms(within) })),
@@ -128,7 +129,7 @@ const lines = new Lines();
 for await (const chunk of process.stdin) {
   for (const line of lines.split(chunk)) {
     const command = parse(line);
-    if (LONG.includes(command.do) && (command.do !== "send" || command.wait)) obey(command);
+    if (LONG.includes(command.do) || command.wait) obey(command);
     else await obey(command);
   }
 }

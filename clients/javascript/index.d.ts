@@ -122,6 +122,8 @@ export class Group implements AsyncDisposable {
   readonly name: string;
   /** Says it to all members. `wait`: until it is delivered. `safe`: only when every node of the group holds it. */
   send(payload: Payload, options?: { safe?: boolean; wait?: boolean }): Promise<void>;
+  /** Says several things in one line. All members are told all of them, with nothing in between, or none. */
+  sendBundle(payloads: readonly Payload[], options?: { safe?: boolean; wait?: boolean }): Promise<void>;
   /** What is unread is dropped. */
   leave(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -209,6 +211,8 @@ export interface Message {
   readonly view: string;
   readonly sender: string;
   readonly seq: number;
+  /** Of a bundle, whose messages have one `seq`; 0 if it was sent alone. */
+  readonly part: number;
   readonly payload: Uint8Array;
   readonly text: string;
   readonly safe: boolean;

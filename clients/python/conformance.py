@@ -15,7 +15,7 @@ from antiphon.core import decode, encode  # noqa: E402
 
 printing = threading.Lock()
 never = threading.Event()
-LONG = ("connect", "lock", "lead", "call", "send")  # what may wait for others has a thread of its own
+LONG = ("connect", "lock", "lead", "call")  # what may wait for others has a thread of its own
 
 
 def say(**line):
@@ -69,6 +69,9 @@ class Driver:
 
     def send(self, group, payload, safe=False, wait=False):
         self.groups[group].send(decode(payload), safe, wait)
+
+    def send_bundle(self, group, payloads, safe=False, wait=False):
+        self.groups[group].send_bundle(map(decode, payloads), safe, wait)
 
     def pause(self, group):
         self.flowing[group].clear()
@@ -161,7 +164,7 @@ class Driver:
 driver = Driver()
 for text in sys.stdin:
     command = json.loads(text)
-    if command["do"] in LONG and (command["do"] != "send" or command.get("wait")):
+    if command["do"] in LONG or command.get("wait"):
         threading.Thread(target=driver.obey, args=(command,), daemon=True).start()
     else:
         driver.obey(command)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / "src"))
 import antiphon  # noqa: E402
 from antiphon.core import decode, encode  # noqa: E402
 
-LONG = ("connect", "lock", "lead", "call", "send")  # what may wait for others has a task of its own
+LONG = ("connect", "lock", "lead", "call")  # what may wait for others has a task of its own
 
 
 def say(**line):
@@ -66,6 +66,9 @@ class Driver:
 
     async def send(self, group, payload, safe=False, wait=False):
         await self.groups[group].send(decode(payload), safe, wait)
+
+    async def send_bundle(self, group, payloads, safe=False, wait=False):
+        await self.groups[group].send_bundle(map(decode, payloads), safe, wait)
 
     async def pause(self, group):
         self.flowing[group].clear()
@@ -160,7 +163,7 @@ class Driver:
     async def run(self):
         while text := await asyncio.to_thread(sys.stdin.readline):
             command = json.loads(text)
-            if command["do"] in LONG and (command["do"] != "send" or command.get("wait")):
+            if command["do"] in LONG or command.get("wait"):
                 self.begin(self.obey(command))
             else:
                 await self.obey(command)

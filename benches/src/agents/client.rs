@@ -268,7 +268,13 @@ fn send(mut stream: UnixStream, batch: &str, over: &AtomicBool) -> std::io::Resu
 fn bundled(line: &[u8]) -> u64 {
     let begin = line.windows(PAYLOADS.len()).position(|part| part == PAYLOADS);
     let payloads = &line[begin.map_or(line.len(), |begin| begin + PAYLOADS.len())..];
-    payloads.iter().filter(|byte| **byte == b'"').count() as u64 / 2
+    let quotes = |part: &[u8]| part.iter().map(|byte| u8::from(*byte == b'"')).sum::<u8>();
+    // In parts that a byte can count: so the processor looks at many bytes at once.
+    payloads
+        .chunks(255)
+        .map(|part| u64::from(quotes(part)))
+        .sum::<u64>()
+        / 2
 }
 
 /// Reads what the agent says until its end, and why it ended.

@@ -67,7 +67,7 @@ export class Client {
       connection.tell("leave", { group }).catch(() => {});
     });
     connection.groups.set(group, stream);
-    await connection.ask("join", { group }, { failed: () => connection.groups.delete(group) });
+    await connection.ask("join", { group, bundles: true }, { failed: () => connection.groups.delete(group) });
     return new Group(connection, group, stream);
   }
 
@@ -219,13 +219,23 @@ export class Group extends Events {
   }
 
   /** Says it to all members. `wait`: until it is delivered. `safe`: only when every node of the group holds it. */
-  async send(payload, { safe, wait = false } = {}) {
+  async send(payload, options) {
+    await this.#say("send", { payload: encode(payload) }, options);
+  }
+
+  /** Says several things in one line. All members are told all of them, with nothing in between, or none. */
+  async sendBundle(payloads, options) {
+    if (!payloads.length) throw new AntiphonError("refused", "a bundle has one payload at least");
+    await this.#say("send_bundle", { payloads: payloads.map((payload) => encode(payload)) }, options);
+  }
+
+  async #say(op, said, { safe, wait = false } = {}) {
     const connection = this.#connection;
     connection.check();
     if (connection.groups.get(this.name) !== this.#stream)
       throw new AntiphonError("not_held", `this client is not in ${this.name} any more: join it again`);
-    const fields = { group: this.name, payload: encode(payload), safe: safe || undefined };
-    await (wait ? connection.ask("send", fields) : connection.tell("send", fields));
+    const fields = { group: this.name, ...said, safe: safe || undefined };
+    await (wait ? connection.ask(op, fields) : connection.tell(op, fields));
   }
 
   /** What is unread is dropped. */

@@ -17,7 +17,7 @@
 import { AntiphonError, ConnectionLost, failure } from "./errors.js";
 import { Ledger } from "./ledger.js";
 import { decode, format, Lines, parse, Said } from "./lines.js";
-import { Stream } from "./stream.js";
+import { Bundle, Stream } from "./stream.js";
 
 const CLOSE_WITHIN_MS = 5000; // for leaving in order
 
@@ -238,7 +238,7 @@ export class Connection {
   }
 
   #joinAgain(group, cause) {
-    this.#again("join", { group }, (reason) => {
+    this.#again("join", { group, bundles: true }, (reason) => {
       this.#takeLost({ what: "group", name: group, cause: `${cause}, and could not join: ${reason}` }, reason.length);
     });
   }
@@ -293,9 +293,12 @@ export class Connection {
       case "view":
         return this.#put(this.groups.get(event.group), { type, causes: {}, ...event }, bytes);
       case "message": {
-        const message = new Said({ type, ...event, payload: decode(event.payload), safe: event.safe ?? false });
+        const { payload, safe = false, part = 0 } = event;
+        const message = new Said({ type, ...event, payload: decode(payload), safe, part });
         return this.#put(this.groups.get(event.group), message, bytes);
       }
+      case "bundle":
+        return this.#put(this.groups.get(event.group), new Bundle(event), bytes);
       case "transitional":
       case "suspended":
       case "resync":
@@ -358,8 +361,9 @@ export class Connection {
   #takeRefused({ group, reason, request }, bytes) {
     if (group === null) this.#lastWords = reason;
     else if (request) {
-      const refused = new Said({ type: "refused", group, reason, payload: decode(request.send.payload) });
-      this.#put(this.groups.get(group), refused, bytes);
+      const [{ payload, payloads = [payload] }] = Object.values(request);
+      for (const payload of payloads)
+        this.#put(this.groups.get(group), new Said({ type: "refused", group, reason, payload: decode(payload) }), bytes);
     }
   }
 

@@ -1,9 +1,33 @@
 /** Events in their order, as an iterator, with a bound. */
 
 import { AntiphonError } from "./errors.js";
+import { decode, Said } from "./lines.js";
 
 const MOST_BYTES = 64 << 20; // of a stream whose reader waits for a reply
 const EVENT_BYTES = 500; // about what an object takes beside its line
+const PART_BYTES = 32; // and each payload of a bundle
+
+/** Messages that came in one line. Each is made when it is taken. */
+export class Bundle {
+  #payloads;
+  #fields;
+  #taken = 0;
+
+  constructor({ payloads, safe = false, ...fields }) {
+    this.#payloads = payloads;
+    this.#fields = { type: "message", ...fields, safe };
+    this.bytes = PART_BYTES * payloads.length;
+  }
+
+  take() {
+    const part = this.#taken++;
+    return new Said({ ...this.#fields, payload: decode(this.#payloads[part]), part });
+  }
+
+  get isOver() {
+    return this.#taken === this.#payloads.length;
+  }
+}
 
 /**
  * What a group, a watch or a served verb is told. `taken` is called with the stream after each event that its
@@ -33,7 +57,7 @@ export class Stream {
 
   /** Without a bound: for what ends a stream. */
   add(event, bytes = 0) {
-    bytes += EVENT_BYTES;
+    bytes += EVENT_BYTES + (event instanceof Bundle ? event.bytes : 0);
     this.#last = this.#last.next = { event, bytes, next: null };
     this.bytes += bytes;
     this.#hand();
@@ -79,10 +103,13 @@ export class Stream {
       clearTimeout(timer);
       const entry = this.#first.next;
       if (entry) {
-        this.#first = entry;
-        this.bytes -= entry.bytes;
-        resolve({ value: entry.event, done: false });
-        entry.event = undefined;
+        const bundle = entry.event instanceof Bundle ? entry.event : undefined;
+        resolve({ value: bundle ? bundle.take() : entry.event, done: false });
+        if (!bundle || bundle.isOver) {
+          this.#first = entry;
+          this.bytes -= entry.bytes;
+          entry.event = undefined;
+        }
         this.taken(this);
       } else if (this.#error) reject(this.#error);
       else resolve({ value: undefined, done: true });

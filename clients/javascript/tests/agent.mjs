@@ -147,6 +147,9 @@ export class Agent {
     else if (op === "send") {
       const { group, payload } = fields;
       this.#say(session, { event: "message", group, view: "1.1", sender: "a/x", seq: 1, payload });
+    } else if (op === "send_bundle") {
+      const { group, payloads } = fields;
+      this.#say(session, { event: "bundle", group, view: "1.1", sender: "a/x", seq: 1, payloads });
     } else if (op === "leave" && !fields.group) session.socket.end();
     else if (op !== "answer" && op !== "cancel") reply();
     if (op === "join")

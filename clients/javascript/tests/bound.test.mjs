@@ -58,6 +58,17 @@ test("a group that is not read stops the reading, until it is read", async () =>
   assert.ok(socket.reads);
 });
 
+test("a bundle stops the reading until its last message is taken", async () => {
+  const { socket, group } = await joined();
+  const payloads = Array(100).fill("x".repeat(200));
+  socket.say({ event: "bundle", group: "g", view: "1.1", sender: "a/x", seq: 7, payloads });
+  for (let part = 0; part < 100; part++) {
+    assert.ok(!socket.reads);
+    assert.equal((await group.nextEvent()).part, part);
+  }
+  assert.ok(socket.reads);
+});
+
 test("the client reads on while the group's reader may wait for a reply, and no longer", async () => {
   const { socket, client, group } = await joined();
   socket.messages(20);

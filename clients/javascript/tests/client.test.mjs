@@ -95,6 +95,39 @@ story("a group is told in one stream until it is over", async (peer) => {
   assert.deepEqual(await all(again), []);
 });
 
+story("a bundle is told as messages with their parts", async (peer) => {
+  assert.equal((await peer.reply("join")).bundles, true);
+  const payloads = ["one", { base64: "/wD+" }, "", "grüße"];
+  peer.say({ event: "bundle", group: "g", view: "1.1", sender: "a/x", seq: 7, safe: true, payloads },
+    message(8, "alone"), { ...message(9, "part"), part: 3 });
+  await peer.heard("leave");
+}, async (client) => {
+  const group = await client.join("g");
+  const told = [];
+  while (told.length < 6) told.push({ ...await group.nextEvent(WITHIN_MS) });
+  const of = (seq, part, payload, safe = false) =>
+    ({ type: "message", group: "g", view: "1.1", sender: "a/x", seq, part, payload: Buffer.from(payload), safe });
+  assert.deepEqual(told, [of(7, 0, "one", true), of(7, 1, [255, 0, 254], true), of(7, 2, "", true),
+    of(7, 3, "grüße", true), of(8, 0, "alone"), of(9, 3, "part")]);
+});
+
+story("several payloads are said in one line, and refused one by one", async (peer) => {
+  await peer.reply("join");
+  const asked = await peer.reply("send_bundle");
+  assert.deepEqual(asked, { group: "g", payloads: ["one", { base64: "/wD+" }, ""], safe: true, id: asked.id });
+  const told = await peer.heard("send_bundle");
+  assert.deepEqual(told, { group: "g", payloads: ["two", { base64: "/w==" }] });
+  peer.say({ event: "refused", group: "g", reason: "no", fatal: false, request: { send_bundle: told } });
+  await peer.heard("leave");
+}, async (client) => {
+  const group = await client.join("g");
+  await group.sendBundle(["one", new Uint8Array([255, 0, 254]), ""], { safe: true, wait: true });
+  await group.sendBundle(["two", new Uint8Array([255])]);
+  for (const payload of [Buffer.from("two"), Buffer.of(255)])
+    assert.deepEqual({ ...await group.nextEvent(WITHIN_MS) }, { type: "refused", group: "g", reason: "no", payload });
+  await assert.rejects(group.sendBundle([]), { code: "refused", ran: "no" });
+});
+
 story("a loop may be left and gone on with; a time limit takes nothing", async (peer) => {
   await peer.reply("join");
   peer.say(VIEW, message(1));

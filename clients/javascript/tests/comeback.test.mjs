@@ -103,7 +103,7 @@ story("a new one is in its groups and serves again, and is told what it lost", a
   answer(); // to a client that is no more: it is not said
   assert.equal(await client.counter("c").add(), 1n);
   await client.close();
-  assert.deepEqual(agent.taken.filter(({ hello }) => !hello), [{ join: { group: "g", id: 9 } },
+  assert.deepEqual(agent.taken.filter(({ hello }) => !hello), [{ join: { group: "g", bundles: true, id: 9 } },
     { serve: { group: "g", verb: "v", id: 10 } }, { serve_command: { verb: "flush", id: 11 } },
     { add: { counter: "c", by: 1, id: 12 } }, { leave: {} }]);
   assert.equal(agent.taken.at(0).hello.name, "x");
@@ -118,6 +118,18 @@ story("one that breaks again as a new one is resumed as that", async (client, ag
   assert.equal(await client.counter("c").add(), 1n);
   assert.deepEqual(types, ["view", "resync", "view"]);
   await client.close();
+});
+
+story("a bundle counts as one line on both sides", async (client, agent) => {
+  const group = await client.join("g");
+  await group.sendBundle(["0", "1"]);
+  const told = [await group.nextEvent(), await group.nextEvent()];
+  agent.cut();
+  await group.sendBundle(["2", "3"]);
+  while (told.length < 5) told.push(await group.nextEvent());
+  assert.deepEqual(told.map(({ type, text }) => text ?? type), ["view", "0", "1", "2", "3"]);
+  await client.close();
+  assert.deepEqual(agent.ops(), ["hello", "join", "send_bundle", "send_bundle", "leave"]);
 });
 
 story("one that does not come back in time is lost", async (client, agent) => {

@@ -5,7 +5,7 @@ import { AntiphonError, connect, ConnectionLost, type GroupEvent, type Payload, 
 function tell(event: GroupEvent | WatchEvent): string | null {
   switch (event.type) {
     case "view": return `${event.members.join()} ${event.crashed.map((member) => event.causes[member]).join()}`;
-    case "message": return `${event.sender} ${event.seq} ${event.text} ${event.payload.length} ${event.safe}`;
+    case "message": return `${event.sender} ${event.seq} ${event.part + 1} ${event.text} ${event.payload.length} ${event.safe}`;
     case "transitional": return event.members.join();
     case "suspended": return event.group;
     case "resync": return event.cause;
@@ -24,6 +24,7 @@ export async function all(payload: Payload): Promise<void> {
     await using group = await client.join("chat");
     await group.send(payload, { safe: true, wait: true });
     await group.send(new Uint8Array(3));
+    await group.sendBundle([payload, "text", new Uint8Array(3)], { safe: true, wait: true });
     for await (const event of group) names.push(tell(event) ?? "");
     const next: GroupEvent | undefined = await group.nextEvent(10);
     await group.leave();
@@ -77,6 +78,8 @@ export async function all(payload: Payload): Promise<void> {
 
   // @ts-expect-error a version is no number, which has 53 bits
   await map.put("tea", "3", { ifVersion: 7 });
+  // @ts-expect-error a bundle is an array, and a text is none
+  await (await client.join("g")).sendBundle("text");
   // @ts-expect-error a payload is a string or bytes
   await map.put("tea", 3);
   // @ts-expect-error times are numbers of milliseconds

@@ -82,6 +82,28 @@ class Back:
         client.close()
         peer.end()
 
+    def test_a_bundle_counts_as_one_line_on_both_sides(self):
+        def first(peer):
+            peer.welcome(resume="K")
+            assert peer.reply("join")["bundles"]
+            peer.say(VIEW, {"event": "bundle", "group": "g", "view": "1.1", "sender": "a/x", "seq": 1,
+                            "payloads": ["0", {"base64": "/w=="}, ""]})
+            assert peer.heard("send_bundle") == {"group": "g", "payloads": ["one", {"base64": "/w=="}, ""]}
+
+        def second(peer):
+            resumes(peer, lines=4, resumed=3)
+            peer.reply("send_bundle")
+            peer.heard("leave")
+        peer = self.peer(first, second)
+        client = self.client(peer)
+        group = client.join("g")
+        told = [(one.seq, one.part, one.payload) for one in self.take(group, 4)[1:]]
+        self.assertEqual(told, [(1, 0, b"0"), (1, 1, b"\xff"), (1, 2, b"")])
+        group.send_bundle(["one", b"\xff", ""])
+        group.send_bundle(iter(["two"]), wait=True)
+        client.close()
+        peer.end()
+
     def test_a_line_of_the_program_that_was_cut_short_is_said_once(self):
         heard = []
 

@@ -132,6 +132,40 @@ class Story(unittest.TestCase):
             self.core.send("g", "x", False)
         self.joined()  # again
 
+    def test_a_bundle_is_told_as_messages_with_their_parts(self):
+        stream = self.joined()
+        payloads = ["one", {"base64": "/wD+"}, "", "gr\u00fc\u00dfe"]
+        self.hear({"event": "bundle", "group": "g", "view": "1.1", "sender": "a/y", "seq": 7, "safe": True,
+                   "payloads": payloads}, self.message(8), {**self.message(9, "z"), "part": 3})
+        told = [b"one", b"\xff\0\xfe", b"", "gr\u00fc\u00dfe".encode()]
+        self.assertEqual(self.take_all(stream), [
+            *(Message("g", "1.1", "a/y", 7, payload, True, part) for part, payload in enumerate(told)),
+            Message("g", "1.1", "a/y", 8, b"x"), Message("g", "1.1", "a/y", 9, b"z", part=3)])
+        self.assertEqual(stream.size, 0)
+
+    def test_a_bundle_holds_up_the_reading_until_its_last_message_is_taken(self):
+        stream = self.joined()
+        self.hear({"event": "bundle", "group": "g", "view": "1.1", "sender": "a/y", "seq": 7, "payloads": ["x"] * 100},
+                  self.message(8))
+        for part in range(100):
+            self.assertTrue(self.core.held_up())
+            self.assertEqual(stream.take("me").part, part)
+        self.assertFalse(self.core.held_up())
+        self.hear()
+        self.assertEqual(stream.take("me").seq, 8)
+
+    def test_several_payloads_are_said_in_one_line_and_refused_one_by_one(self):
+        stream = self.joined()
+        ask = self.core.send_bundle("g", ["one", b"\xff\0\xfe", ""], True)
+        asked, line = self.ask(ask)
+        self.assertEqual(line, {"send_bundle": {"group": "g", "payloads": ["one", {"base64": "/wD+"}, ""], "safe": True,
+                                                "id": asked.id}})
+        self.hear({"event": "refused", "group": "g", "reason": "no", "fatal": False,
+                   "request": json.loads(core.line(ask.op, ask.fields))})
+        self.assertEqual(self.take_all(stream), [Refused("g", "no", said) for said in (b"one", b"\xff\0\xfe", b"")])
+        with self.assertRaisesRegex(Error, "one payload at least"):
+            self.core.send_bundle("g", [], False)
+
     def test_a_group_that_is_left_drops_what_is_unread(self):
         stream = self.joined()
         self.hear(self.message(1))

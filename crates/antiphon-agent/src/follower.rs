@@ -77,7 +77,7 @@ impl Follower {
         let line = |text: &mut Vec<u8>| {
             match events.next() {
                 Some(ClientEvent::Message(message)) => messages.write(&self.group, &message, text),
-                Some(ClientEvent::Bundle(bundle)) => told::write_bundle(&self.group, bundle, text),
+                Some(ClientEvent::Bundle(bundle)) => told::write_bundle(&self.group, &bundle, text),
                 Some(event) => self.told(&event).write_line(text),
                 None => {}
             }

@@ -76,7 +76,7 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
         }
         ClientEvent::Bundle(said) => {
             let mut bundle = bundle(group, said);
-            bundle.payloads = said.payloads.clone().collect();
+            bundle.payloads = said.payloads.slices().collect();
             Event::Bundle(bundle)
         }
         ClientEvent::Transitional { members } => Event::Transitional {
@@ -226,15 +226,15 @@ fn bundle(group: String, said: &ClientBundle) -> Bundle {
 }
 
 /// Appends the line of a bundle.
-pub(crate) fn write_bundle(group: &str, said: ClientBundle, text: &mut Vec<u8>) {
-    let line = Event::Bundle(bundle(group.to_owned(), &said)).to_json();
+pub(crate) fn write_bundle(group: &str, said: &ClientBundle, text: &mut Vec<u8>) {
+    let line = Event::Bundle(bundle(group.to_owned(), said)).to_json();
     let before = line.strip_suffix("]}").expect("the payloads are its last field");
     text.extend_from_slice(before.as_bytes());
-    for (place, payload) in said.payloads.enumerate() {
+    for (place, payload) in said.payloads.slices().enumerate() {
         if place > 0 {
             text.push(b',');
         }
-        write_payload(&payload, text);
+        write_payload(payload, text);
     }
     text.extend_from_slice(b"]}\n");
 }

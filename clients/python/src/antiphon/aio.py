@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -327,10 +327,16 @@ class Group(Events[GroupEvent]):
 
     async def send(self, payload: Payload, safe: bool = False, wait: bool = False) -> None:
         """Says it to all members. `wait`: until it is delivered. `safe`: only when every node of the group holds it."""
-        ask = self._client._core.send(self.name, payload, safe)
+        await self._say(self._client._core.send(self.name, payload, safe), wait)
+
+    async def send_bundle(self, payloads: Iterable[Payload], safe: bool = False, wait: bool = False) -> None:
+        """Says several things in one line. All members are told all of them, with nothing in between, or none."""
+        await self._say(self._client._core.send_bundle(self.name, [*payloads], safe), wait)
+
+    async def _say(self, ask: Ask[None], wait: bool) -> None:
         if wait:
             return await self._client._do(ask)
-        line = self._client._core.out(protocol.line("send", ask.fields))
+        line = self._client._core.out(protocol.line(ask.op, ask.fields))
         with self._client._in_wait():
             await (self._client._write(line) if line else self._client._until_room())
 

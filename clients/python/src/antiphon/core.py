@@ -19,7 +19,7 @@ import json
 import math
 import ssl
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union
@@ -38,6 +38,7 @@ Args = Mapping[str, Union[str, int, bool]]
 BUFFER_BYTES = 1 << 20  # of a stream, before the reading stops
 MOST_BYTES = 64 << 20  # of a stream whose reader waits for a reply
 EVENT_BYTES = 500  # about what Python takes for an event beside its line
+PART_BYTES = 60  # and for each payload of a bundle
 MAX_LINE_BYTES = 64 << 20
 AGENT_LINE_BYTES = 4 << 20
 ANSWER_BYTES = 59_744  # the agent takes no longer answer of a handler
@@ -104,6 +105,23 @@ class Asked(Cell, Generic[T]):
         return self.result  # type: ignore[return-value]
 
 
+class Bundle:
+    """Messages that came in one line. Each is made when it is taken."""
+
+    def __init__(self, of: dict[str, Any]) -> None:
+        self.of, self.taken = of, 0
+        self.size = PART_BYTES * len(of["payloads"])
+
+    def take(self) -> Message:
+        part, of = self.taken, self.of
+        self.taken += 1
+        return Message(of["group"], of["view"], of["sender"], of["seq"], decode(of["payloads"][part]),
+                       of.get("safe", False), part)
+
+    def is_over(self) -> bool:
+        return self.taken == len(self.of["payloads"])
+
+
 class Stream(Cell):
     """Events in their order, up to a bound, and what comes behind the last."""
 
@@ -123,8 +141,9 @@ class Stream(Cell):
             event = self.overrun(event)
             if event is None:
                 return
-        self.events.append((size + EVENT_BYTES, event))
-        self.size += size + EVENT_BYTES
+        size += EVENT_BYTES + (event.size if isinstance(event, Bundle) else 0)
+        self.events.append((size, event))
+        self.size += size
         self.changed()
 
     def ready(self) -> bool:
@@ -137,7 +156,12 @@ class Stream(Cell):
             if self.error:
                 raise self.error
             raise StopIteration
-        size, event = self.events.popleft()
+        size, event = self.events[0]
+        if isinstance(event, Bundle):
+            bundle, event = event, event.take()
+            if not bundle.is_over():
+                return event
+        self.events.popleft()
         self.size -= size
         self.core.gate.changed()
         return event
@@ -303,7 +327,7 @@ class Core:
         def failed(error: Error) -> None:
             if not isinstance(error, ConnectionLost):
                 self._on_lost({"what": "group", "name": group, "cause": error.reason}, 0)
-        return Ask("join", {"group": group}, lambda _: None, failed)
+        return Ask("join", {"group": group, "bundles": True}, lambda _: None, failed)
 
     def _welcome(self, of: dict[str, Any]) -> Welcome:
         if self.link:
@@ -390,8 +414,9 @@ class Core:
             return Lost(group, cause)
 
         self.groups[group] = stream = Stream(self, who, overrun)
-        return Ask("join", {"group": group}, lambda _: stream, lambda _: self.groups.pop(group, None),
-                   lambda _: line("leave", {"group": group}), lambda: stream.end(discard=True))
+        return Ask("join", {"group": group, "bundles": True}, lambda _: stream,
+                   lambda _: self.groups.pop(group, None), lambda _: line("leave", {"group": group}),
+                   lambda: stream.end(discard=True))
 
     def leave(self, group: str) -> Ask[None]:
         stream = self.groups[group]
@@ -402,10 +427,18 @@ class Core:
         return self.cause is not None or self.groups.get(group) is not stream
 
     def send(self, group: str, payload: Payload, safe: bool) -> Ask[None]:
+        return self._say("send", group, {"payload": encode(payload)}, safe)
+
+    def send_bundle(self, group: str, payloads: Sequence[Payload], safe: bool) -> Ask[None]:
+        if not payloads:
+            raise Error("refused", "a bundle has one payload at least")
+        return self._say("send_bundle", group, {"payloads": [encode(payload) for payload in payloads]}, safe)
+
+    def _say(self, op: str, group: str, said: dict[str, Any], safe: bool) -> Ask[None]:
         self.check()
         if group not in self.groups or self.groups[group].over:
             raise Error("not_held", f"this client is not in {group} any more: join it again")
-        return Ask("send", {"group": group, "payload": encode(payload), "safe": safe or None}, lambda _: None)
+        return Ask(op, {"group": group, **said, "safe": safe or None}, lambda _: None)
 
     def lock(self, name: str, within: Duration | None) -> Ask[tuple[int, int, Any]]:
         limit = None if within is None else span(within)
@@ -501,8 +534,9 @@ class Core:
         if group is None:
             self._last_words = event["reason"]
         elif "request" in event:
-            payload = decode(event["request"]["send"]["payload"])
-            self._tell(group, Refused(group, event["reason"], payload), size)
+            ((_, said),) = event["request"].items()
+            for payload in said["payloads"] if "payloads" in said else [said["payload"]]:
+                self._tell(group, Refused(group, event["reason"], decode(payload)), size)
 
     def _on_why(self, event: dict[str, Any], size: int) -> None:
         if self._whys:
@@ -577,12 +611,13 @@ def view(of: dict[str, Any]) -> View:
 
 def message(of: dict[str, Any]) -> Message:
     payload = decode(of["payload"])
-    return Message(of["group"], of["view"], of["sender"], of["seq"], payload, of.get("safe", False))
+    return Message(of["group"], of["view"], of["sender"], of["seq"], payload, of.get("safe", False), of.get("part", 0))
 
 
 TOLD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "view": view,
     "message": message,
+    "bundle": Bundle,
     "transitional": lambda of: Transitional(of["group"], tuple(of["members"])),
     "suspended": lambda of: Suspended(of["group"]),
     "resync": lambda of: Resync(of["group"], of["cause"]),

@@ -54,6 +54,7 @@ class Message:
     seq: int
     payload: bytes
     safe: bool = False
+    part: int = 0  # of a bundle, whose messages have one `seq`
 
     @property
     def text(self) -> str:

@@ -46,7 +46,7 @@ use tokio::io::{AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::lines::{READ_BYTES, Stop, next_line};
+use super::lines::{ReadBuffer, Stop, next_line};
 use super::{Connection, PART_WITHIN, READ_WITHIN, obey, part, slow};
 use crate::hub::Session;
 use crate::pipe::{Pipe, Text, pipe};
@@ -206,7 +206,7 @@ impl Kept {
         lines: &mut LineBuffer,
         session: &Session,
     ) -> Ended {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = ReadBuffer::default();
         loop {
             let mut line = match next_line(reader, lines, &mut buffer).await {
                 Ok(line) => line,

@@ -14,8 +14,10 @@ use crate::access::{Denied, Visitor};
 use crate::hub::Session;
 use crate::pipe::Text;
 
-/// Bytes read at once.
-pub(super) const READ_BYTES: usize = 64 << 10;
+/// Bytes read at once, at most.
+const READ_BYTES: usize = 64 << 10;
+/// And of a program that says little.
+const LEAST_READ_BYTES: usize = 4 << 10;
 
 /// The longest first line of a program that must show a token.
 const MAX_HELLO_BYTES: usize = 4096;
@@ -95,7 +97,7 @@ pub(super) async fn serve(
     mut text: Text,
     resumable: &Resumable,
 ) {
-    let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), vec![0; READ_BYTES]);
+    let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), ReadBuffer::default());
     lines.push(first);
     // An agent says nothing before its program has.
     let begun = next_line(&mut stream, &mut lines, &mut buffer).await;
@@ -132,7 +134,7 @@ async fn read(
     reader: &mut ReadHalf<impl Connection>,
     begun: Result<Vec<u8>, Stop>,
     mut lines: LineBuffer,
-    mut buffer: Vec<u8>,
+    mut buffer: ReadBuffer,
     session: &Session,
 ) -> Departure {
     let mut next = begun;
@@ -146,6 +148,28 @@ async fn read(
             Err(stop) => return stop.told(session).await,
         }
         next = next_line(reader, &mut lines, &mut buffer).await;
+    }
+}
+
+/// What is read into. It grows and shrinks with what a program says at once: thousands of quiet programs must
+/// not keep the memory of busy ones.
+pub(super) struct ReadBuffer(Vec<u8>);
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self(vec![0; LEAST_READ_BYTES])
+    }
+}
+
+impl ReadBuffer {
+    /// So much was read last.
+    fn fit(&mut self, length: usize) {
+        let size = self.0.len();
+        if length == size && size < READ_BYTES {
+            self.0 = vec![0; size * 4];
+        } else if length < size / 16 && size > LEAST_READ_BYTES {
+            self.0 = vec![0; size / 4];
+        }
     }
 }
 
@@ -177,7 +201,7 @@ impl Stop {
 pub(super) async fn next_line(
     reader: &mut (impl AsyncRead + Unpin),
     lines: &mut LineBuffer,
-    buffer: &mut [u8],
+    buffer: &mut ReadBuffer,
 ) -> Result<Vec<u8>, Stop> {
     loop {
         match lines.pop() {
@@ -186,9 +210,12 @@ pub(super) async fn next_line(
             Ok(None) => {}
             Err(_) => return Err(Stop::TooLong),
         }
-        match reader.read(buffer).await {
+        match reader.read(&mut buffer.0).await {
             Ok(0) | Err(_) => return Err(Stop::Ended),
-            Ok(length) => lines.push(&buffer[..length]),
+            Ok(length) => {
+                lines.push(&buffer.0[..length]);
+                buffer.fit(length);
+            }
         }
     }
 }
@@ -226,6 +253,31 @@ mod tests {
 
     /// For what has no failure detection in it, on a busy machine.
     const SOON: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn what_is_read_into_is_large_only_while_much_is_said() {
+        let (mut near, mut far) = tokio::io::duplex(1 << 20);
+        let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), ReadBuffer::default());
+        let long = [&[b'x'; 300_000][..], b"\n"].concat();
+        near.write_all(&long).await.unwrap();
+        assert_eq!(
+            next_line(&mut far, &mut lines, &mut buffer)
+                .await
+                .ok()
+                .unwrap()
+                .len(),
+            300_000
+        );
+        assert_eq!(buffer.0.len(), READ_BYTES);
+        for _ in 0..3 {
+            near.write_all(b"short\n").await.unwrap();
+            assert_eq!(
+                next_line(&mut far, &mut lines, &mut buffer).await.ok().unwrap(),
+                b"short"
+            );
+        }
+        assert_eq!(buffer.0.len(), LEAST_READ_BYTES);
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_line_that_is_half_written_when_a_program_has_said_all_comes_whole() {

@@ -3,8 +3,9 @@
 //! They travel as one message of the group, so all members deliver all of them or none, and nothing comes
 //! between them. In bytes: each message behind its length.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
+use super::format;
 use crate::format::{decode_first, encode_after};
 
 /// Messages that one client said at once, in its order: at least one. An iterator over them; it copies none.
@@ -19,8 +20,7 @@ impl Bundle {
     pub(super) fn read(bytes: Bytes) -> Option<Self> {
         let (mut rest, mut count) = (&bytes[..], 0);
         while !rest.is_empty() {
-            let (length, behind) = decode_first::<u32>(rest)?;
-            rest = behind.get(length as usize..)?;
+            (_, rest) = first(rest)?;
             count += 1;
         }
         (count > 0).then_some(Self { rest: bytes, count })
@@ -31,14 +31,14 @@ impl Bundle {
         self.rest.len()
     }
 
-    fn advance(&mut self) -> Option<Bytes> {
-        let (length, behind) = decode_first::<u32>(&self.rest)?;
-        let begin = self.rest.len() - behind.len();
-        let end = begin.checked_add(length as usize)?;
-        let message = self.rest.slice(begin..end);
-        bytes::Buf::advance(&mut self.rest, end);
-        self.count -= 1;
-        Some(message)
+    /// Each of them.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let mut left = &self.rest[..];
+        std::iter::from_fn(move || {
+            let (message, rest) = first(left)?;
+            left = rest;
+            Some(message)
+        })
     }
 }
 
@@ -46,7 +46,11 @@ impl Iterator for Bundle {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        self.advance()
+        let (message, rest) = first(&self.rest)?;
+        let (message, used) = (self.rest.slice_ref(message), self.rest.len() - rest.len());
+        self.rest.advance(used);
+        self.count -= 1;
+        Some(message)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -56,10 +60,55 @@ impl Iterator for Bundle {
 
 impl ExactSizeIterator for Bundle {}
 
-/// Appends a message to a bundle that is being made. A message of 4 GiB or more has no place in it; the
-/// caller has a far smaller bound.
-pub fn append(bundle: &mut Vec<u8>, message: &[u8]) {
-    let length = u32::try_from(message.len()).expect("a message is far smaller than 4 GiB");
-    *bundle = encode_after(std::mem::take(bundle), &length);
-    bundle.extend_from_slice(message);
+/// The first message, and what is behind it.
+fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, behind) = match bytes {
+        // As the format has it, in one byte.
+        [length @ ..0x80, behind @ ..] => (u32::from(*length), behind),
+        _ => decode_first::<u32>(bytes)?,
+    };
+    behind.split_at_checked(length as usize)
+}
+
+/// A bundle that is being made.
+#[derive(Debug)]
+pub struct BundleWriter {
+    bytes: Vec<u8>,
+    header: usize,
+}
+
+impl BundleWriter {
+    /// For the client of this number. Nothing is in it.
+    pub fn new(number: u32) -> Self {
+        let bytes = format::bundle(number);
+        let header = bytes.len();
+        Self { bytes, header }
+    }
+
+    /// Appends a message. One of 4 GiB or more has no place in it; the caller has a far smaller bound.
+    pub fn push(&mut self, message: &[u8]) {
+        match u8::try_from(message.len()) {
+            Ok(length @ ..0x80) => self.bytes.push(length),
+            _ => {
+                let length = u32::try_from(message.len()).expect("a message is far smaller than 4 GiB");
+                self.bytes = encode_after(std::mem::take(&mut self.bytes), &length);
+            }
+        }
+        self.bytes.extend_from_slice(message);
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == self.header
+    }
+
+    /// How many bytes the messages have together, their lengths included.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() - self.header
+    }
+
+    /// What to send to the group, if its client [may say](super::Clients::may_say) something.
+    pub fn said(&self) -> &[u8] {
+        &self.bytes
+    }
 }

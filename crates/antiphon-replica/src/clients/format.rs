@@ -88,19 +88,15 @@ pub(super) fn words(words: &Words) -> Vec<u8> {
 
 /// What a client says, behind its number.
 pub(super) fn said(number: u32, payload: &[u8]) -> Vec<u8> {
-    behind(&Words::Said { number }, payload)
-}
-
-/// The same of a bundle.
-pub(super) fn bundle(number: u32, bundle: &[u8]) -> Vec<u8> {
-    behind(&Words::Bundle { number }, bundle)
-}
-
-fn behind(words: &Words, payload: &[u8]) -> Vec<u8> {
     let bytes = Vec::with_capacity(payload.len() + super::HEADER_BYTES);
-    let mut bytes = crate::format::encode_after(bytes, words);
+    let mut bytes = crate::format::encode_after(bytes, &Words::Said { number });
     bytes.extend_from_slice(payload);
     bytes
+}
+
+/// What stands before a bundle.
+pub(super) fn bundle(number: u32) -> Vec<u8> {
+    words(&Words::Bundle { number })
 }
 
 /// Reads a message, and gives the payload behind it.

@@ -90,7 +90,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 use antiphon_core::{GroupView, Outcome};
 use bytes::Bytes;
 
-pub use self::bundle::{Bundle, append};
+pub use self::bundle::{Bundle, BundleWriter};
 pub use self::event::{Client, ClientId, ClientView, ClientViewId, Departure, Event, Output, Refusal};
 use self::format::{Leaving, Listed, Named, Words};
 
@@ -228,15 +228,11 @@ impl Clients {
         self.may_say(number).map(|()| format::said(number, payload))
     }
 
-    /// The same for several things at once: a [`Bundle`] made by [`append`], with one message at least.
+    /// Whether a client may say something now. What it says at once is made by a [`BundleWriter`].
     ///
     /// # Errors
     /// [`Refusal::NotIn`].
-    pub fn say_bundle(&self, number: u32, bundle: &[u8]) -> Result<Vec<u8>, Refusal> {
-        self.may_say(number).map(|()| format::bundle(number, bundle))
-    }
-
-    fn may_say(&self, number: u32) -> Result<(), Refusal> {
+    pub fn may_say(&self, number: u32) -> Result<(), Refusal> {
         match self.own.get(&number) {
             Some(own) if own.state == State::In && own.leaving.is_none() => Ok(()),
             _ => Err(Refusal::NotIn),

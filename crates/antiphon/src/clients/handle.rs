@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{Level, Member};
-use antiphon_replica::clients::append;
+use antiphon_replica::clients::BundleWriter;
 use bytes::Bytes;
 
 use super::shared::{Said, Shared};
@@ -266,7 +266,7 @@ impl ClientSender {
         &self,
         payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Receipt, ClientSendError> {
-        let bundle = bundle_of(payloads)?;
+        let bundle = self.bundle(payloads)?;
         let said = self
             .shared()
             .say(self.number, Said::Bundle(&bundle), Level::Agreed);
@@ -284,7 +284,7 @@ impl ClientSender {
         &self,
         payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<SafeReceipt, ClientSendError> {
-        let bundle = bundle_of(payloads)?;
+        let bundle = self.bundle(payloads)?;
         let said = self.shared().say(self.number, Said::Bundle(&bundle), Level::Safe);
         Ok(self.shared().sender.safe_receipt(said.await?))
     }
@@ -304,23 +304,26 @@ impl ClientSender {
         Ok(self.shared().sender.safe_receipt(said.await?))
     }
 
+    fn bundle(
+        &self,
+        payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<BundleWriter, ClientSendError> {
+        let mut bundle = BundleWriter::new(self.number);
+        for payload in payloads {
+            // What is too large already is refused for its size, and need not be whole.
+            if bundle.bytes() <= crate::MAX_PAYLOAD_BYTES {
+                bundle.push(payload.as_ref());
+            }
+        }
+        match bundle.is_empty() {
+            true => Err(ClientSendError::NoMessage),
+            false => Ok(bundle),
+        }
+    }
+
     /// Leaves, in order or not: others see it go with this departure. [`ClientEvent::Left`] follows.
     pub fn leave(&self, departure: Departure) {
         self.shared().leave(self.number, departure);
-    }
-}
-
-fn bundle_of(payloads: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<u8>, ClientSendError> {
-    let mut bundle = Vec::new();
-    for payload in payloads {
-        // What is too large already is refused for its size, and need not be whole.
-        if bundle.len() <= crate::MAX_PAYLOAD_BYTES {
-            append(&mut bundle, payload.as_ref());
-        }
-    }
-    match bundle.is_empty() {
-        true => Err(ClientSendError::NoMessage),
-        false => Ok(bundle),
     }
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use antiphon_core::Ticket;
 use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_replica::clients::{
-    Client as Entry, ClientView as MachineView, Clients as Machine, Departure, Event as Told, HEADER_BYTES,
-    Refusal,
+    BundleWriter, Client as Entry, ClientView as MachineView, Clients as Machine, Departure, Event as Told,
+    HEADER_BYTES, Refusal,
 };
 use tokio::sync::{Notify, watch};
 
@@ -100,8 +100,7 @@ struct Waiting {
 #[derive(Clone, Copy)]
 pub(super) enum Said<'a> {
     One(&'a [u8]),
-    /// As [`antiphon_replica::clients::append`] makes it.
-    Bundle(&'a [u8]),
+    Bundle(&'a BundleWriter),
 }
 
 /// What the task has to wait for.
@@ -196,18 +195,26 @@ impl Shared {
 
     fn try_say(&self, number: u32, said: Said<'_>, level: Level) -> Result<Ticket, ClientSendError> {
         let limit = self.largest;
-        let (Said::One(bytes) | Said::Bundle(bytes)) = said;
-        if bytes.len() > limit {
+        let length = match said {
+            Said::One(payload) => payload.len(),
+            Said::Bundle(bundle) => bundle.bytes(),
+        };
+        if length > limit {
             return Err(ClientSendError::Group(SendError::TooLarge { limit }));
         }
         // Under the lock: what it says comes before its departure.
         let inside = self.inside();
-        let said = match said {
-            Said::One(payload) => inside.machine.say(number, payload),
-            Said::Bundle(bundle) => inside.machine.say_bundle(number, bundle),
+        let refused = ClientSendError::Refused;
+        let sent = match said {
+            Said::One(payload) => {
+                let said = inside.machine.say(number, payload).map_err(refused)?;
+                self.sender.try_send_in(inside.epoch, &said, level)
+            }
+            Said::Bundle(bundle) => {
+                inside.machine.may_say(number).map_err(refused)?;
+                self.sender.try_send_in(inside.epoch, bundle.said(), level)
+            }
         };
-        let said = said.map_err(ClientSendError::Refused)?;
-        let sent = self.sender.try_send_in(inside.epoch, &said, level);
         sent.map_err(ClientSendError::Group)
     }
 

@@ -13,7 +13,7 @@
 
 use antiphon_core::Outcome;
 use antiphon_core::wire::Level;
-use antiphon_replica::clients::{ClientId, ClientViewId, Clients, Departure, Event as Told, append};
+use antiphon_replica::clients::{BundleWriter, ClientId, ClientViewId, Clients, Departure, Event as Told};
 
 use super::driven::{BETWEEN_WAKES, Unread, bare};
 use super::*;
@@ -232,9 +232,9 @@ impl World {
         let payload = match count {
             0 => it.clients.say(number, &first.to_le_bytes()),
             _ => {
-                let mut bundle = Vec::new();
-                ops.clone().for_each(|op| append(&mut bundle, &op.to_le_bytes()));
-                it.clients.say_bundle(number, &bundle)
+                let mut bundle = BundleWriter::new(number);
+                ops.clone().for_each(|op| bundle.push(&op.to_le_bytes()));
+                it.clients.may_say(number).map(|()| bundle.said().to_vec())
             }
         };
         let Ok(payload) = payload else {
