@@ -13,24 +13,25 @@
 //! proposer asks the others for their votes. What the fast ballot does not decide, a proposer decides in a
 //! higher ballot, as in the coordinator engine.
 //!
-//! What both engines have is asked of [`Engine::proposer`]: the votes, proofs of death, quorums, and effects.
-//! The fast ballot is handed the proposer with each call, because the votes are in the proposer's slot. All
-//! effects go into the proposer's one queue, so a vote stands before the message that tells of it.
+//! The proposer has what both engines have: the slot with its votes and proofs of death, and the effects. The
+//! fast ballot is handed the proposer with each call, because a vote in it is a vote in that slot. All effects
+//! go into the proposer's one queue, so a vote stands before the message that tells of it.
 //!
 //! [`cut`]: crate::membership::agree::cut
 //! [`fast`]: crate::membership::agree::fast
 //! [`proposer`]: crate::membership::agree::proposer
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage};
+use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Incarnation, NodeView, ViewDigest};
 
 use crate::membership::agree::cut::Cut;
 use crate::membership::agree::fast::FastBallot;
-use crate::membership::agree::interface::{ProposedChange, Surroundings, Votes};
+use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surroundings, Votes};
 use crate::membership::agree::proposer::{Proposer, used};
-use crate::membership::agree::slot::Acceptance;
+use crate::membership::agree::slot::{Acceptance, Slot};
 use crate::membership::monitor::rings::Rings;
 use crate::{EngineKind, Profile, Time};
 
@@ -40,7 +41,7 @@ mod tests;
 /// A membership engine, for the slot after one installed view.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) proposer: Proposer,
+    proposer: Proposer,
     /// The fast ballot; `None` in the coordinator engine, which has none.
     fast: Option<Box<FastBallot>>,
 }
@@ -93,35 +94,9 @@ impl Engine {
         }
     }
 
-    fn cut(&self) -> Option<&Cut> {
-        self.fast.as_ref().map(|fast| &fast.cut)
-    }
-
-    /// Members that enough of their observers have lost.
-    pub(crate) fn lost(&self) -> Vec<Incarnation> {
-        self.cut().map_or_else(Vec::new, |cut| cut.lost().collect())
-    }
-
-    /// The lost members whose loss is beyond doubt.
-    pub(crate) fn certain(&self) -> Vec<Incarnation> {
-        self.cut().map_or_else(Vec::new, |cut| cut.certain().collect())
-    }
-
-    /// Members that some of their observers have lost and others have not. If this node observes such a
-    /// member, it should look at it again.
-    pub(crate) fn unstable(&self) -> Vec<Incarnation> {
-        self.cut().map_or_else(Vec::new, |cut| cut.unstable().collect())
-    }
-
-    /// The observers that have lost this member, unless it is proven dead.
-    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
-        let cut = self.cut().filter(|_| !self.proposer.is_certified(member));
-        cut.map_or_else(Vec::new, |cut| cut.witnesses(member))
-    }
-
-    /// The view with this digest, if votes may be for it.
-    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&Arc<NodeView>> {
-        self.fast.as_ref()?.value(digest)
+    /// A member is proven dead, and this was its last vote.
+    pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
+        self.proposer.certify(around, dead, vote);
     }
 
     /// Looks again at which members are being lost.
@@ -213,10 +188,101 @@ impl Engine {
         [wake, self.proposer.next_deadline()].into_iter().flatten().min()
     }
 
+    /// The next thing to do.
+    pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
+        self.proposer.poll_effect()
+    }
+
     /// The proposer may have asked for votes. Then this node has cast one as well.
     fn count_own(&mut self, around: &mut Surroundings<'_>) {
         if let Some(fast) = &mut self.fast {
             fast.count_own(&mut self.proposer, around);
         }
+    }
+}
+
+/// What the seat asks of the slot.
+impl Engine {
+    /// The slot that is being decided.
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
+        self.proposer.slot()
+    }
+
+    /// All votes of this node since it installed the view.
+    pub(crate) fn vote_state(&self) -> VoteState {
+        self.proposer.vote_state()
+    }
+
+    /// Whether this node has accepted a view.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.slot().vote().accepted.is_some()
+    }
+
+    /// Whether this node has voted, or is about to vote, for a view that contains this member.
+    pub(crate) fn names(&self, member: Incarnation) -> bool {
+        self.proposer.names(member)
+    }
+
+    /// Whether these members could decide the next view, given the proofs of death held.
+    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        self.slot().could_decide(reachable)
+    }
+
+    /// Whether these members could decide what this node has accepted; true if it has accepted nothing.
+    pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        self.slot().could_conclude(reachable)
+    }
+
+    /// Whether the member is proven dead.
+    pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
+        self.proposer.is_certified(member)
+    }
+
+    /// All members that are proven dead.
+    pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
+        self.slot().certified()
+    }
+
+    /// The members that are proven dead and accepted nothing in the slot.
+    pub(crate) fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
+        let certificates = self.slot().certificates().iter();
+        certificates
+            .filter(|(_, last)| last.accepted.is_none())
+            .map(|(dead, _)| *dead)
+            .collect()
+    }
+}
+
+/// What only a fast ballot knows. Without one, no member is lost.
+impl Engine {
+    fn cut(&self) -> Option<&Cut> {
+        self.fast.as_ref().map(|fast| &fast.cut)
+    }
+
+    /// Members that enough of their observers have lost.
+    pub(crate) fn lost(&self) -> Vec<Incarnation> {
+        self.cut().map_or_else(Vec::new, |cut| cut.lost().collect())
+    }
+
+    /// The lost members whose loss is beyond doubt.
+    pub(crate) fn certain(&self) -> Vec<Incarnation> {
+        self.cut().map_or_else(Vec::new, |cut| cut.certain().collect())
+    }
+
+    /// Members that some of their observers have lost and others have not. If this node observes such a
+    /// member, it should look at it again.
+    pub(crate) fn unstable(&self) -> Vec<Incarnation> {
+        self.cut().map_or_else(Vec::new, |cut| cut.unstable().collect())
+    }
+
+    /// The observers that have lost this member, unless it is proven dead.
+    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+        let cut = self.cut().filter(|_| !self.is_certified(member));
+        cut.map_or_else(Vec::new, |cut| cut.witnesses(member))
+    }
+
+    /// The view with this digest, if votes may be for it.
+    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&Arc<NodeView>> {
+        self.fast.as_ref()?.value(digest)
     }
 }

@@ -187,39 +187,9 @@ impl Proposer {
         }
     }
 
-    /// Whether these members could decide the next view, given the proofs of death held.
-    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
-        self.slot.could_decide(reachable)
-    }
-
-    /// Whether these members could decide what this node has accepted; true if it has accepted nothing.
-    pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
-        self.slot.could_conclude(reachable)
-    }
-
-    /// Whether this node has accepted a value. A leader here must then propose this value, or one that was
-    /// accepted elsewhere.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.slot.vote().accepted.is_some()
-    }
-
     /// Whether the member is proven dead.
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         self.slot.certificates().contains_key(&member)
-    }
-
-    /// All members that are proven dead.
-    pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
-        self.slot.certified()
-    }
-
-    /// The members that are proven dead and accepted nothing in the slot.
-    pub(crate) fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
-        let certificates = self.slot.certificates().iter();
-        certificates
-            .filter(|(_, last)| last.accepted.is_none())
-            .map(|(dead, _)| *dead)
-            .collect()
     }
 
     /// A member is proven dead, and this was its last vote.

@@ -65,7 +65,7 @@ impl Seat {
         let old = first.members.iter().map(|member| member.incarnation);
         let old = old.filter(|member| *member != cx.me && !first.joined.contains(member));
         let behind = old
-            .filter(|member| !self.installed.engine.proposer.is_certified(*member))
+            .filter(|member| !self.installed.engine.is_certified(*member))
             .filter_map(is_behind)
             .min();
         // In a wide view a member knows only of few others what they say, and views are large.

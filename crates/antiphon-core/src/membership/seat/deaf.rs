@@ -40,10 +40,10 @@
 //! meanwhile lets its members believe for a lease from then on (R7). So the last such view puts the removal
 //! off: by 0.4 s at most where nodes join.
 //!
-//! The cut engine does the same by the word of the observers ([`cut`]). An observer that joined since goes
+//! The cut engine does the same by the word of the observers ([`fast`]). An observer that joined since goes
 //! by what the member says of the other members ([`heartbeats`]).
 //!
-//! [`cut`]: crate::membership::agree::cut
+//! [`fast`]: crate::membership::agree::fast
 //! [`heartbeats`]: crate::membership::seat::heartbeats
 //! [`lease`]: crate::membership::lease
 
@@ -94,9 +94,7 @@ impl Seat {
                     .map(|member| member.incarnation);
                 others.any(|other| {
                     let says_so = lost[by].contains(&other) || lost.contains_key(&other);
-                    !says_so
-                        && !self.installed.engine.proposer.is_certified(other)
-                        && self.knows(cx, *by, other)
+                    !says_so && !self.installed.engine.is_certified(other) && self.knows(cx, *by, other)
                 })
             };
             let hearing: Vec<Incarnation> = lost.keys().copied().filter(hears).collect();

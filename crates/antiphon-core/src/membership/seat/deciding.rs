@@ -22,7 +22,7 @@ impl Seat {
             .iter()
             .map(|member| member.incarnation);
         let new = next.joined.iter().copied();
-        let certified = self.installed.engine.proposer.certified();
+        let certified = self.installed.engine.certified();
         let (topology, tells_all) = (&self.installed.topology, self.installed.topology.tells_all());
         let is_near = |to: &Incarnation| topology.is_neighbour(*to);
         // In a wide view each member that installs it tells its neighbours, and confirms it to those that

@@ -42,7 +42,7 @@ impl Seat {
                 .map(|member| member.incarnation);
             let to: Vec<Incarnation> = voters
                 .chain(joiners.iter().copied())
-                .filter(|to| *to != me && !self.installed.engine.proposer.is_certified(*to))
+                .filter(|to| *to != me && !self.installed.engine.is_certified(*to))
                 .collect();
             for to in to {
                 let message = message.clone();

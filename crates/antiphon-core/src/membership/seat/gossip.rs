@@ -422,19 +422,17 @@ impl Seat {
                 .into_iter()
                 .filter_map(rank)
                 .collect(),
-            proven: self.installed.engine.proposer.slot().certificates().len(),
+            proven: self.installed.engine.slot().certificates().len(),
         };
         // This is asked all the time while any member doubts another, and what they say of each other changes
         // seldom.
         let same = |word: &Word| word.basis.as_ref() == Some(&basis);
         if !gossip.heard_of.as_ref().is_some_and(same) {
             let (engine, members) = (&self.installed.engine, &self.installed.view.members);
-            let is_proven = |rank: usize| engine.proposer.is_certified(members[rank].incarnation);
+            let is_proven = |rank: usize| engine.is_certified(members[rank].incarnation);
             let could_decide = |heard_of: &[bool]| {
                 let heard = members.iter().zip(heard_of).filter(|(_, heard_of)| **heard_of);
-                engine
-                    .proposer
-                    .could_decide(&heard.map(|(member, _)| member.incarnation).collect())
+                engine.could_decide(&heard.map(|(member, _)| member.incarnation).collect())
             };
             gossip.heard_of = Some(Word::by(
                 &self.installed.rings,

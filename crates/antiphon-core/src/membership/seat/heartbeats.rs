@@ -152,7 +152,7 @@ impl Seat {
             .iter()
             .filter(|member| member.incarnation != cx.me && hears(member.incarnation))
         {
-            if !self.installed.engine.proposer.is_certified(member.incarnation) {
+            if !self.installed.engine.is_certified(member.incarnation) {
                 let mut heartbeat = heartbeat.clone();
                 self.answer_in(&mut heartbeat, member.incarnation);
                 let effect = Effect::Heartbeat {
@@ -183,7 +183,7 @@ impl Seat {
             return;
         }
         for (to, asks) in cx.detector.take_probes(now) {
-            if !self.installed.engine.proposer.is_certified(to) {
+            if !self.installed.engine.is_certified(to) {
                 let mut heartbeat = self.heartbeat(cx, now);
                 self.answer_in(&mut heartbeat, to);
                 cx.effects.push_back(Effect::Probe { to, asks, heartbeat });

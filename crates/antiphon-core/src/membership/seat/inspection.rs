@@ -43,7 +43,7 @@ impl Seat {
                     last_heard: cx.detector.last_heard(incarnation).map(|at| now.since(at)),
                     by_probes: cx.detector.lives_by_probes(now, incarnation),
                     trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
-                    dead: self.installed.engine.proposer.is_certified(incarnation),
+                    dead: self.installed.engine.is_certified(incarnation),
                     lifeline: match watched(rank) {
                         false => Lifeline::Elsewhere,
                         true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
@@ -61,7 +61,7 @@ impl Seat {
         Seated {
             outgrows: (self.installed.view.members.len() > meant_for).then_some(meant_for),
             coordinator: self.coordinator(cx, &reachable),
-            quorum: self.installed.quorum && self.installed.engine.proposer.could_decide(&reachable),
+            quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
             leased: self.believes(now),
             members: members.collect(),
             doubts: cx.detector.doubts(now),

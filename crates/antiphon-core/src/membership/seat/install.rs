@@ -99,9 +99,7 @@ impl Seat {
         for (dead, vote) in self.certificates.clone() {
             // A node that watches the dead member only from now on did not doubt it before.
             cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
-            self.with_engine(cx, now, |engine, around| {
-                engine.proposer.certify(around, dead, &vote);
-            });
+            self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // Not all members need have heard of the proof in the view before.
             self.spread_certificate(now, dead, &vote);
         }

@@ -30,7 +30,7 @@ impl Seat {
         let soon = until <= now + length / 2;
         let due = until <= now + length / RENEWS_BEFORE && now >= self.lease.count_again;
         if soon && (self.lease.fresh || due) {
-            let dead = self.installed.engine.proposer.dead_without_vote();
+            let dead = self.installed.engine.dead_without_vote();
             self.lease.renew(now, cx.me, &self.installed.view, &dead);
         }
     }
@@ -48,7 +48,7 @@ impl Seat {
         let may_believe = |departure: &&Departure| {
             let who = departure.member.incarnation;
             let goes_now = departure.cause == Cause::Left || departure.accusers.iter().any(proof);
-            let gone = goes_now || who == cx.me || self.installed.engine.proposer.is_certified(who);
+            let gone = goes_now || who == cx.me || self.installed.engine.is_certified(who);
             !gone
                 && self
                     .lease

@@ -136,7 +136,7 @@ impl Seat {
             Some(gossip) => {
                 let neighbours = gossip.neighbours();
                 let waiting = neighbours
-                    .filter(|member| !self.installed.engine.proposer.is_certified(*member))
+                    .filter(|member| !self.installed.engine.is_certified(*member))
                     .collect();
                 self.depart(cx, now, next, waiting);
             }

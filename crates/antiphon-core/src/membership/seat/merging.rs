@@ -146,7 +146,7 @@ impl Seat {
         });
         // Until the view that this node has accepted is decided, it may turn out that no quorum can decide
         // it.
-        let may_be_blocked = self.installed.engine.proposer.is_bound();
+        let may_be_blocked = self.installed.engine.is_bound();
         if refused.is_some()
             || !self.installed.quorum
             || may_be_blocked

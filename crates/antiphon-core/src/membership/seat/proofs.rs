@@ -46,7 +46,7 @@ impl Seat {
     ) {
         match event {
             LifelineEvent::Opened { dial, local, remote } => {
-                let vote = self.installed.engine.proposer.vote_state();
+                let vote = self.installed.engine.vote_state();
                 let command = cx.lifelines.opened(dial, local, remote, vote);
                 cx.lifeline_commands(command);
             }
@@ -95,7 +95,7 @@ impl Seat {
 
     /// R2: no message tells of a vote that the lifelines do not show.
     pub(crate) fn assert_shown(&self, message: &SlotMessage) {
-        let voted = self.installed.engine.proposer.slot().vote().ballots();
+        let voted = self.installed.engine.slot().vote().ballots();
         let tells = matches!(
             message,
             SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Cast { .. }
@@ -111,7 +111,7 @@ impl Seat {
     pub(crate) fn leave_testament(&self, cx: &mut Context) {
         if cx.config.witness {
             let watchers = lifelines::watchers(&self.installed.view, cx.me, &self.installed.rings);
-            let vote = self.installed.engine.proposer.vote_state();
+            let vote = self.installed.engine.vote_state();
             let testament = witness::testament(&self.installed.view, cx.me, &watchers, vote);
             cx.leave_testament(Some(&testament));
         }
@@ -224,9 +224,7 @@ impl Seat {
         }
         self.certificates.insert(dead, vote.clone());
         self.lease.proven(now);
-        self.with_engine(cx, now, |engine, around| {
-            engine.proposer.certify(around, dead, &vote);
-        });
+        self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
         true
     }
 

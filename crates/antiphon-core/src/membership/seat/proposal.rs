@@ -46,7 +46,7 @@ impl Seat {
                 .detector
                 .doubt(cx.me, who)
                 .filter(|_| self.installed.topology.hears_all());
-            let cause = if self.installed.engine.proposer.is_certified(who) {
+            let cause = if self.installed.engine.is_certified(who) {
                 Cause::Crashed
             } else if leaving {
                 Cause::Left
@@ -285,7 +285,7 @@ impl Seat {
             evidence,
             before_ms: 0,
         };
-        if self.installed.engine.proposer.is_certified(member) {
+        if self.installed.engine.is_certified(member) {
             return vec![says(cx.me, Evidence::ProofOfDeath)];
         }
         let observers = self.observers(member).into_iter();

@@ -253,7 +253,7 @@ impl Seat {
         let is_contact = |member: &Incarnation| {
             self.installed.reconnect.contacts.contains_key(member)
                 && !gossip.is_neighbour(*member)
-                && !self.installed.engine.proposer.is_certified(*member)
+                && !self.installed.engine.is_certified(*member)
         };
         let links: Vec<Incarnation> = after.filter(is_contact).take(cx.config.rings.max(1)).collect();
         gossip.rumours.link(now, &links);

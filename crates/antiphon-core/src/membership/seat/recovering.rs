@@ -40,15 +40,15 @@ impl Seat {
             member: member.clone(),
             heard: now.since(cx.detector.last_heard(member.incarnation).unwrap_or(now)),
             here: reachable.contains(&member.incarnation),
-            dead: self.installed.engine.proposer.is_certified(member.incarnation),
+            dead: self.installed.engine.is_certified(member.incarnation),
         });
         Ok(Recovery {
             lineage: self.installed.view.lineage,
             view: self.installed.view.primary_id(),
             number: self.installed.view.number,
             lost: now.since(self.installed.nonprimary.since().unwrap_or(now)),
-            quorum: self.installed.quorum && self.installed.engine.proposer.could_decide(&reachable),
-            undecided: self.installed.engine.proposer.is_bound(),
+            quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
+            undecided: self.installed.engine.is_bound(),
             weight,
             others: others.collect(),
         })

@@ -93,7 +93,7 @@ impl Seat {
         rounds.pass_on(now);
         if makes.is_some_and(|before| rounds.makes_at(before) <= now) {
             let view = &self.installed.view;
-            let dead = self.installed.engine.proposer.dead_without_vote();
+            let dead = self.installed.engine.dead_without_vote();
             let is_quorum = |who: &Ranks| {
                 let who = who.iter().filter_map(|rank| view.members.get(rank));
                 let who = who.map(|member| member.incarnation).collect();
@@ -109,7 +109,7 @@ impl Seat {
         rounds.graft(now);
         for (to, pulse) in std::mem::take(&mut rounds.outbox) {
             let to = self.installed.view.members[to].incarnation;
-            if !self.installed.engine.proposer.is_certified(to) {
+            if !self.installed.engine.is_certified(to) {
                 cx.effects.push_back(Effect::Pulse { to, pulse });
             }
         }
@@ -119,7 +119,7 @@ impl Seat {
     fn makes_ticks(&self) -> Option<usize> {
         let rounds = self.installed.rounds.as_ref()?;
         let makes = self.is_primary() && self.lease.makes_ticks() && !self.leaving.is_departing();
-        let dead = self.installed.engine.proposer.slot().certificates().keys();
+        let dead = self.installed.engine.slot().certificates().keys();
         let dead = dead
             .filter(|dead| self.installed.rings.rank(**dead) < Some(rounds.me))
             .count();

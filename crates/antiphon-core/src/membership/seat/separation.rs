@@ -152,6 +152,6 @@ impl Seat {
         self.install(cx, now, Arc::new(view), None);
         // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof in
         // this lineage if this process ended before it votes here.
-        cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.proposer.vote_state()));
+        cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
     }
 }

@@ -53,14 +53,14 @@ use crate::membership::seat::Seat;
 impl Seat {
     /// Whether these members could decide the next view, and this node is not blocked.
     pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        !self.is_blocked(cx, now, reachable) && self.installed.engine.proposer.could_decide(reachable)
+        !self.is_blocked(cx, now, reachable) && self.installed.engine.could_decide(reachable)
     }
 
     /// Whether this node has accepted a view, and has heard too few of that view's members for long. Other
     /// members that are heard or missed meanwhile change nothing: paths that come and go must not put this
     /// off for ever.
     fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        if self.installed.engine.proposer.could_conclude(reachable) || planted!(StandStill) {
+        if self.installed.engine.could_conclude(reachable) || planted!(StandStill) {
             self.installed.blocked = None;
             return false;
         }

@@ -15,7 +15,7 @@ use crate::{BallotStep, EngineKind, Time};
 impl Seat {
     /// Members that this node does not doubt, itself included.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
-        let certified = self.installed.engine.proposer.certified();
+        let certified = self.installed.engine.certified();
         let is_reachable = |(member, rank): (Incarnation, usize)| {
             let by_rings = || self.installed.topology.has_word_of(rank);
             let known = self.installed.reconnect.answers(member).unwrap_or_else(by_rings);
@@ -92,7 +92,7 @@ impl Seat {
         lost.extend(&self.deaf);
         if !lost.is_empty() {
             let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
-            if !self.is_primary() || !self.installed.engine.proposer.could_decide(&left) {
+            if !self.is_primary() || !self.installed.engine.could_decide(&left) {
                 lost.clear();
             }
         }
@@ -161,7 +161,7 @@ impl Seat {
             self.merging.hears_quorum();
         }
         self.ask_to_leave(cx, coordinator);
-        let leads = coordinator == cx.me && self.installed.engine.proposer.could_decide(&reachable);
+        let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
         let wish = if leads {
             self.wish(cx, now, &reachable)
         } else {
@@ -226,7 +226,7 @@ impl Seat {
             },
         );
         let slot = check::slot_after(&self.installed.view);
-        while let Some(effect) = self.installed.engine.proposer.poll_effect() {
+        while let Some(effect) = self.installed.engine.poll_effect() {
             match effect {
                 // R2: the vote is on the lifelines before any message carries it.
                 EngineEffect::Voted => {
@@ -234,8 +234,8 @@ impl Seat {
                     if !planted!(TestamentOfTheInstall) {
                         self.leave_testament(cx);
                     }
-                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.proposer.vote_state()));
-                    self.installed.shown = self.installed.engine.proposer.slot().vote().ballots();
+                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
+                    self.installed.shown = self.installed.engine.slot().vote().ballots();
                 }
                 EngineEffect::Send { to, message } => {
                     self.assert_shown(&message);

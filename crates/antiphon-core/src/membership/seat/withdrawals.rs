@@ -16,7 +16,7 @@ impl Seat {
         cx.withdrawn.note(now, leaver);
         // If this node departs, it has decided a view that it does not install, and will not answer for the
         // next.
-        if !self.installed.engine.proposer.names(leaver) && !self.leaving.is_departing() {
+        if !self.installed.engine.names(leaver) && !self.leaving.is_departing() {
             self.confirm_withdrawal(cx, leaver);
         }
     }

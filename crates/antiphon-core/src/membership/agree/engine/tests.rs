@@ -1,14 +1,13 @@
 //! The engine alone: what it casts, for what, and when not.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use antiphon_wire::{Cause, Departure};
 
 use super::*;
 use crate::membership::agree::compose::compose;
-use crate::membership::agree::interface::EngineEffect;
 use crate::membership::agree::slot::FAST;
 use crate::membership::monitor::rings::RINGS;
 use crate::membership::testing::{member, view_of};
@@ -92,7 +91,7 @@ impl Bench {
             primary: true,
         };
         action(&mut self.engine, &mut around);
-        std::iter::from_fn(|| self.engine.proposer.poll_effect()).collect()
+        std::iter::from_fn(|| self.engine.poll_effect()).collect()
     }
 
     fn pursue_after(&mut self, pause: Duration) -> Vec<EngineEffect> {
