@@ -1,10 +1,10 @@
-//! The coordinator engine: the most senior member that is not doubted proposes, and the members of the last
-//! view vote.
+//! The proposer: leads ballots of a slot, and answers as a voter of the slot.
 //!
 //! ```text
-//!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet, and I am the elder?
-//!                     yes: Accept in round 0, one round trip
-//!                     no:  Prepare (naming the members to remove) ──► objections? wait, retry without them
+//!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet?
+//!                     I am the elder, and own round 0:   Accept in round 0, one round trip
+//!                     round 0 is the fast ballot:        ask for votes in it, one round trip ([`fast`])
+//!                   else: Prepare (naming the members to remove) ──► objections? wait, retry without them
 //!                          promises of a quorum ──► forced value unchanged, or the wish
 //! ```
 //!
@@ -13,6 +13,8 @@
 //! left. A joiner that dies counts only in the quorum of the view that would contain it. A proposer that gets
 //! no answer retries in a higher round after a random time. So two members that both think it is their turn
 //! do not outbid each other for ever.
+//!
+//! [`fast`]: crate::membership::agree::fast
 
 use antiphon_wire::membership::{AcceptedValue, Ballot, Proof, SlotMessage, VoteState, Voted, VotedIn};
 use antiphon_wire::{Incarnation, NodeView, ViewDigest};
@@ -49,7 +51,7 @@ pub(crate) struct Deferred {
     used: Vec<Used<Incarnation>>,
 }
 
-/// The engine's state for the slot after `view`.
+/// A member's part in the slot after `view`: the slot with its votes, the ballots it leads, and the effects.
 #[derive(Debug)]
 pub(crate) struct Proposer {
     me: Incarnation,
@@ -64,10 +66,8 @@ pub(crate) struct Proposer {
     wish: Option<(Time, ProposedChange)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
-    /// The value for which this node asked votes in the fast ballot of a leaderless slot, and whether its
-    /// engine has counted its own vote.
+    /// The value for which this node asked votes in the fast ballot.
     asked: Option<Arc<NodeView>>,
-    counted: bool,
     /// Values that others accepted, as they were told. Many members tell the same value.
     read: BTreeMap<ViewDigest, Arc<NodeView>>,
     votes: Votes,
@@ -113,7 +113,6 @@ impl Proposer {
             wish: None,
             proposed: None,
             asked: None,
-            counted: false,
             read: BTreeMap::new(),
             votes: Votes::Whole,
             joiners_cast: true,
@@ -131,9 +130,9 @@ impl Proposer {
         }
     }
 
-    /// The leader's part in a leaderless slot, whose members also vote by themselves. The leader gives them
-    /// so much `patience`.
-    pub(crate) fn leaderless(
+    /// The proposer of a slot whose round 0 is the fast ballot, where members also vote by themselves. The
+    /// proposer gives them so much `patience`.
+    pub(crate) fn with_fast_ballot(
         me: Incarnation,
         view: Arc<NodeView>,
         (votes, patience): (Votes, Duration),
@@ -150,6 +149,7 @@ impl Proposer {
         }
     }
 
+    /// The slot that is being decided.
     pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
         &self.slot
     }
@@ -158,6 +158,7 @@ impl Proposer {
         &mut self.slot
     }
 
+    /// All votes of this node since it installed the view.
     pub(crate) fn vote_state(&self) -> VoteState {
         let vote = self.slot.vote();
         let brief = |accepted: &Acceptance<Arc<NodeView>>| AcceptedValue {
@@ -186,20 +187,12 @@ impl Proposer {
         }
     }
 
-    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
-        self.slot.could_decide(reachable)
-    }
-
-    /// Whether this node has accepted a value. A leader here must then propose this value, or one that was
-    /// accepted elsewhere.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.slot.vote().accepted.is_some()
-    }
-
+    /// Whether the member is proven dead.
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         self.slot.certificates().contains_key(&member)
     }
 
+    /// A member is proven dead, and this was its last vote.
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
         // A last vote under an earlier view shows that the dead member never voted in this slot: nobody votes
         // in a slot before installing its predecessor (R1). A last vote under a later view says nothing about
@@ -378,18 +371,9 @@ impl Proposer {
         self.slot.is_leaderless() && accepted.is_some_and(|accepted| accepted.ballot == FAST)
     }
 
-    /// Whether this node asked for votes in the fast ballot.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.asked.is_some()
-    }
-
-    /// The value for which this node has asked votes since the last call.
-    pub(crate) fn newly_asked(&mut self) -> Option<Arc<NodeView>> {
-        if self.counted {
-            return None;
-        }
-        self.counted = self.asked.is_some();
-        self.asked.clone()
+    /// The value for which this node asked votes in the fast ballot.
+    pub(crate) fn asked(&self) -> Option<&Arc<NodeView>> {
+        self.asked.as_ref()
     }
 
     /// This node starts no higher ballot before then.
@@ -515,8 +499,8 @@ impl Proposer {
                 promised,
                 hears,
             } => self.on_nack(around, ballot, promised, &hears),
-            // From a sender that is not the proposer, or about the fast ballot, which this leader's engine
-            // handles.
+            // From a sender that is not the ballot's proposer, or about the fast ballot, which the engine
+            // hands to it.
             SlotMessage::Prepare { .. }
             | SlotMessage::Accept { .. }
             | SlotMessage::Fast { .. }
@@ -742,6 +726,7 @@ impl Proposer {
         [wake, deferred, late].into_iter().flatten().min()
     }
 
+    /// The next thing to do.
     pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
         self.effects.pop_front()
     }

@@ -5,7 +5,8 @@ use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, config};
-use crate::membership::{Effect, agree::fast, view::check};
+use crate::membership::monitor::rings::{RINGS, Rings};
+use crate::membership::{Effect, view::check};
 use crate::{Config, EngineKind, Event};
 
 fn formed(count: usize) -> Net {
@@ -271,8 +272,9 @@ fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
     net.assert_one_view(&(0..13).collect::<Vec<_>>());
     let after = net.view(0).unwrap();
     let observers = |view: &antiphon_wire::NodeView, node: usize| {
-        fast::observers(view, node)
-            .into_iter()
+        let rings = Rings::new(view, RINGS);
+        rings
+            .observers_in(view, view.members[node].incarnation)
             .filter_map(|who| after.rank(who))
             .collect::<Vec<usize>>()
     };

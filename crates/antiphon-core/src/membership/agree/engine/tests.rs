@@ -1,16 +1,25 @@
 //! The engine alone: what it casts, for what, and when not.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use antiphon_wire::{Cause, Departure};
 
 use super::*;
+use crate::membership::agree::compose::compose;
 use crate::membership::agree::slot::FAST;
+use crate::membership::monitor::rings::RINGS;
 use crate::membership::testing::{member, view_of};
+use crate::membership::view::check;
 use crate::random::Random;
 
 /// One member's engine and what it knows of the world.
 struct Bench {
-    cut: FastProposer,
+    engine: Engine,
+    me: Incarnation,
+    view: Arc<NodeView>,
+    rings: Arc<Rings>,
     now: Time,
     /// Which edges are down, and since when.
     down: BTreeMap<(Incarnation, Incarnation), Time>,
@@ -20,24 +29,35 @@ struct Bench {
 impl Bench {
     fn new(view: &Arc<NodeView>, rank: usize) -> Self {
         let me = view.members[rank].incarnation;
+        let rings = Arc::new(Rings::new(view, RINGS));
         Self {
-            cut: FastProposer::new(
+            engine: Engine::new(
+                EngineKind::Cut,
                 me,
                 view.clone(),
-                Arc::new(Rings::new(view, RINGS)),
+                rings.clone(),
                 Votes::Whole,
                 &Profile::lan(),
             ),
+            me,
+            view: view.clone(),
+            rings,
             now: Time::from_micros(1),
             down: BTreeMap::new(),
             random: RefCell::new(Random::new([1, 2, 3, 4])),
         }
     }
 
+    /// The view without the members of the cut.
+    fn composed(&mut self) -> Arc<NodeView> {
+        let fast = self.engine.fast.as_mut().expect("the cut engine");
+        fast.cut.without_the_lost().expect("it may follow this view")
+    }
+
     /// All observers lose the member of this rank.
     fn lose(&mut self, rank: usize) {
-        let at = |rank: usize| self.cut.view.members[rank].incarnation;
-        let observers = self.cut.rings.observers(rank).iter();
+        let at = |rank: usize| self.view.members[rank].incarnation;
+        let observers = self.rings.observers(rank).iter();
         let edges: Vec<_> = observers.map(|by| (at(usize::from(*by)), at(rank))).collect();
         self.report(edges);
     }
@@ -48,14 +68,14 @@ impl Bench {
         self.down.extend(edges.into_iter().map(|edge| (edge, now)));
     }
 
-    fn with(&mut self, action: impl FnOnce(&mut FastProposer, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
+    fn with(&mut self, action: impl FnOnce(&mut Engine, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
         let suspects = self.down.keys().map(|(_, subject)| *subject).collect();
-        let members = self.cut.view.members.iter().map(|member| member.incarnation);
+        let members = self.view.members.iter().map(|member| member.incarnation);
         let reachable = members
-            .filter(|member| !self.down.contains_key(&(self.cut.me, *member)))
+            .filter(|member| !self.down.contains_key(&(self.me, *member)))
             .collect();
         let down = &self.down;
-        let (rings, view) = (self.cut.rings.clone(), self.cut.view.clone());
+        let (rings, view) = (&self.rings, &self.view);
         let wide = rings.are_wide(view.members.len());
         let mut random = self.random.borrow_mut();
         let mut around = Surroundings {
@@ -64,14 +84,14 @@ impl Bench {
             objects: &|_| false,
             reachable: &reachable,
             suspects: &suspects,
-            observers: &|member| rings.observers_in(&view, member).filter(|_| wide).collect(),
+            observers: &|member| rings.observers_in(view, member).filter(|_| wide).collect(),
             edge_down_since: &|observer, subject| down.get(&(observer, subject)).copied(),
             held: &|_| None,
             counts_dead_from: None,
             primary: true,
         };
-        action(&mut self.cut, &mut around);
-        std::iter::from_fn(|| self.cut.poll_effect()).collect()
+        action(&mut self.engine, &mut around);
+        std::iter::from_fn(|| self.engine.poll_effect()).collect()
     }
 
     fn pursue_after(&mut self, pause: Duration) -> Vec<EngineEffect> {
@@ -81,9 +101,9 @@ impl Bench {
 
     /// Does what a member does with each input.
     fn pursue(&mut self, wish: Option<ProposedChange>) -> Vec<EngineEffect> {
-        self.with(|cut, around| {
-            cut.look(around);
-            cut.pursue(around, wish);
+        self.with(|engine, around| {
+            engine.look(around);
+            engine.pursue(around, wish);
         })
     }
 }
@@ -153,7 +173,7 @@ fn fault_1_no_vote_is_told_after_a_promise_to_a_leader() {
         proofs: Vec::new(),
         removing: Vec::new(),
     };
-    bench.with(|cut, around| cut.handle(around, leader, prepare));
+    bench.with(|engine, around| engine.handle(around, leader, prepare));
     bench.lose(4);
     bench.pursue_after(Duration::ZERO);
     assert_eq!(casts(&bench.pursue_after(LONG)), 0);
@@ -166,7 +186,7 @@ fn fault_1_no_vote_is_told_after_a_promise_to_a_leader() {
     let fast = SlotMessage::Fast {
         value: Box::new(asked),
     };
-    let effects = bench.with(|cut, around| cut.handle(around, leader, fast));
+    let effects = bench.with(|engine, around| engine.handle(around, leader, fast));
     assert_eq!(casts(&effects), 0, "nor if someone asks for it: {effects:?}");
 }
 
@@ -177,18 +197,18 @@ fn fault_2_a_vote_that_arrives_five_times_is_one() {
     bench.lose(7);
     bench.pursue_after(Duration::ZERO);
     bench.pursue_after(LONG);
-    let digest = bench.cut.compose().digest();
+    let digest = bench.composed().digest();
     let from = |rank: usize| view.members[rank].incarnation;
     let mut decided = 0;
     for rank in [1, 1, 1, 1, 1, 2, 3, 4] {
         let cast = SlotMessage::Cast { value: digest };
-        let effects = bench.with(|cut, around| cut.handle(around, from(rank), cast));
+        let effects = bench.with(|engine, around| engine.handle(around, from(rank), cast));
         let is_decided = |effect: &EngineEffect| matches!(effect, EngineEffect::Decided { .. });
         decided += effects.iter().filter(|effect| is_decided(effect)).count();
     }
     assert_eq!(decided, 0, "five of eight are not three quarters");
     let cast = SlotMessage::Cast { value: digest };
-    let effects = bench.with(|cut, around| cut.handle(around, from(5), cast));
+    let effects = bench.with(|engine, around| engine.handle(around, from(5), cast));
     assert!(
         matches!(effects.last(), Some(EngineEffect::Decided { .. })),
         "six with the senior are"
@@ -201,11 +221,12 @@ fn votes_that_come_before_the_cut_is_seen_here_count_afterwards() {
     let mut others = Bench::new(&view, 1);
     others.lose(7);
     others.pursue_after(Duration::ZERO);
-    let digest = others.cut.compose().digest();
+    let digest = others.composed().digest();
     let mut bench = Bench::new(&view, 0);
     for rank in 1..7 {
         let cast = SlotMessage::Cast { value: digest };
-        let effects = bench.with(|cut, around| cut.handle(around, view.members[rank].incarnation, cast));
+        let effects =
+            bench.with(|engine, around| engine.handle(around, view.members[rank].incarnation, cast));
         assert_eq!(effects, []);
     }
     bench.lose(7);
@@ -226,7 +247,7 @@ fn all_who_see_the_same_cut_compose_the_same_bytes() {
             let mut bench = Bench::new(&view, rank);
             [28, 22, 25].into_iter().for_each(|lost| bench.lose(lost));
             bench.pursue_after(Duration::ZERO);
-            bench.cut.compose().digest()
+            bench.composed().digest()
         })
         .collect();
     assert_eq!(composed.len(), 1);
@@ -238,7 +259,7 @@ fn nothing_is_cast_while_a_member_is_between_the_thresholds() {
     let mut bench = Bench::new(&view, 0);
     bench.lose(20);
     let at = |rank: usize| view.members[rank].incarnation;
-    let some: Vec<usize> = bench.cut.rings.observers(30)[..5]
+    let some: Vec<usize> = bench.rings.observers(30)[..5]
         .iter()
         .map(|by| usize::from(*by))
         .collect();
@@ -256,7 +277,7 @@ fn without(view: &Arc<NodeView>, gone: &[usize]) -> NodeView {
     let mut leader = Bench::new(view, 0);
     gone.iter().for_each(|rank| leader.lose(*rank));
     leader.pursue_after(Duration::ZERO);
-    leader.cut.compose()
+    (*leader.composed()).clone()
 }
 
 #[test]
@@ -270,11 +291,11 @@ fn nobody_casts_for_its_own_removal() {
         value: Box::new(without(&view, &[3])),
     };
     let leader = view.members[0].incarnation;
-    let effects = bench.with(|cut, around| cut.handle(around, leader, fast.clone()));
+    let effects = bench.with(|engine, around| engine.handle(around, leader, fast.clone()));
     assert_eq!(casts(&effects), 0, "nor if someone asks for it: {effects:?}");
     let mut another = Bench::new(&view, 2);
     another.lose(3);
-    let effects = another.with(|cut, around| cut.handle(around, leader, fast));
+    let effects = another.with(|engine, around| engine.handle(around, leader, fast));
     assert_eq!(
         casts(&effects),
         1,
@@ -287,7 +308,7 @@ fn a_burst_is_waited_for_from_its_first_loss_however_long_somebody_else_has_wave
     let view = Arc::new(view_of(40));
     let mut bench = Bench::new(&view, 0);
     let at = |rank: usize| view.members[rank].incarnation;
-    let some = bench.cut.rings.observers(30)[..5].to_vec();
+    let some = bench.rings.observers(30)[..5].to_vec();
     bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.pursue_after(Duration::from_secs(10));
@@ -299,7 +320,7 @@ fn a_burst_is_waited_for_from_its_first_loss_however_long_somebody_else_has_wave
     bench.lose(21);
     assert_eq!(bench.pursue_after(Duration::ZERO), []);
     assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
-    assert_eq!(bench.cut.compose().departed.len(), 2, "both in one view");
+    assert_eq!(bench.composed().departed.len(), 2, "both in one view");
 }
 
 #[test]
@@ -309,7 +330,7 @@ fn who_wavers_between_the_thresholds_holds_up_nobody_for_more_than_three_quiets(
     let at = |rank: usize| view.members[rank].incarnation;
     bench.lose(20);
     bench.pursue_after(Duration::ZERO);
-    let some = bench.cut.rings.observers(20)[..5].to_vec();
+    let some = bench.rings.observers(20)[..5].to_vec();
     let some: Vec<_> = some.iter().map(|by| (at(usize::from(*by)), at(20))).collect();
     for _ in 0..7 {
         some.iter().for_each(|edge| {
@@ -331,7 +352,7 @@ fn what_changes_with_a_request_starts_the_quiet_anew() {
     let mut bench = Bench::new(&view, 1);
     let at = |rank: usize| view.members[rank].incarnation;
     bench.lose(20);
-    let some = bench.cut.rings.observers(30)[..5].to_vec();
+    let some = bench.rings.observers(30)[..5].to_vec();
     bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.now = bench.now + Duration::from_millis(300);
@@ -340,7 +361,7 @@ fn what_changes_with_a_request_starts_the_quiet_anew() {
     let fast = SlotMessage::Fast {
         value: Box::new(without(&view, &[5])),
     };
-    let effects = bench.with(|cut, around| cut.handle(around, at(30), fast));
+    let effects = bench.with(|engine, around| engine.handle(around, at(30), fast));
     assert_eq!(casts(&effects), 0);
     assert_eq!(
         casts(&bench.pursue_after(Duration::ZERO)),
@@ -357,7 +378,7 @@ fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_s
     for rank in [3, 11, 17] {
         let reporting = |few: bool| {
             let mut bench = Bench::new(&view, 0);
-            let mut lost: Vec<Incarnation> = bench.cut.rings.subjects(rank).map(at).collect();
+            let mut lost: Vec<Incarnation> = bench.rings.subjects(rank).map(at).collect();
             if few {
                 lost.truncate(lost.len() / 2 + 1);
             }
@@ -368,16 +389,12 @@ fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_s
         let mut bench = reporting(true);
         for _ in 0..43 {
             bench.pursue_after(Duration::from_millis(100));
-            assert_eq!(
-                bench.cut.lost().collect::<Vec<_>>(),
-                [],
-                "others may be more patient"
-            );
+            assert_eq!(bench.engine.lost(), [], "others may be more patient");
         }
         bench.pursue_after(Duration::from_millis(100));
-        assert_eq!(bench.cut.lost().collect::<Vec<_>>(), [at(rank)]);
+        assert_eq!(bench.engine.lost(), [at(rank)]);
         // If a member hears nothing at all, nobody else's patience is the reason.
-        assert_eq!(reporting(false).cut.lost().collect::<Vec<_>>(), [at(rank)]);
+        assert_eq!(reporting(false).engine.lost(), [at(rank)]);
     }
 }
 
@@ -446,9 +463,9 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         number: 0,
         origins: BTreeMap::new(),
     };
-    bench.with(|cut, around| cut.classic.pursue(around, Some(wish.clone())));
+    bench.with(|engine, around| engine.proposer.pursue(around, Some(wish.clone())));
     bench.now = bench.now + LONG;
-    let effects = bench.with(|cut, around| cut.classic.pursue(around, Some(wish.clone())));
+    let effects = bench.with(|engine, around| engine.proposer.pursue(around, Some(wish.clone())));
     let ballot = effects.iter().find_map(|effect| match effect {
         EngineEffect::Broadcast {
             message: SlotMessage::Prepare { ballot, .. },
@@ -469,8 +486,8 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         accepted_in: Some(FAST),
         accepted: Some(cast.digest()),
     };
-    bench.with(|cut, around| cut.count_all(around, promise, &others, Some(&cast)));
-    let effects = bench.with(|cut, around| cut.count_all(around, Ayes::Accepted { ballot }, &others, None));
+    bench.with(|engine, around| engine.count(around, promise, &others, Some(&cast)));
+    let effects = bench.with(|engine, around| engine.count(around, Ayes::Accepted { ballot }, &others, None));
     let decided = effects.iter().find_map(|effect| match effect {
         EngineEffect::Decided { view, .. } => Some(view),
         _ => None,
@@ -489,7 +506,7 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
     let who = at(20);
     for objects in [true, false] {
         let mut bench = Bench::new(&view, 0);
-        let observers: Vec<Incarnation> = bench.cut.rings.observers_in(&view, who).collect();
+        let observers: Vec<Incarnation> = bench.rings.observers_in(&view, who).collect();
         let wish = || removal(&view, 20);
         bench.pursue(Some(wish()));
         bench.now = bench.now + Duration::from_millis(300);
@@ -524,7 +541,7 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
         let others: Vec<Incarnation> = others.collect();
         assert!(others.len() > 15, "a quorum without any of them");
         for other in others {
-            let effects = bench.with(|cut, around| cut.handle(around, other, promise()));
+            let effects = bench.with(|engine, around| engine.handle(around, other, promise()));
             assert!(!proposes(&effects));
         }
         for (heard, by) in observers.iter().filter(|by| **by != at(0)).enumerate() {
@@ -537,7 +554,7 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
             } else {
                 promise()
             };
-            let mut effects = bench.with(|cut, around| cut.handle(around, *by, answer));
+            let mut effects = bench.with(|engine, around| engine.handle(around, *by, answer));
             effects.extend(bench.pursue(Some(wish())));
             let voices = 1 + heard + usize::from(observers.contains(&at(0)));
             if proposes(&effects) {
@@ -554,7 +571,7 @@ fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
     let view = Arc::new(view_of(30));
     let at = |rank: usize| view.members[rank].incarnation;
     let mut bench = Bench::new(&view, 0);
-    let observers: Vec<Incarnation> = bench.cut.rings.observers_in(&view, at(20)).collect();
+    let observers: Vec<Incarnation> = bench.rings.observers_in(&view, at(20)).collect();
     let wish = || removal(&view, 20);
     let mut ballots = BTreeSet::new();
     for _ in 0..400 {
@@ -572,7 +589,7 @@ fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
                     ballot,
                     accepted: None,
                 };
-                let effects = bench.with(|cut, around| cut.handle(around, other, promise));
+                let effects = bench.with(|engine, around| engine.handle(around, other, promise));
                 assert_eq!(effects, []);
             }
         }
