@@ -408,10 +408,7 @@ impl Membership {
     pub(crate) fn take_missed(&mut self) -> Duration {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
-            let much = seat.lease.missed(missed);
-            if let Some(rounds) = seat.installed.rounds.as_mut().filter(|_| much) {
-                rounds.missed();
-            }
+            seat.lease.missed(missed);
             seat.merging.missed(missed);
             seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
         }

@@ -3,14 +3,15 @@
 
 use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Heartbeat, Pulse, Suspicion, WIRE_LEVEL};
 
 use crate::detector::Came;
 use crate::membership::context::Context;
 use crate::membership::effect::Effect;
+use crate::membership::lease::answers::Beat;
 use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
-use crate::{EngineKind, Time};
+use crate::{EngineKind, Event, Time};
 
 impl Seat {
     pub(crate) fn handle_heartbeat(
@@ -99,7 +100,17 @@ impl Seat {
         self.leaving.confirmed(sender, view);
         if let Some(lease) = lease {
             let hears_this = !does_not_hear(cx.me, &suspicions, is_silence);
-            self.hear_lease(cx, now, sender, (round, view), (&lease, hears_this));
+            let beat = Beat {
+                from: sender,
+                round,
+                view,
+                said: &lease,
+                hears_this,
+                leads: self.installed.leader == Some(sender),
+            };
+            if self.lease.hear(now, beat) {
+                self.beat_to(cx, now, sender);
+            }
         }
         if view > self.installed.view.primary_id() {
             self.pull_soon(cx, now, sender);
@@ -154,7 +165,7 @@ impl Seat {
         {
             if !self.installed.engine.is_certified(member.incarnation) {
                 let mut heartbeat = heartbeat.clone();
-                self.answer_in(&mut heartbeat, member.incarnation);
+                self.lease.answer_in(&mut heartbeat, member.incarnation);
                 let effect = Effect::Heartbeat {
                     to: member.incarnation,
                     heartbeat,
@@ -168,7 +179,7 @@ impl Seat {
     /// has the same number, or other members would miss one.
     pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         let mut heartbeat = self.heartbeat(cx, now);
-        self.answer_in(&mut heartbeat, member);
+        self.lease.answer_in(&mut heartbeat, member);
         let effect = Effect::Heartbeat {
             to: member,
             heartbeat,
@@ -185,10 +196,34 @@ impl Seat {
         for (to, asks) in cx.detector.take_probes(now) {
             if !self.installed.engine.is_certified(to) {
                 let mut heartbeat = self.heartbeat(cx, now);
-                self.answer_in(&mut heartbeat, to);
+                self.lease.answer_in(&mut heartbeat, to);
                 cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
             }
         }
+    }
+
+    /// Whether this node may act as a member of the primary view.
+    pub(crate) fn believes(&self, now: Time) -> bool {
+        self.is_primary() && !self.lease.is_over(now)
+    }
+
+    /// Tells the application when this node begins or ceases to believe in its view.
+    pub(crate) fn tell_lease(&mut self, cx: &mut Context, now: Time) {
+        let around = self.installed.around_lease(&self.leaving);
+        let Some(held) = self.lease.look(now, around) else {
+            return;
+        };
+        cx.event(Event::Lease { held });
+        // The sooner it asks, the sooner it knows.
+        if !held && !self.installed.topology.leases_by_rounds() {
+            self.next_heartbeat = self.next_heartbeat.min(now);
+        }
+    }
+
+    /// A tick or an echo came.
+    pub(crate) fn handle_pulse(&mut self, cx: &mut Context, now: Time, sender: Incarnation, pulse: Pulse) {
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.hear_pulse(now, sender, pulse, around));
     }
 
     /// Whether a member says that it does not hear more than half of the members that it observes.
@@ -202,7 +237,6 @@ impl Seat {
 
     /// What this node says of itself to all members.
     fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
-        let length = self.lease.length().as_millis();
         Heartbeat {
             round: cx.beats,
             lineage: self.installed.view.lineage.mark(),
@@ -216,23 +250,7 @@ impl Seat {
                 .topology
                 .gossip()
                 .map_or(0, |gossip| gossip.rumours.sum()),
-            lease: (!self.installed.topology.leases_by_rounds()).then(|| LeaseNote {
-                to: cx.me,
-                length_ms: u32::try_from(length).unwrap_or(u32::MAX),
-                answers: 0,
-                asks: self.is_primary() && !self.believes(now),
-                voted: self.lease.has_voted(),
-                withheld: self.withholds(now),
-            }),
-        }
-    }
-
-    /// Fills in which heartbeat of the receiver this one answers. It answers only the receiver's: all members
-    /// number theirs alike.
-    fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
-        if let Some(lease) = &mut heartbeat.lease {
-            lease.to = to;
-            lease.answers = self.lease.answer_to(to, self.installed.view.primary_id());
+            lease: self.lease.says(now, self.is_primary()),
         }
     }
 }

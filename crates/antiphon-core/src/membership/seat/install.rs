@@ -12,6 +12,7 @@ use crate::membership::agree::lifelines;
 use crate::membership::context::{Context, Past};
 use crate::membership::effect::Effect;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
 impl Seat {
@@ -22,10 +23,15 @@ impl Seat {
         let follows = base.is_some();
         check::assert_goes_on(cx.me, &before.view, &view, follows);
         let gossiped = !before.topology.tells_all();
-        if view.lineage != before.view.lineage {
-            self.lease.begin_lineage();
-        }
         self.installed.replace(cx, now, view, base);
+        let Installed {
+            view,
+            rings,
+            topology,
+            ..
+        } = &self.installed;
+        self.lease
+            .install(&cx.config, now, (view, rings), topology.leases_by_rounds());
         self.take_up(cx, now, follows, gossiped);
     }
 
@@ -36,8 +42,6 @@ impl Seat {
         let rings = self.installed.rings.clone();
         self.reports.retain(|member, _| view.contains(*member));
         cx.history.push(now, view.clone());
-        self.lease
-            .install(now, &view, self.installed.topology.leases_by_rounds());
         let topology = &self.installed.topology;
         let is_near = |member: Incarnation| topology.is_neighbour(member);
         let members = || view.members.iter().map(|member| member.incarnation);
@@ -111,7 +115,8 @@ impl Seat {
             self.next_heartbeat = now;
         }
         self.hear_early(cx, now);
-        self.hear_early_tick(cx, now);
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.hear_early(now, around));
     }
 }
 

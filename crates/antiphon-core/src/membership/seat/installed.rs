@@ -10,9 +10,10 @@ use antiphon_wire::{Incarnation, NodeView};
 use crate::Time;
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::Votes;
+use crate::membership::change::leaving::Leaving;
 use crate::membership::change::nonprimary::Nonprimary;
 use crate::membership::context::Context;
-use crate::membership::lease::rounds::{Inherited, Rounds};
+use crate::membership::lease::Around;
 use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
@@ -43,8 +44,6 @@ pub(crate) struct Installed {
     pub(crate) weigh: Option<Time>,
     /// Since when joiners that are ready have waited for others.
     pub(crate) waiting_since: Option<Time>,
-    /// The rounds that renew leases, where members do not all answer each other.
-    pub(crate) rounds: Option<Rounds>,
     pub(crate) reconnect: Reconnect,
     /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
@@ -57,14 +56,12 @@ pub(crate) struct Installed {
 impl Installed {
     /// What a member begins its first view with.
     pub(crate) fn first(cx: &Context, now: Time, view: Arc<NodeView>) -> Self {
-        Self::of(cx, now, view, None, &Inherited::default())
+        Self::of(cx, now, view, None)
     }
 
     /// Begins the next view. What is known of members goes on; what is known of the slot does not.
     pub(crate) fn replace(&mut self, cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
-        let inherited = self.rounds.as_ref();
-        let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
-        let next = Self::of(cx, now, view, base, &inherited);
+        let next = Self::of(cx, now, view, base);
         let before = std::mem::replace(self, next);
         if self.view.members == before.view.members {
             self.reconnect = before.reconnect.renewed();
@@ -72,7 +69,16 @@ impl Installed {
         self.engine.follow(before.engine);
     }
 
-    fn of(cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>, inherited: &Inherited) -> Self {
+    /// What the lease is to know of this view, at a member that leaves or does not.
+    pub(crate) fn around_lease(&self, leaving: &Leaving) -> Around<'_> {
+        Around {
+            engine: &self.engine,
+            primary: self.nonprimary.view().is_none(),
+            departing: leaving.is_departing(),
+        }
+    }
+
+    fn of(cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) -> Self {
         let (config, me) = (&cx.config, cx.me);
         let rings = rings_of(config, &view);
         let named = are_named(config, &view, &rings);
@@ -100,7 +106,6 @@ impl Installed {
             weighed: Time::ZERO,
             weigh: None,
             waiting_since: None,
-            rounds: Rounds::of(config, me, now, &view, &rings, inherited),
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),
             proven_again: BTreeMap::new(),

@@ -20,7 +20,6 @@ mod heartbeats;
 pub(crate) mod inspection;
 mod install;
 mod installed;
-mod leases;
 mod leaving;
 pub(crate) mod meeting;
 mod merging;
@@ -28,7 +27,6 @@ mod proofs;
 pub(crate) mod proposal;
 mod reconnecting;
 mod recovering;
-mod rounds;
 pub(crate) mod separation;
 mod standstill;
 mod timers;
@@ -38,7 +36,7 @@ mod withdrawals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{MembershipMessage, Pulse, VoteState};
+use antiphon_wire::membership::{MembershipMessage, VoteState};
 use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
@@ -68,9 +66,8 @@ pub(crate) struct Seat {
     pub(crate) next_pull: Time,
     /// The members whose pulls were answered a moment ago, and when.
     pub(crate) pulled: BTreeMap<Incarnation, Time>,
-    /// Rumours about the next view, and a tick of it, that came before that view.
+    /// Rumours about the next view that came before that view.
     pub(crate) early: Early,
-    pub(crate) early_tick: Option<(Incarnation, Pulse)>,
     /// Members that hear nobody, as of the last time that this node weighed everything.
     pub(crate) deaf: BTreeSet<Incarnation>,
 }
@@ -78,20 +75,24 @@ pub(crate) struct Seat {
 impl Seat {
     /// The first view of this incarnation.
     pub(crate) fn new(cx: &mut Context, now: Time, view: NodeView) -> Self {
+        let installed = Installed::first(cx, now, Arc::new(view));
+        let (of, by_rounds) = (
+            (&installed.view, &installed.rings),
+            installed.topology.leases_by_rounds(),
+        );
         let mut seat = Self {
-            installed: Installed::first(cx, now, Arc::new(view)),
+            lease: Lease::new(&cx.config, cx.me, now, of, by_rounds),
+            installed,
             reports: BTreeMap::new(),
             merging: Merging::default(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
-            lease: Lease::new(&cx.config, now),
             certificates: BTreeMap::new(),
             next_heartbeat: now,
             next_seek: now,
             next_pull: now,
             pulled: BTreeMap::new(),
             early: Early::default(),
-            early_tick: None,
             deaf: BTreeSet::new(),
         };
         seat.take_up(cx, now, false, false);

@@ -22,7 +22,8 @@ impl Seat {
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         self.evaluate(cx, now);
-        self.tend_rounds(cx, now);
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.tend(now, around));
         self.tell_lease(cx, now);
         self.tell_rumours(cx, now, false);
     }
@@ -48,8 +49,8 @@ impl Seat {
                 .map(|at| at.max(weighed_again))
                 .filter(|_| !departing),
             self.leaving.next_deadline(),
-            self.lease_deadline(),
-            self.rounds_deadline(),
+            self.lease
+                .next_deadline(self.installed.around_lease(&self.leaving)),
             Some(self.next_seek),
             self.installed.weigh.filter(|_| !departing),
             self.installed.pull_at.map(|(at, _)| at),

@@ -200,7 +200,7 @@ impl Seat {
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
         let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
-        let (lease, rings, view) = (&self.lease, &self.installed.rings, &self.installed.view);
+        let (rings, view) = (&self.installed.rings, &self.installed.view);
         let by_observers = !self.installed.topology.hears_all();
         let observers = |member| {
             rings
@@ -208,8 +208,7 @@ impl Seat {
                 .filter(|_| by_observers)
                 .collect()
         };
-        let held = |member| lease.holds(now, member, rings.rank(member));
-        let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
+        let held = |member| self.lease.holds(now, member);
         action(
             &mut self.installed.engine,
             &mut Surroundings {
@@ -221,7 +220,7 @@ impl Seat {
                 edge_down_since: &edge_down_since,
                 observers: &observers,
                 held: &held,
-                counts_dead_from,
+                counts_dead_from: self.lease.counts_dead_from(now),
                 primary,
             },
         );
@@ -247,7 +246,8 @@ impl Seat {
                 }
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
-                    self.assert_nobody_believes(cx, now, ballot, &view);
+                    self.lease
+                        .assert_none_believes(now, &self.installed.engine, ballot, &view);
                     self.lease.vote(now, view.contains(cx.me));
                     cx.trail(slot, Some(ballot), || view, BallotStep::Accepted);
                 }
