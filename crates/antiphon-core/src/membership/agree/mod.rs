@@ -15,6 +15,7 @@
 //! lifeline or a witness proves the death ([`lifelines`]). A voter that is only silent counts as one that may
 //! have voted, so a slot can wait for it.
 //!
+//! - [`proofs`]: the proofs of death that are known, and which members lack them.
 //! - [`engine`]: one of the two for the slot after one view; it tells them nothing but [`interface`].
 //! - [`proposer`]: one ballot after the other; [`compose`]: the view that a change makes.
 //! - [`fast`]: the cut engine's ballot without a leader.
@@ -26,5 +27,6 @@ pub(crate) mod engine;
 pub(crate) mod fast;
 pub(crate) mod interface;
 pub(crate) mod lifelines;
+pub(crate) mod proofs;
 pub(crate) mod proposer;
 pub mod slot;

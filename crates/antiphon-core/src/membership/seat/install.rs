@@ -8,7 +8,7 @@ use antiphon_wire::membership::{Change, Origin};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use crate::Time;
-use crate::membership::agree::lifelines;
+use crate::membership::agree::{lifelines, proofs};
 use crate::membership::context::{Context, Past};
 use crate::membership::effect::Effect;
 use crate::membership::seat::Seat;
@@ -91,21 +91,16 @@ impl Seat {
         if follows && gossiped {
             self.receive_joiners(cx, &view, &rings);
         }
-        // A proof whose vote was given in the lineage that was left is of no use to the others, so this node
-        // must not count on it.
-        for (dead, vote) in std::mem::take(&mut self.certificates) {
-            if vote.view.lineage() != view.lineage {
-                cx.detector.unprove(now, dead);
-            } else if view.contains(dead) {
-                self.certificates.insert(dead, vote);
-            }
+        for dead in self.proofs.install(&view) {
+            cx.detector.unprove(now, dead);
         }
-        for (dead, vote) in self.certificates.clone() {
+        for (dead, vote) in self.proofs.all().clone() {
             // A node that watches the dead member only from now on did not doubt it before.
             cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // Not all members need have heard of the proof in the view before.
-            self.spread_certificate(now, dead, &vote);
+            let Installed { view, topology, .. } = &mut self.installed;
+            proofs::spread(now, topology, view, dead, &vote);
         }
         if gossiped && !self.installed.topology.tells_all() {
             // Heartbeats say nothing there that rumours do not say. If all members sent one at once whenever

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ballot, Change};
+use antiphon_wire::membership::Change;
 use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
@@ -28,8 +28,6 @@ pub(crate) struct Installed {
     /// Whether votes name what changes in the view.
     pub(crate) named: bool,
     pub(crate) engine: Engine,
-    /// What the lifelines show of this node's vote in the slot: the ballots promised and accepted last.
-    pub(crate) shown: (Option<Ballot>, Option<Ballot>),
     pub(crate) nonprimary: Nonprimary,
     /// Whether the members that this node does not doubt could decide the next view, as of the last time that
     /// this was weighed.
@@ -47,8 +45,6 @@ pub(crate) struct Installed {
     pub(crate) reconnect: Reconnect,
     /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
-    /// Members that this node told again of deaths of which they had no proof, and when it last did.
-    pub(crate) proven_again: BTreeMap<Incarnation, Time>,
     /// When to pull from a member that has a later view, unless this node has installed it by then.
     pub(crate) pull_at: Option<(Time, Incarnation)>,
 }
@@ -98,7 +94,6 @@ impl Installed {
                 votes,
                 &config.profile,
             ),
-            shown: (None, None),
             nonprimary: Nonprimary::default(),
             quorum: true,
             blocked: None,
@@ -108,7 +103,6 @@ impl Installed {
             waiting_since: None,
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),
-            proven_again: BTreeMap::new(),
             pull_at: None,
             view,
             rings,

@@ -36,10 +36,11 @@ mod withdrawals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{MembershipMessage, VoteState};
+use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
+use crate::membership::agree::proofs::Proofs;
 use crate::membership::change::joiners::Joiners;
 use crate::membership::change::leaving::Leaving;
 use crate::membership::change::merging::Merging;
@@ -60,7 +61,7 @@ pub(crate) struct Seat {
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
     pub(crate) lease: Lease,
-    pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
+    pub(crate) proofs: Proofs,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
     pub(crate) next_pull: Time,
@@ -87,7 +88,7 @@ impl Seat {
             merging: Merging::default(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
-            certificates: BTreeMap::new(),
+            proofs: Proofs::default(),
             next_heartbeat: now,
             next_seek: now,
             next_pull: now,

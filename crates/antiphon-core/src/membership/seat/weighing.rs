@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::LifelineRecord;
 
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::{EngineEffect, Surroundings};
@@ -233,15 +232,17 @@ impl Seat {
                     if !planted!(TestamentOfTheInstall) {
                         self.leave_testament(cx);
                     }
-                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
-                    self.installed.shown = self.installed.engine.slot().vote().ballots();
+                    let shown = cx.lifelines.vote(self.installed.engine.vote_state());
+                    cx.lifeline_commands(shown);
                 }
                 EngineEffect::Send { to, message } => {
-                    self.assert_shown(&message);
+                    cx.lifelines
+                        .assert_show(self.installed.engine.slot().vote().ballots(), &message);
                     self.reply(cx, now, to, message);
                 }
                 EngineEffect::Broadcast { joiners, message } => {
-                    self.assert_shown(&message);
+                    cx.lifelines
+                        .assert_show(self.installed.engine.slot().vote().ballots(), &message);
                     self.spread(cx, now, &joiners, message);
                 }
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
