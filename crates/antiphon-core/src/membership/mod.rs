@@ -15,7 +15,7 @@
 //! | room | what it knows | who calls it |
 //! |---|---|---|
 //! | [`view`] | which views are believed, how one follows another, the last ones | all |
-//! | [`contacts`] | addresses where nodes may be; nodes that were refused, or left before a view | `context`, `seek`, `seat` |
+//! | [`contacts`] | addresses where nodes may be; nodes that were refused, left before a view, or are asked for views | `context`, `seek`, `seat` |
 //! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |

@@ -64,24 +64,6 @@ impl Seat {
         }
     }
 
-    /// A member has a later view. In a wide view the decision is most likely on its way to this node as well,
-    /// and a whole view is much to ask for.
-    pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
-        if self.installed.topology.tells_all() {
-            self.pull(cx, now, from);
-        } else {
-            let at = now + cx.config.profile.batch * 8;
-            self.installed.pull_at.get_or_insert((at, from));
-        }
-    }
-
-    pub(crate) fn pull_late(&mut self, cx: &mut Context, now: Time) {
-        if let Some((_, from)) = self.installed.pull_at.take_if(|(at, _)| *at <= now) {
-            self.reach(cx, from);
-            self.pull(cx, now, from);
-        }
-    }
-
     /// Handles the rumours that came before the view that they are about.
     pub(crate) fn hear_early(&mut self, cx: &mut Context, now: Time) {
         if self.early.view > Some(self.installed.view.primary_id()) {

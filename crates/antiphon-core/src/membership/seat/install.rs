@@ -24,6 +24,7 @@ impl Seat {
         check::assert_goes_on(cx.me, &before.view, &view, follows);
         let gossiped = !before.topology.tells_all();
         self.installed.replace(cx, now, view, base);
+        self.pulls.install();
         let Installed {
             view,
             rings,

@@ -45,8 +45,6 @@ pub(crate) struct Installed {
     pub(crate) reconnect: Reconnect,
     /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
-    /// When to pull from a member that has a later view, unless this node has installed it by then.
-    pub(crate) pull_at: Option<(Time, Incarnation)>,
 }
 
 impl Installed {
@@ -103,7 +101,6 @@ impl Installed {
             waiting_since: None,
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),
-            pull_at: None,
             view,
             rings,
         }

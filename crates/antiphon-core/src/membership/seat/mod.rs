@@ -44,6 +44,7 @@ use crate::membership::agree::proofs::Proofs;
 use crate::membership::change::joiners::Joiners;
 use crate::membership::change::leaving::Leaving;
 use crate::membership::change::merging::Merging;
+use crate::membership::contacts::pulls::Pulls;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
 use crate::membership::monitor::report::Report;
@@ -64,9 +65,7 @@ pub(crate) struct Seat {
     pub(crate) proofs: Proofs,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
-    pub(crate) next_pull: Time,
-    /// The members whose pulls were answered a moment ago, and when.
-    pub(crate) pulled: BTreeMap<Incarnation, Time>,
+    pub(crate) pulls: Pulls,
     /// Rumours about the next view that came before that view.
     pub(crate) early: Early,
     /// Members that hear nobody, as of the last time that this node weighed everything.
@@ -91,8 +90,7 @@ impl Seat {
             proofs: Proofs::default(),
             next_heartbeat: now,
             next_seek: now,
-            next_pull: now,
-            pulled: BTreeMap::new(),
+            pulls: Pulls::new(now),
             early: Early::default(),
             deaf: BTreeSet::new(),
         };

@@ -53,7 +53,7 @@ impl Seat {
                 .next_deadline(self.installed.around_lease(&self.leaving)),
             Some(self.next_seek),
             self.installed.weigh.filter(|_| !departing),
-            self.installed.pull_at.map(|(at, _)| at),
+            self.pulls.next_deadline(),
             self.installed
                 .topology
                 .gossip()
