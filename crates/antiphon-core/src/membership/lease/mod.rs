@@ -95,7 +95,7 @@ use antiphon_wire::membership::{Ballot, Pulse};
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
 
 use crate::membership::agree::engine::Engine;
-use crate::membership::agree::slot::{FAST, Value};
+use crate::membership::agree::slot::FAST;
 use crate::membership::lease::rounds::{Inherited, Rounds};
 use crate::membership::monitor::ranks::Ranks;
 use crate::membership::monitor::rings::Rings;
@@ -103,6 +103,8 @@ use crate::{Config, Policy, Time};
 
 /// Others wait longer than a lease lasts, by this part of it: clocks do not all go at the same speed.
 pub(crate) const MARGIN: u32 = 32;
+/// Of the members of a large view that have voted, about so many are noted.
+const VOTERS_NOTED: usize = 16;
 /// Without news, answers are counted again when only one part in so many of the lease is left.
 const RENEWS_BEFORE: u32 = 4;
 
@@ -337,9 +339,14 @@ impl Lease {
         all.any(|since| now.since(since) >= patience)
     }
 
-    /// A member has a vote in the slot. In a large view all members are told so.
-    pub(crate) fn has_a_vote(&mut self, now: Time, member: Incarnation) {
-        self.voters.entry(member).or_insert(now);
+    /// Members of a large view have a vote in the slot. About so many of them are noted, spread over all ranks:
+    /// this node hears some of them.
+    pub(crate) fn have_voted(&mut self, now: Time, by: &Ranks) {
+        let every = by.len().div_ceil(VOTERS_NOTED).max(1);
+        let voters = by.iter().step_by(every);
+        for voter in voters.filter_map(|rank| self.view.members.get(rank)) {
+            self.voters.entry(voter.incarnation).or_insert(now);
+        }
     }
 
     /// These members are to be removed: what they send is not noted for as long as that may take.

@@ -8,7 +8,9 @@
 //! ```
 //! - [`topology`] answers all questions that depend on how members hear of each other. A third way of
 //!   monitoring is a variant there, with an answer to each question, and its state inside.
-//! - [`report`]: what a member said of itself last. [`reconnect`]: members found beyond the rings.
+//! - [`rumour`]: which rumours are believed, and those that came early. [`values`]: the views that votes are
+//!   about.
+//! - [`report`]: what members said of themselves last. [`reconnect`]: members found beyond the rings.
 //! - [`ranks`]: sets of members by seniority rank, as they travel.
 //!
 //! That a member is silent is for `detector` to say, outside of membership. This room votes on nothing.
@@ -20,4 +22,6 @@ pub(crate) mod reachability;
 pub(crate) mod reconnect;
 pub(crate) mod report;
 pub(crate) mod rings;
+pub(crate) mod rumour;
 pub(crate) mod topology;
+pub(crate) mod values;

@@ -69,7 +69,7 @@ impl Seat {
             let others = first.members.iter().map(|member| member.incarnation);
             let others = others.filter(|member| *member != cx.me && !first.joined.contains(member));
             let living = others.filter(|member| !self.installed.engine.is_certified(*member));
-            let said = living.map(|member| (member, self.reports.get(&member).map(|report| report.view)));
+            let said = living.map(|member| (member, self.reports.get(member).map(|report| report.view)));
             cx.history.lacked_by_some(first, said)
         } else {
             VecDeque::new()

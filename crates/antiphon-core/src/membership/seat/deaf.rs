@@ -107,7 +107,7 @@ impl Seat {
 
     /// Whether a member knows another. It does not if it is behind, and the other one joined since.
     pub(crate) fn knows(&self, cx: &Context, member: Incarnation, other: Incarnation) -> bool {
-        let Some(report) = self.reports.get(&member) else {
+        let Some(report) = self.reports.get(member) else {
             return true;
         };
         let view = cx.history.get(self.installed.view.lineage, report.view);

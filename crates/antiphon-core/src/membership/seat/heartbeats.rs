@@ -11,6 +11,7 @@ use crate::membership::effect::Effect;
 use crate::membership::lease::answers::Beat;
 use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::{EngineKind, Event, Time};
 
 impl Seat {
@@ -44,13 +45,6 @@ impl Seat {
         if news {
             self.next_heartbeat = now;
         }
-        // A heartbeat may be older than one that came before it. It comes on two ways of different speed
-        // where one goes through another member, and a path that was cut delivers late what it held. An
-        // opinion that was withdrawn since must not be taken for a fresh one.
-        let known = self.reports.get(&sender).copied();
-        if known.is_some_and(|report| heartbeat.round < report.round) {
-            return;
-        }
         let Heartbeat {
             view,
             primary,
@@ -62,19 +56,23 @@ impl Seat {
             lease,
             ..
         } = heartbeat;
-        // A member does not take back its wish to leave.
-        let leaving = leaving || known.is_some_and(|report| report.leaving);
-        let report = Report {
+        let said = Report {
             round,
             view,
             primary,
             leaving,
             wire_level,
         };
-        let same = known.map(|known| Report { round, ..known });
-        self.reports.insert(sender, report);
-        news |= same != Some(report);
-        news |= self.hear_opinion(cx, now, sender, &suspicions);
+        let Some(changed) = self.reports.hear(sender, said) else {
+            return;
+        };
+        // In a wide view what a heartbeat says of others counts for nothing: few members hear it, and all must
+        // go by the same. A member says its opinion by a rumour, which reaches all members, or is told again to
+        // a member that lacks it. A heartbeat may have been sent before that rumour, and be held up. If no
+        // other heartbeat came, nothing would take back what it says.
+        let hears_all = self.installed.topology.hears_all();
+        news |= changed;
+        news |= hears_all && cx.detector.told(now, sender, &suspicions);
         if view == self.installed.view.primary_id() {
             self.prove_again(cx, now, sender, &suspicions);
         }
@@ -149,8 +147,10 @@ impl Seat {
         cx.beats += 1;
         self.lease.send(now, cx.beats);
         let heartbeat = self.heartbeat(cx, now);
-        let observers: Option<Vec<Incarnation>> =
-            (!self.installed.topology.tells_all()).then(|| self.observers(cx.me));
+        let observers: Option<Vec<Incarnation>> = (!self.installed.topology.tells_all()).then(|| {
+            let Installed { view, rings, .. } = &self.installed;
+            rings.observers_in(view, cx.me).collect()
+        });
         let hears = |member: Incarnation| {
             observers.as_ref().is_none_or(|observers| {
                 observers.contains(&member) || self.installed.reconnect.is_linked(member)
@@ -228,7 +228,8 @@ impl Seat {
 
     /// Whether a member says that it does not hear more than half of the members that it observes.
     fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
-        let subjects = self.subjects(member);
+        let Installed { view, rings, .. } = &self.installed;
+        let subjects: Vec<Incarnation> = rings.subjects_in(view, member).collect();
         let unheard = subjects
             .iter()
             .filter(|of| does_not_hear(**of, suspicions, is_silence));

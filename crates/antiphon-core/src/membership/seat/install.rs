@@ -41,13 +41,13 @@ impl Seat {
     pub(crate) fn take_up(&mut self, cx: &mut Context, now: Time, follows: bool, gossiped: bool) {
         let view = self.installed.view.clone();
         let rings = self.installed.rings.clone();
-        self.reports.retain(|member, _| view.contains(*member));
+        self.reports.install(&view);
         cx.history.push(now, view.clone());
         let topology = &self.installed.topology;
         let is_near = |member: Incarnation| topology.is_neighbour(member);
         let members = || view.members.iter().map(|member| member.incarnation);
         let observed: Option<BTreeSet<Incarnation>> =
-            (!topology.hears_all()).then(|| self.subjects(cx.me).into_iter().collect());
+            (!topology.hears_all()).then(|| rings.subjects_in(&view, cx.me).collect());
         cx.detector.watch(now, members(), observed.as_ref());
         let contacts = view.members.iter().map(|member| member.addr).collect();
         let (seen, founded_ms) = cx

@@ -33,7 +33,7 @@ mod timers;
 mod weighing;
 mod withdrawals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use antiphon_wire::membership::MembershipMessage;
@@ -47,8 +47,8 @@ use crate::membership::change::merging::Merging;
 use crate::membership::contacts::pulls::Pulls;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
-use crate::membership::monitor::report::Report;
-use crate::membership::monitor::topology::Early;
+use crate::membership::monitor::report::Reports;
+use crate::membership::monitor::rumour::Early;
 use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
@@ -57,7 +57,7 @@ use crate::membership::view::check;
 pub(crate) struct Seat {
     /// What lives as long as the last primary view installed. The next one replaces it whole.
     pub(crate) installed: Installed,
-    pub(crate) reports: BTreeMap<Incarnation, Report>,
+    pub(crate) reports: Reports,
     pub(crate) merging: Merging,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -83,7 +83,7 @@ impl Seat {
         let mut seat = Self {
             lease: Lease::new(&cx.config, cx.me, now, of, by_rounds),
             installed,
-            reports: BTreeMap::new(),
+            reports: Reports::default(),
             merging: Merging::default(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
@@ -143,7 +143,7 @@ impl Seat {
             MembershipMessage::JoinReady { nonce } => self.joiners.ready(now, sender, nonce),
             MembershipMessage::Leave => {
                 if self.installed.rings.contains(sender) {
-                    self.note_leaver(sender);
+                    self.reports.note_leaving(sender, &self.installed.view);
                 } else {
                     self.hear_leaver(cx, now, sender);
                 }

@@ -14,6 +14,7 @@ use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member}
 use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::{EngineKind, Time};
 
 impl Seat {
@@ -39,8 +40,7 @@ impl Seat {
             let successor = joining
                 .get(&member.addr)
                 .filter(|joiner| joiner.name == member.name);
-            let leaving = self.reports.get(&who).is_some_and(|report| report.leaving)
-                || (who == cx.me && self.leaving.is_wanted());
+            let leaving = self.reports.is_leaving(who) || (who == cx.me && self.leaving.is_wanted());
             // In a wide view this node observes a few members only; what it alone has lost is an edge.
             let doubt = cx
                 .detector
@@ -108,7 +108,7 @@ impl Seat {
             .iter()
             .filter(|member| !causes.contains_key(&member.incarnation));
         let level = survivors
-            .map(|member| match self.reports.get(&member.incarnation) {
+            .map(|member| match self.reports.get(member.incarnation) {
                 Some(report) => report.wire_level.min(WIRE_LEVEL),
                 None if member.incarnation == cx.me => WIRE_LEVEL,
                 None => self.installed.view.wire_level,
@@ -166,11 +166,7 @@ impl Seat {
     /// later.
     fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
         let staying = |member: &Member| {
-            let leaving = self
-                .reports
-                .get(&member.incarnation)
-                .is_some_and(|report| report.leaving);
-            reachable.contains(&member.incarnation) && !leaving
+            reachable.contains(&member.incarnation) && !self.reports.is_leaving(member.incarnation)
         };
         let staying: Vec<&Member> = self
             .installed
@@ -206,13 +202,13 @@ impl Seat {
     fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
         let lost = self.installed.engine.lost();
         self.reports.iter().any(|(member, report)| {
-            reachable.contains(member)
+            reachable.contains(&member)
                 && !report.primary
-                && !lost.contains(member)
+                && !lost.contains(&member)
                 && report.view == self.installed.view.primary_id()
                 && reachable
                     .iter()
-                    .all(|other| cx.detector.doubt(*member, *other).is_none())
+                    .all(|other| cx.detector.doubt(member, *other).is_none())
         })
     }
 
@@ -288,7 +284,8 @@ impl Seat {
         if self.installed.engine.is_certified(member) {
             return vec![says(cx.me, Evidence::ProofOfDeath)];
         }
-        let observers = self.observers(member).into_iter();
+        let Installed { view, rings, .. } = &self.installed;
+        let observers = rings.observers_in(view, member);
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
         let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
         if accusers.is_empty() && self.installed.reconnect.is_complete() {
