@@ -410,7 +410,7 @@ impl Membership {
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
             seat.lease.missed(missed);
             seat.merging.missed(missed);
-            seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
+            seat.installed.standstill.missed(missed);
         }
         missed
     }

@@ -11,11 +11,16 @@
 //! - [`rumour`]: which rumours are believed, and those that came early. [`values`]: the views that votes are
 //!   about.
 //! - [`report`]: what members said of themselves last. [`reconnect`]: members found beyond the rings.
+//! - [`doubts`]: which members a majority doubts, and which one goes of two that do not hear each other. [`deaf`]:
+//!   members that hear nobody, and are heard themselves.
+//! - [`weighing`]: when all of that is weighed again.
 //! - [`ranks`]: sets of members by seniority rank, as they travel.
 //!
 //! That a member is silent is for `detector` to say, outside of membership. This room votes on nothing.
 
+pub(crate) mod deaf;
 pub(crate) mod detection;
+pub(crate) mod doubts;
 pub(crate) mod gossip;
 pub(crate) mod ranks;
 pub(crate) mod reachability;
@@ -25,3 +30,4 @@ pub(crate) mod rings;
 pub(crate) mod rumour;
 pub(crate) mod topology;
 pub(crate) mod values;
+pub(crate) mod weighing;

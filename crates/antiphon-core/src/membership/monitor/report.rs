@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_wire::{Incarnation, NodeView, ViewId};
+use antiphon_wire::membership::WIRE_LEVEL;
+use antiphon_wire::{Incarnation, Lineage, Member, NodeView, ViewId};
+
+use crate::membership::view::history::History;
 
 /// What a member said of itself last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,37 @@ impl Reports {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Incarnation, &Report)> {
         self.of.iter().map(|(member, report)| (*member, report))
+    }
+
+    /// Whether a member knows another. It does not if it is behind, and the other one joined since.
+    pub(crate) fn knows(
+        &self,
+        history: &History,
+        lineage: Lineage,
+        me: Incarnation,
+        (member, other): (Incarnation, Incarnation),
+    ) -> bool {
+        let Some(report) = self.get(member) else {
+            return true;
+        };
+        let view = history.get(lineage, report.view);
+        // Of a view before its own first one this node knows that it is not in it itself.
+        view.map_or(other != me, |view| view.contains(other))
+    }
+
+    /// The wire level that these members of a view speak together.
+    pub(crate) fn wire_level<'a>(
+        &self,
+        me: Incarnation,
+        view: &NodeView,
+        members: impl Iterator<Item = &'a Member>,
+    ) -> u8 {
+        let speaks = |member: &Member| match self.get(member.incarnation) {
+            Some(report) => report.wire_level.min(WIRE_LEVEL),
+            None if member.incarnation == me => WIRE_LEVEL,
+            None => view.wire_level,
+        };
+        members.map(speaks).min().unwrap_or(view.wire_level)
     }
 
     fn note(&mut self, member: Incarnation, said: Report) -> Report {

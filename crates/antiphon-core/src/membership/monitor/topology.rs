@@ -147,12 +147,11 @@ impl Topology {
         word.is_some_and(|word| word.misses)
     }
 
-    /// When everything may be weighed again that was weighed then: to weigh a thousand members takes a while,
-    /// so what comes in together is weighed together.
-    pub(crate) fn weighs_again(&self, weighed: Time, batch: Duration) -> Time {
+    /// The time between two times that everything is weighed, if to weigh all members takes a while.
+    pub(crate) fn weighs_every(&self, batch: Duration) -> Option<Duration> {
         match self {
-            Self::Mesh => Time::ZERO,
-            Self::Rings(_) => weighed + batch,
+            Self::Mesh => None,
+            Self::Rings(_) => Some(batch),
         }
     }
 

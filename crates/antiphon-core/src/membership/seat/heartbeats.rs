@@ -1,14 +1,14 @@
 //! Heartbeats: what each member says of itself all the time, to all others or, in a wide view, to its
 //! observers.
 
-use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Heartbeat, Pulse, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Heartbeat, Pulse, WIRE_LEVEL};
 
 use crate::detector::Came;
 use crate::membership::context::Context;
 use crate::membership::effect::Effect;
 use crate::membership::lease::answers::Beat;
+use crate::membership::monitor::deaf::{does_not_hear, hears_few, is_no_path, is_silence};
 use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
 use crate::membership::seat::installed::Installed;
@@ -77,17 +77,28 @@ impl Seat {
             self.prove_again(cx, now, sender, &suspicions);
         }
         if cx.config.engine == EngineKind::Cut {
-            let deaf = match self.installed.topology.gossip() {
+            let Installed {
+                view: installed,
+                rings,
+                topology,
+                ..
+            } = &self.installed;
+            let knows_this = || {
+                self.reports
+                    .knows(&cx.history, installed.lineage, cx.me, (sender, cx.me))
+            };
+            let deaf = match topology.gossip() {
                 None => {
                     does_not_hear(cx.me, &suspicions, is_no_path)
-                        || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
+                        || !knows_this() && hears_few(installed, rings, sender, &suspicions)
                 }
                 // A member that does not hear enough shows it by its own opinion, as long as it is in this
                 // view and the opinion comes through.
                 Some(gossip) => {
-                    let late = view < self.installed.view.primary_id();
+                    let late = view < installed.primary_id();
                     late && gossip.should_be_known(now, cx.config.profile.suspect_after)
-                        || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
+                        || cx.detector.lives_by_probes(now, sender)
+                            && hears_few(installed, rings, sender, &suspicions)
                 }
             };
             if cx.detector.says_deaf(now, sender, deaf) {
@@ -226,16 +237,6 @@ impl Seat {
         cx.pulses(self.lease.hear_pulse(now, sender, pulse, around));
     }
 
-    /// Whether a member says that it does not hear more than half of the members that it observes.
-    fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
-        let Installed { view, rings, .. } = &self.installed;
-        let subjects: Vec<Incarnation> = rings.subjects_in(view, member).collect();
-        let unheard = subjects
-            .iter()
-            .filter(|of| does_not_hear(**of, suspicions, is_silence));
-        unheard.count() * 2 > subjects.len()
-    }
-
     /// What this node says of itself to all members.
     fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
         Heartbeat {
@@ -254,19 +255,4 @@ impl Seat {
             lease: self.lease.says(now, self.is_primary()),
         }
     }
-}
-
-/// Whether a member that is heard says that it does not hear this node, in one of these ways.
-fn does_not_hear(me: Incarnation, suspicions: &[Suspicion], how: impl Fn(&Evidence) -> bool) -> bool {
-    suspicions
-        .iter()
-        .any(|suspicion| suspicion.member == me && how(&suspicion.evidence))
-}
-
-fn is_silence(evidence: &Evidence) -> bool {
-    matches!(evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
-}
-
-fn is_no_path(evidence: &Evidence) -> bool {
-    is_silence(evidence) || matches!(evidence, Evidence::Lossy { .. })
 }

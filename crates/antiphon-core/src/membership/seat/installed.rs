@@ -17,6 +17,8 @@ use crate::membership::lease::Around;
 use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
+use crate::membership::monitor::weighing::Weighing;
+use crate::membership::seat::standstill::Standstill;
 use crate::membership::view::check;
 
 /// The last primary view installed, and all that is about this view alone.
@@ -32,14 +34,10 @@ pub(crate) struct Installed {
     /// Whether the members that this node does not doubt could decide the next view, as of the last time that
     /// this was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has been blocked by a view: it accepted the view, knows of no decision, and has
-    /// heard less than a quorum of the view's members.
-    pub(crate) blocked: Option<Time>,
+    pub(crate) standstill: Standstill,
     /// The leader as of the last time that this node weighed everything.
     pub(crate) leader: Option<Incarnation>,
-    /// When this node last weighed everything, where that takes a while; and when it does so again.
-    pub(crate) weighed: Time,
-    pub(crate) weigh: Option<Time>,
+    pub(crate) weighing: Weighing,
     /// Since when joiners that are ready have waited for others.
     pub(crate) waiting_since: Option<Time>,
     pub(crate) reconnect: Reconnect,
@@ -81,8 +79,10 @@ impl Installed {
         } else {
             Votes::Whole
         };
+        let topology = Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag());
         Self {
-            topology: Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag()),
+            weighing: Weighing::new(topology.weighs_every(config.profile.batch)),
+            topology,
             named,
             engine: Engine::new(
                 config.engine,
@@ -94,10 +94,8 @@ impl Installed {
             ),
             nonprimary: Nonprimary::default(),
             quorum: true,
-            blocked: None,
+            standstill: Standstill::default(),
             leader: None,
-            weighed: Time::ZERO,
-            weigh: None,
             waiting_since: None,
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),

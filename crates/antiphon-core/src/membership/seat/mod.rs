@@ -12,7 +12,6 @@
 
 mod catching_up;
 mod components;
-mod deaf;
 mod deciding;
 mod dissemination;
 mod gossip;
@@ -33,7 +32,6 @@ mod timers;
 mod weighing;
 mod withdrawals;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use antiphon_wire::membership::MembershipMessage;
@@ -47,6 +45,7 @@ use crate::membership::change::merging::Merging;
 use crate::membership::contacts::pulls::Pulls;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
+use crate::membership::monitor::deaf::Deaf;
 use crate::membership::monitor::report::Reports;
 use crate::membership::monitor::rumour::Early;
 use crate::membership::seat::installed::Installed;
@@ -68,8 +67,7 @@ pub(crate) struct Seat {
     pub(crate) pulls: Pulls,
     /// Rumours about the next view that came before that view.
     pub(crate) early: Early,
-    /// Members that hear nobody, as of the last time that this node weighed everything.
-    pub(crate) deaf: BTreeSet<Incarnation>,
+    pub(crate) deaf: Deaf,
 }
 
 impl Seat {
@@ -92,7 +90,7 @@ impl Seat {
             next_seek: now,
             pulls: Pulls::new(now),
             early: Early::default(),
-            deaf: BTreeSet::new(),
+            deaf: Deaf::default(),
         };
         seat.take_up(cx, now, false, false);
         seat

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use antiphon_wire::membership::WIRE_LEVEL;
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 
 use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::Context;
+use crate::membership::monitor::doubts;
 use crate::membership::seat::Seat;
 use crate::membership::seat::installed::Installed;
 use crate::{EngineKind, Time};
@@ -101,20 +101,10 @@ impl Seat {
                 self.departure(cx, now, member.incarnation, cause)
             })
             .collect();
-        let survivors = self
-            .installed
-            .view
-            .members
-            .iter()
-            .filter(|member| !causes.contains_key(&member.incarnation));
-        let level = survivors
-            .map(|member| match self.reports.get(member.incarnation) {
-                Some(report) => report.wire_level.min(WIRE_LEVEL),
-                None if member.incarnation == cx.me => WIRE_LEVEL,
-                None => self.installed.view.wire_level,
-            })
-            .min();
-        let wire_level = level.unwrap_or(self.installed.view.wire_level).min(join_level);
+        let members = self.installed.view.members.iter();
+        let survivors = members.filter(|member| !causes.contains_key(&member.incarnation));
+        let level = self.reports.wire_level(cx.me, &self.installed.view, survivors);
+        let wire_level = level.min(join_level);
         // R7: a member that has a vote in a slot answers nobody. So a slot that was begun for a change that
         // nobody wants any more must still come to its end.
         let patience = self.installed.topology.vote_patience(&cx.config.profile);
@@ -157,7 +147,7 @@ impl Seat {
         if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
             return Some(wish);
         }
-        self.installed.weigh = Some(self.installed.weigh.map_or(until, |at| at.min(until)));
+        self.installed.weighing.by(until);
         None
     }
 
@@ -225,7 +215,7 @@ impl Seat {
         // In a wide view the leader hears a few members only.
         let is_heard =
             |member: Incarnation| !self.installed.topology.hears_all() || cx.detector.hears(now, member);
-        let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
+        let pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)
             .filter(|(one, other, _)| reachable.contains(one) && reachable.contains(other))
@@ -249,28 +239,8 @@ impl Seat {
                 members.filter(is_down).count()
             }
         };
-        while !pairs.is_empty() {
-            let mut broken: BTreeMap<Incarnation, usize> = BTreeMap::new();
-            for (one, other) in &pairs {
-                *broken.entry(*one).or_default() += 1;
-                *broken.entry(*other).or_default() += 1;
-            }
-            let Some((worst, _)) = broken
-                .into_iter()
-                .max_by_key(|(member, count)| (*count, edges_down(*member), rank(*member)))
-            else {
-                return;
-            };
-            let partner = pairs
-                .iter()
-                .filter(|(one, other)| *one == worst || *other == worst)
-                .map(|(one, other)| if *one == worst { *other } else { *one })
-                .min_by_key(|member| rank(*member));
-            if let Some(from) = partner {
-                causes.insert(worst, Cause::Unreachable { from });
-            }
-            pairs.retain(|(one, other)| *one != worst && *other != worst);
-        }
+        let gone = doubts::break_pairs(pairs, edges_down, rank).into_iter();
+        causes.extend(gone.map(|(member, from)| (member, Cause::Unreachable { from })));
     }
 
     /// The members that know, as far as this node was told, that a member is gone which nobody doubts: this
@@ -314,7 +284,7 @@ impl Seat {
             accusers = cx.detector.accusers(now, member.incarnation);
         }
         if accusers.is_empty() {
-            accusers = self.unheard_by(cx, now, member.incarnation);
+            accusers = self.deaf.unheard_by(now, &cx.detector, member.incarnation);
         }
         // A view must stay small: eight witnesses are enough to answer why.
         accusers.truncate(8);

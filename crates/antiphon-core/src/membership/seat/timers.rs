@@ -30,10 +30,7 @@ impl Seat {
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
         let departing = self.leaving.is_departing();
-        let weighed_again = self
-            .installed
-            .topology
-            .weighs_again(self.installed.weighed, cx.config.profile.batch);
+        let weighed_again = self.installed.weighing.not_before();
         [
             cx.detector.next_deadline(),
             cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
@@ -52,7 +49,7 @@ impl Seat {
             self.lease
                 .next_deadline(self.installed.around_lease(&self.leaving)),
             Some(self.next_seek),
-            self.installed.weigh.filter(|_| !departing),
+            self.installed.weighing.due().filter(|_| !departing),
             self.pulls.next_deadline(),
             self.installed
                 .topology
