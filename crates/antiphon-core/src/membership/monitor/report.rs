@@ -71,8 +71,13 @@ impl Reports {
         self.get(member).is_some_and(|report| report.leaving)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Incarnation, &Report)> {
-        self.of.iter().map(|(member, report)| (*member, report))
+    /// The members that are in a non-primary view on top of this one.
+    pub(crate) fn lacking_primary(&self, view: ViewId) -> impl Iterator<Item = Incarnation> {
+        let lacking = self
+            .of
+            .iter()
+            .filter(move |(_, said)| !said.primary && said.view == view);
+        lacking.map(|(member, _)| *member)
     }
 
     /// Whether a member knows another. It does not if it is behind, and the other one joined since.

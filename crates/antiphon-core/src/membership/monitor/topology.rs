@@ -56,7 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Ayes, Rumour, SlotMessage, Suspicion, WIRE_LEVEL};
-use antiphon_wire::{Evidence, Incarnation, NodeView};
+use antiphon_wire::{Evidence, Incarnation, Member, NodeView};
 
 use crate::membership::monitor::gossip::Rumours;
 use crate::membership::monitor::ranks::Ranks;
@@ -163,9 +163,16 @@ impl Topology {
         }
     }
 
-    /// The weight that may join at a time, where members of so much weight stay, one of them of this (R3).
-    pub(crate) fn most_joining(&self, stay: u64, heaviest: u64, has_doubts: bool) -> u64 {
-        match self {
+    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the members
+    /// that stay, of these weights, must be a quorum of the next view by themselves. The other joiners join a
+    /// view later.
+    pub(crate) fn limit(&self, staying: impl Iterator<Item = u16>, has_doubts: bool, join: &mut Vec<Member>) {
+        let (mut stay, mut heaviest) = (0, 0);
+        for weight in staying.map(u64::from) {
+            stay += weight;
+            heaviest = weight.max(heaviest);
+        }
+        let most = match self {
             // If a member that stays is killed while they vote, its proof takes it out of the count, and its
             // weight is missing.
             Self::Mesh => stay - heaviest,
@@ -175,7 +182,19 @@ impl Topology {
             // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
             // while it forms.
             Self::Rings(_) => stay * 7 / 8,
+        };
+        let mut admitted = 0;
+        let mut weight = 0;
+        for joiner in join.iter() {
+            weight += u64::from(joiner.weight);
+            // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of
+            // the weight is enough: the most senior member stays.
+            if admitted > 0 && weight > most {
+                break;
+            }
+            admitted += 1;
         }
+        join.truncate(admitted);
     }
 }
 

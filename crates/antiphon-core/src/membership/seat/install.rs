@@ -77,11 +77,7 @@ impl Seat {
             let stays = is_near(peer) && (!topology.tells_all() || view.contains(peer));
             stays || joiners.contains(peer) || leaving.waits_for(peer) || waiting.contains(&peer)
         });
-        self.joiners
-            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
-        if self.installed.topology.tells_all() {
-            self.joiners.ask_anew();
-        }
+        self.joiners.install(cx, now, &view, topology.tells_all());
         cx.effects.push_back(Effect::Installed(announced(&view)));
         let mut commands = Vec::new();
         let watchers = lifelines::watchers(&view, cx.me, &rings);

@@ -38,8 +38,6 @@ pub(crate) struct Installed {
     /// The leader as of the last time that this node weighed everything.
     pub(crate) leader: Option<Incarnation>,
     pub(crate) weighing: Weighing,
-    /// Since when joiners that are ready have waited for others.
-    pub(crate) waiting_since: Option<Time>,
     pub(crate) reconnect: Reconnect,
     /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
@@ -96,7 +94,6 @@ impl Installed {
             quorum: true,
             standstill: Standstill::default(),
             leader: None,
-            waiting_since: None,
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),
             view,

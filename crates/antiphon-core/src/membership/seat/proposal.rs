@@ -29,7 +29,12 @@ impl Seat {
         let (mut join, join_level, number) =
             self.joiners
                 .admissible(&cx.config, now, members, self.installed.named);
-        self.limit(cx, reachable, &mut join);
+        let members = self.installed.view.members.iter();
+        let staying = members.filter(|member| {
+            reachable.contains(&member.incarnation) && !self.reports.is_leaving(member.incarnation)
+        });
+        let (staying, has_doubts) = (staying.map(|member| member.weight), cx.detector.has_doubts());
+        self.installed.topology.limit(staying, has_doubts, &mut join);
         let outvoted = self.outvoted(cx, reachable);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
@@ -109,7 +114,16 @@ impl Seat {
         // nobody wants any more must still come to its end.
         let patience = self.installed.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
-        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
+        // A member of the multi-node cut is about to go: in a wide view its opinion may be unknown, and a view
+        // for its sake would keep it in.
+        let lost = self.installed.engine.lost();
+        let stays = |member| reachable.contains(&member) && !lost.contains(&member);
+        let hears = |member| {
+            let mut others = reachable.iter();
+            others.all(|other| cx.detector.doubt(member, *other).is_none())
+        };
+        let mut lacking = self.reports.lacking_primary(self.installed.view.primary_id());
+        let renew = !self.is_primary() || lacking.any(|member| stays(member) && hears(member));
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
         needed.then_some(ProposedChange {
             remove,
@@ -120,85 +134,6 @@ impl Seat {
             wire_level,
             number,
             origins,
-        })
-    }
-
-    /// Where many nodes come at once, views should be few: each is one more that all must install, and one
-    /// more size that an application sees. So a view that would only admit joiners waits for others that were
-    /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
-    /// are: half a heartbeat, and as much as this node is late itself.
-    pub(crate) fn wait_for_joiners(
-        &mut self,
-        cx: &Context,
-        now: Time,
-        wish: Option<ProposedChange>,
-    ) -> Option<ProposedChange> {
-        let admits = |wish: &ProposedChange| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
-        let Some(wish) = wish else {
-            self.installed.waiting_since = None;
-            return None;
-        };
-        if !admits(&wish) {
-            return Some(wish);
-        }
-        let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
-        let until = *self.installed.waiting_since.get_or_insert(now) + patience;
-        let is_full = self.joiners.ready_count(&cx.config, now) > wish.join.len();
-        if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
-            return Some(wish);
-        }
-        self.installed.weighing.by(until);
-        None
-    }
-
-    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the
-    /// members that stay must be a quorum of the next view by themselves. The other joiners join a view
-    /// later.
-    fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
-        let staying = |member: &Member| {
-            reachable.contains(&member.incarnation) && !self.reports.is_leaving(member.incarnation)
-        };
-        let staying: Vec<&Member> = self
-            .installed
-            .view
-            .members
-            .iter()
-            .filter(|member| staying(member))
-            .collect();
-        let weights = || staying.iter().map(|member| u64::from(member.weight));
-        let stay: u64 = weights().sum();
-        let heaviest = weights().max().unwrap_or(0);
-        let most = self
-            .installed
-            .topology
-            .most_joining(stay, heaviest, cx.detector.has_doubts());
-        let mut admitted = 0;
-        let mut weight = 0;
-        for joiner in join.iter() {
-            weight += u64::from(joiner.weight);
-            // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of
-            // the weight is enough: the most senior member stays.
-            if admitted > 0 && weight > most {
-                break;
-            }
-            admitted += 1;
-        }
-        join.truncate(admitted);
-    }
-
-    /// Whether a reachable member is in a non-primary view although it hears everyone again. A member of the
-    /// multi-node cut does not count, since it is about to go: in a wide view its opinion may be unknown, and
-    /// a view for its sake would keep it in.
-    fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
-        let lost = self.installed.engine.lost();
-        self.reports.iter().any(|(member, report)| {
-            reachable.contains(&member)
-                && !report.primary
-                && !lost.contains(&member)
-                && report.view == self.installed.view.primary_id()
-                && reachable
-                    .iter()
-                    .all(|other| cx.detector.doubt(member, *other).is_none())
         })
     }
 

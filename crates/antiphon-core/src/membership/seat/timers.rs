@@ -19,8 +19,7 @@ impl Seat {
         self.seek_others(cx, now);
         self.register(cx, now);
         let view = self.installed.view.clone();
-        self.joiners
-            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
+        self.joiners.expire(cx, now, &view);
         self.evaluate(cx, now);
         let around = self.installed.around_lease(&self.leaving);
         cx.pulses(self.lease.tend(now, around));

@@ -131,15 +131,17 @@ impl Seat {
         }
         self.ask_to_leave(cx, coordinator);
         let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
-        let wish = if leads {
-            self.wish(cx, now, &reachable)
-        } else {
-            None
-        };
-        if leads && !self.joiners.is_empty() {
+        let mut wish = leads.then(|| self.wish(cx, now, &reachable)).flatten();
+        if leads {
             self.joiners.probe(cx, now);
         }
-        let wish = self.wait_for_joiners(cx, now, wish);
+        let waits = self
+            .joiners
+            .wait(&cx.config, now, cx.detector.lag(), wish.as_ref());
+        if let Some(until) = waits {
+            self.installed.weighing.by(until);
+            wish = None;
+        }
         self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
         self.tend_component(cx, now, quorum, coordinator);
     }
