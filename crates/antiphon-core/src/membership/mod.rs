@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | [`view`] | which views are believed, how one follows another, the last ones | all |
 //! | [`contacts`] | addresses where nodes may be; nodes that were refused, left before a view, or are asked for views | `context`, `seek`, `seat` |
-//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
+//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; what they say and doubt; gossip | `agree` and below |
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
 //! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |

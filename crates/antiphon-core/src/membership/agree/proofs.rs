@@ -1,13 +1,14 @@
-//! Proofs of death: which of them are known, which members lack them, and what a view of rings is told of them.
+//! Proofs of death: which of them are known, which members lack them, and what a view of rings is told of
+//! them.
 //!
-//! A proof is kept for as long as the dead node is a member, and used in each slot until then. Of two proofs of
-//! one death, the one that shows the later vote is kept. If its holder dies before it tells it, other watchers
-//! of the dead node have their own.
+//! A proof is kept for as long as the dead node is a member, and used in each slot until then. Of two proofs
+//! of one death, the one that shows the later vote is kept. If its holder dies before it tells it, other
+//! watchers of the dead node have their own.
 //!
-//! The holder tells it to the members that it hears when the proof comes. A member that was cut off or did not
-//! run then needs it as well: that member may be the one to propose, and find no quorum where the others count
-//! one and wait for it. In a wide view rumours are compared with every heartbeat. In a narrow one a heartbeat
-//! that does not name the proof of a death shows that its sender lacks it ([`Proofs::lacking`]).
+//! The holder tells it to the members that it hears when the proof comes. A member that was cut off or did
+//! not run then needs it as well: that member may be the one to propose, and find no quorum where the others
+//! count one and wait for it. In a wide view rumours are compared with every heartbeat. In a narrow one a
+//! heartbeat that does not name the proof of a death shows that its sender lacks it ([`Proofs::lacking`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,8 +50,9 @@ impl Proofs {
         news
     }
 
-    /// A view is taken up, and only the proofs of its members are kept. Returns the others whose vote was given
-    /// in another lineage: such a proof is of no use to the other members, so this node must not count on it.
+    /// A view is taken up, and only the proofs of its members are kept. Returns the others whose vote was
+    /// given in another lineage: such a proof is of no use to the other members, so this node must not count
+    /// on it.
     pub(crate) fn install(&mut self, view: &NodeView) -> Vec<Incarnation> {
         self.told_again.clear();
         let mut left = Vec::new();
@@ -110,9 +112,9 @@ pub(crate) fn certificate(dead: Incarnation, vote: &VoteState) -> MembershipMess
     MembershipMessage::Certificate(Box::new(Certificate { dead, vote }))
 }
 
-/// The slot in which a dead member voted last, the ballot in which it accepted there, and the view before that
-/// slot, as far as a proof shows that here. It need not show what the member voted in an earlier slot than the
-/// present one.
+/// The slot in which a dead member voted last, the ballot in which it accepted there, and the view before
+/// that slot, as far as a proof shows that here. It need not show what the member voted in an earlier slot
+/// than the present one.
 pub(crate) fn last_slot<'a>(
     view: &'a Arc<NodeView>,
     vote: &'a VoteState,
@@ -132,9 +134,9 @@ pub(crate) fn last_slot<'a>(
     (slot, accepted, of)
 }
 
-/// Spreads a proof of death to all members of a wide view. Of a vote in an earlier view they need to know only
-/// that there was one. A vote in a later view is told to nobody before that view is installed: the vote without
-/// what was voted would be taken for none.
+/// Spreads a proof of death to all members of a wide view. Of a vote in an earlier view they need to know
+/// only that there was one. A vote in a later view is told to nobody before that view is installed: the vote
+/// without what was voted would be taken for none.
 pub(crate) fn spread(
     now: Time,
     topology: &mut Topology,

@@ -281,9 +281,9 @@ impl Joiners {
         self.by_addr.retain(|_, joiner| joiner.incarnation != incarnation);
     }
 
-    /// A view was installed. Where all hear all (`in_mesh`), the answers so far are forgotten: each joiner has
-    /// to show again that it is there. So in a small cluster joiners that vanish together are in one view at
-    /// most. If they were admitted view by view, by old answers, they would soon outweigh the rest.
+    /// A view was installed. Where all hear all (`in_mesh`), the answers so far are forgotten: each joiner
+    /// has to show again that it is there. So in a small cluster joiners that vanish together are in one view
+    /// at most. If they were admitted view by view, by old answers, they would soon outweigh the rest.
     pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: &NodeView, in_mesh: bool) {
         self.waiting_since = None;
         self.expire(cx, now, view);

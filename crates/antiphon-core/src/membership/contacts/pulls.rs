@@ -1,5 +1,5 @@
-//! Pulls: when a member that is behind asks others for the views that it lacks, and which questions of others it
-//! answers.
+//! Pulls: when a member that is behind asks others for the views that it lacks, and which questions of others
+//! it answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -79,9 +79,9 @@
 //!
 //! # Parts
 //!
-//! `seat` tells the [`Lease`] what came, and asks it until when this node believes, which votes are held back,
-//! and what to say. [`answers`]: how the lease is renewed by heartbeats, in small views. `ticks`: how it is
-//! renewed by ticks, in large ones. [`rounds`]: which member makes ticks, and which way they go.
+//! `seat` tells the [`Lease`] what came, and asks it until when this node believes, which votes are held
+//! back, and what to say. [`answers`]: how the lease is renewed by heartbeats, in small views. `ticks`: how
+//! it is renewed by ticks, in large ones. [`rounds`]: which member makes ticks, and which way they go.
 
 pub(crate) mod answers;
 pub(crate) mod rounds;
@@ -274,8 +274,8 @@ impl Lease {
         self.until().is_some_and(|until| until <= now)
     }
 
-    /// Counts the answers again if that is due. Returns whether this node holds its lease from now on, if that
-    /// has changed: the application must be told. An incarnation begins without a lease.
+    /// Counts the answers again if that is due. Returns whether this node holds its lease from now on, if
+    /// that has changed: the application must be told. An incarnation begins without a lease.
     pub(crate) fn look(&mut self, now: Time, around: Around<'_>) -> Option<bool> {
         self.renew(now, around.engine);
         let held = !self.is_over(now);
@@ -339,8 +339,8 @@ impl Lease {
         all.any(|since| now.since(since) >= patience)
     }
 
-    /// Members of a large view have a vote in the slot. About so many of them are noted, spread over all ranks:
-    /// this node hears some of them.
+    /// Members of a large view have a vote in the slot. About so many of them are noted, spread over all
+    /// ranks: this node hears some of them.
     pub(crate) fn have_voted(&mut self, now: Time, by: &Ranks) {
         let every = by.len().div_ceil(VOTERS_NOTED).max(1);
         let voters = by.iter().step_by(every);

@@ -167,8 +167,8 @@ impl Lease {
         self.tick_length.max(self.tick_length_before)
     }
 
-    /// How many living members are more senior than this one; `None` if it makes no ticks. It makes them if it
-    /// answers them, has a lease itself, and stays.
+    /// How many living members are more senior than this one; `None` if it makes no ticks. It makes them if
+    /// it answers them, has a lease itself, and stays.
     pub(super) fn makes_ticks(&self, rounds: &Rounds, around: Around<'_>) -> Option<usize> {
         let stays = around.primary && !around.departing;
         let makes = stays && self.answers_ticks() && self.length.is_some();

@@ -1,5 +1,5 @@
-//! What follows from the doubts of many, where all members hear all others: which members a majority doubts, and
-//! which one of two goes that have not heard each other for long.
+//! What follows from the doubts of many, where all members hear all others: which members a majority doubts,
+//! and which one of two goes that have not heard each other for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ pub(crate) fn doubted(
 
 /// Members that a majority does not hear. A member that hears one of them does not object to its removal. A
 /// member that a majority doubts has no say itself. Where hardly any member hears another, as in a star of
-/// links, paths are broken, not processes. The hub hears all, and must not remove all the others on their word;
-/// there, pairs are broken instead.
+/// links, paths are broken, not processes. The hub hears all, and must not remove all the others on their
+/// word; there, pairs are broken instead.
 pub(crate) fn outvoted(
     view: &NodeView,
     rings: &Rings,
@@ -53,8 +53,8 @@ pub(crate) fn outvoted(
     doubted(view, rings, detector, has_a_say)
 }
 
-/// Of each of these pairs one member goes: the one with more such pairs, then with more edges that are down, or
-/// else the junior. Returns each member that goes, and the most senior one of those that it does not hear.
+/// Of each of these pairs one member goes: the one with more such pairs, then with more edges that are down,
+/// or else the junior. Returns each member that goes, and the most senior one of those that it does not hear.
 pub(crate) fn break_pairs(
     mut pairs: BTreeSet<(Incarnation, Incarnation)>,
     edges_down: impl Fn(Incarnation) -> usize,

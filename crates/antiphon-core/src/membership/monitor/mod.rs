@@ -11,8 +11,8 @@
 //! - [`rumour`]: which rumours are believed, and those that came early. [`values`]: the views that votes are
 //!   about.
 //! - [`report`]: what members said of themselves last. [`reconnect`]: members found beyond the rings.
-//! - [`doubts`]: which members a majority doubts, and which one goes of two that do not hear each other. [`deaf`]:
-//!   members that hear nobody, and are heard themselves.
+//! - [`doubts`]: which members a majority doubts, and which one goes of two that do not hear each other.
+//! - [`deaf`]: members that hear nobody, and are heard themselves.
 //! - [`weighing`]: when all of that is weighed again.
 //! - [`ranks`]: sets of members by seniority rank, as they travel.
 //!

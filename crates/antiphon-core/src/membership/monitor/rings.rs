@@ -152,9 +152,9 @@ impl Rings {
             .any(|observer| usize::from(*observer) == by)
     }
 
-    /// The ranks of the joiners that this member tells of their admission, where `members` have just become so
-    /// many, and those from rank `old` on have joined. One of a joiner's observers that was there before tells
-    /// it, or else the eldest.
+    /// The ranks of the joiners that this member tells of their admission, where `members` have just become
+    /// so many, and those from rank `old` on have joined. One of a joiner's observers that was there before
+    /// tells it, or else the eldest.
     pub(crate) fn receives(&self, rank: usize, old: usize, members: usize) -> impl Iterator<Item = usize> {
         let first = move |joiner: usize| {
             let mut observers = self.observers(joiner).iter().map(|by| usize::from(*by));

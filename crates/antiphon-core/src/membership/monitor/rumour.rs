@@ -104,8 +104,8 @@ pub(crate) fn is_sound(rumour: &Rumour, view: &NodeView, rings: &Rings) -> bool 
     }
 }
 
-/// Of the suspicions that a rumour tells of a member, those that the member can have by itself: it knows only of
-/// the members that it observes, and of what its groups find.
+/// Of the suspicions that a rumour tells of a member, those that the member can have by itself: it knows only
+/// of the members that it observes, and of what its groups find.
 pub(crate) fn own_suspicions(rings: &Rings, of: Incarnation, suspicions: &[Suspicion]) -> Vec<Suspicion> {
     let can_have = |suspicion: &&Suspicion| {
         suspicion.evidence == Evidence::FlushStalled || rings.observes(of, suspicion.member)

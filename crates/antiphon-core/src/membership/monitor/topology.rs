@@ -163,9 +163,9 @@ impl Topology {
         }
     }
 
-    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the members
-    /// that stay, of these weights, must be a quorum of the next view by themselves. The other joiners join a
-    /// view later.
+    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the
+    /// members that stay, of these weights, must be a quorum of the next view by themselves. The other
+    /// joiners join a view later.
     pub(crate) fn limit(&self, staying: impl Iterator<Item = u16>, has_doubts: bool, join: &mut Vec<Member>) {
         let (mut stay, mut heaviest) = (0, 0);
         for weight in staying.map(u64::from) {
@@ -378,9 +378,9 @@ impl Gossip {
     }
 
     /// Finds of which members this node has word; `None` while nobody doubts anybody. The node hears its
-    /// subjects, or doubts them. From the subjects that it hears it knows which members these hear, and so on.
-    /// A node that is cut off, alone or with a part of the view, hears nothing of what the others have found.
-    /// Without this check it would believe for ever that the view goes on as it was.
+    /// subjects, or doubts them. From the subjects that it hears it knows which members these hear, and so
+    /// on. A node that is cut off, alone or with a part of the view, hears nothing of what the others have
+    /// found. Without this check it would believe for ever that the view goes on as it was.
     ///
     /// If these members are too few to decide anything, only those count that have word of this node as well:
     /// some hear it, others hear these, and so on. All members that are connected in this way find the same

@@ -1,5 +1,5 @@
-//! The views that votes of a wide view may be about. A vote names a view by its digest, and counts only once that
-//! view is known.
+//! The views that votes of a wide view may be about. A vote names a view by its digest, and counts only once
+//! that view is known.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -50,8 +50,8 @@ impl Seat {
             }
             return;
         };
-        // A proposal that is tried again lacks acknowledgements of members of the next view that are not in this
-        // one. Otherwise these acknowledge nothing (see `Topology::limit`).
+        // A proposal that is tried again lacks acknowledgements of members of the next view that are not in
+        // this one. Otherwise these acknowledge nothing (see `Topology::limit`).
         if let SlotMessage::Accept { ballot, value, .. } = &message
             && ballot.round > 1
         {

@@ -66,10 +66,10 @@ impl Seat {
         let Some(changed) = self.reports.hear(sender, said) else {
             return;
         };
-        // In a wide view what a heartbeat says of others counts for nothing: few members hear it, and all must
-        // go by the same. A member says its opinion by a rumour, which reaches all members, or is told again to
-        // a member that lacks it. A heartbeat may have been sent before that rumour, and be held up. If no
-        // other heartbeat came, nothing would take back what it says.
+        // In a wide view what a heartbeat says of others counts for nothing: few members hear it, and all
+        // must go by the same. A member says its opinion by a rumour, which reaches all members, or is told
+        // again to a member that lacks it. A heartbeat may have been sent before that rumour, and be held up.
+        // If no other heartbeat came, nothing would take back what it says.
         let hears_all = self.installed.topology.hears_all();
         news |= changed;
         news |= hears_all && cx.detector.told(now, sender, &suspicions);

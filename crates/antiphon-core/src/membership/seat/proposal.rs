@@ -114,8 +114,8 @@ impl Seat {
         // nobody wants any more must still come to its end.
         let patience = self.installed.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
-        // A member of the multi-node cut is about to go: in a wide view its opinion may be unknown, and a view
-        // for its sake would keep it in.
+        // A member of the multi-node cut is about to go: in a wide view its opinion may be unknown, and a
+        // view for its sake would keep it in.
         let lost = self.installed.engine.lost();
         let stays = |member| reachable.contains(&member) && !lost.contains(&member);
         let hears = |member| {

@@ -49,8 +49,8 @@ use crate::Time;
 /// How long this node has been blocked.
 #[derive(Debug, Default)]
 pub(crate) struct Standstill {
-    /// Since when this node has accepted a view, knows of no decision, and has heard less than a quorum of the
-    /// view's members.
+    /// Since when this node has accepted a view, knows of no decision, and has heard less than a quorum of
+    /// the view's members.
     since: Option<Time>,
 }
 

@@ -32,8 +32,8 @@ impl Seat {
         reachable.map(|(member, _)| member).collect()
     }
 
-    /// Members that a majority does not hear, or that their observers have lost: in a wide view no other member
-    /// knows.
+    /// Members that a majority does not hear, or that their observers have lost: in a wide view no other
+    /// member knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut outvoted = self.lost(reachable);
         if self.installed.topology.hears_all() {

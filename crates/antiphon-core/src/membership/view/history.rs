@@ -158,8 +158,8 @@ impl History {
         let lineage = first.lineage;
         let installed = |(member, said): (Incarnation, Option<ViewId>)| {
             said.or_else(|| {
-                // The member has not said anything yet. It has installed the view that admits it, at least, or
-                // was there before this node.
+                // The member has not said anything yet. It has installed the view that admits it, at least,
+                // or was there before this node.
                 let admission = self.admission(lineage, member);
                 admission.map_or_else(|| self.before(lineage), |view| Some(view.primary_id()))
             })
