@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
-    Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, Origin, SlotId, WIRE_LEVEL,
+    Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, Origin, Pulse, SlotId, WIRE_LEVEL,
 };
 use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
 use bytes::Bytes;
@@ -159,6 +159,12 @@ impl Context {
         for peer in gone {
             self.forget_peer(peer);
         }
+    }
+
+    pub(crate) fn pulses(&mut self, pulses: Vec<(Incarnation, Pulse)>) {
+        let pulses = pulses.into_iter();
+        self.effects
+            .extend(pulses.map(|(to, pulse)| Effect::Pulse { to, pulse }));
     }
 
     pub(crate) fn lifeline_commands(&mut self, commands: impl IntoIterator<Item = LifelineCommand>) {

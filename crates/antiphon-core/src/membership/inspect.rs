@@ -68,7 +68,7 @@ impl Membership {
             heard: seat.heard(&self.cx, now, member.incarnation),
             accusers: self.cx.detector.accusers(now, member.incarnation),
         });
-        if let Some(report) = seat.reports.get(&member.incarnation) {
+        if let Some(report) = seat.reports.get(member.incarnation) {
             entries.push(WhyEntry::Said {
                 incarnation: member.incarnation,
                 view: report.view,

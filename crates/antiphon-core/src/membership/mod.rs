@@ -15,9 +15,9 @@
 //! | room | what it knows | who calls it |
 //! |---|---|---|
 //! | [`view`] | which views are believed, how one follows another, the last ones | all |
-//! | [`contacts`] | addresses where nodes may be; nodes that were refused, or left before a view | `context`, `seek`, `seat` |
-//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
-//! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines | `lease` and below |
+//! | [`contacts`] | addresses where nodes may be; nodes that were refused, left before a view, or are asked for views | `context`, `seek`, `seat` |
+//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; what they say and doubt; gossip | `agree` and below |
+//! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
 //! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |
 //! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
@@ -408,12 +408,9 @@ impl Membership {
     pub(crate) fn take_missed(&mut self) -> Duration {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
-            let much = seat.lease.missed(missed);
-            if let Some(rounds) = seat.installed.rounds.as_mut().filter(|_| much) {
-                rounds.missed();
-            }
+            seat.lease.missed(missed);
             seat.merging.missed(missed);
-            seat.installed.blocked = seat.installed.blocked.map(|since| since + missed);
+            seat.installed.standstill.missed(missed);
         }
         missed
     }

@@ -73,7 +73,7 @@
 //! 3. *Lateness makes no heartbeats.* A node makes at most 8 in the time of 7, however those of the others
 //!    come in (`membership/seat/heartbeats.rs`).
 //! 4. *Lateness makes no answers.* A member that always asks, because each answer is too old when it is read,
-//!    is answered at once ever more seldom (`membership/seat/leases.rs`).
+//!    is answered at once ever more seldom (`membership/lease/answers.rs`).
 //!
 //! By 3 and 4 the heartbeats are bounded, by 8/7 of those of a cluster at rest and a few answers, so a node
 //! that can handle these works off what has gathered. Relays add to them as follows. A late member a makes no

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
-use antiphon_wire::membership::{LifelineRecord, VoteState};
+use antiphon_wire::membership::{Ballot, LifelineRecord, SlotMessage, VoteState};
 use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
 
@@ -107,7 +107,13 @@ pub(crate) struct Lifelines {
     outbound: BTreeMap<Incarnation, Outbound>,
     dials: u64,
     inbound: BTreeMap<u64, Inbound>,
+    /// What the outbound lifelines show of this node's vote in the slot: the ballots promised and accepted
+    /// last.
+    shown: Ballots,
 }
+
+/// The ballots that a voter promised and accepted last.
+type Ballots = (Option<Ballot>, Option<Ballot>);
 
 /// The members that watch `me` in this view.
 pub(crate) fn watchers(view: &NodeView, me: Incarnation, rings: &Rings) -> BTreeMap<Incarnation, SocketAddr> {
@@ -133,12 +139,13 @@ pub(crate) fn watches(count: usize, rank: usize, observers: &[u16], position: us
 }
 
 impl Lifelines {
-    /// A primary view was installed: these shall watch me now.
+    /// A primary view was installed: these shall watch me now. There is no vote in its slot yet.
     pub(crate) fn follow(
         &mut self,
         wanted: BTreeMap<Incarnation, SocketAddr>,
         commands: &mut Vec<LifelineCommand>,
     ) {
+        self.shown = (None, None);
         let superfluous: BTreeSet<Incarnation> = self
             .outbound
             .keys()
@@ -229,6 +236,26 @@ impl Lifelines {
             .filter(|outbound| matches!(outbound.state, State::Open))
             .map(|outbound| write(outbound.dial, record))
             .collect()
+    }
+
+    /// R2: this node has voted, and its lifelines show that before any message does.
+    pub(crate) fn vote(&mut self, vote: VoteState) -> Vec<LifelineCommand> {
+        let accepted = vote.accepted.as_ref();
+        self.shown = (vote.promised, accepted.map(|accepted| accepted.ballot));
+        self.write_all(&LifelineRecord::Vote(vote))
+    }
+
+    /// R2: no message tells of a vote that the lifelines do not show.
+    pub(crate) fn assert_show(&self, voted: Ballots, message: &SlotMessage) {
+        let tells = matches!(
+            message,
+            SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Cast { .. }
+        );
+        assert!(
+            !tells || self.shown == voted || planted!(),
+            "R2: {message:?} tells of a vote in {voted:?}, and the lifelines show {:?}",
+            self.shown
+        );
     }
 
     /// Resets every lifeline that watches this incarnation: the incarnation ends, but its process does not.

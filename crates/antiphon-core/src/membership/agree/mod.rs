@@ -19,6 +19,7 @@
 //! its last vote, if a lifeline or a witness proves the death ([`lifelines`]). A voter that is only silent
 //! counts as one that may have voted, so a slot can wait for it.
 //!
+//! - [`proofs`]: the proofs of death that are known, and which members lack them.
 //! - [`engine`]: the proposer and, in the cut engine, the fast ballot; `seat` tells it [`interface`] alone.
 //! - [`proposer`]: one ballot after the other; [`compose`]: the view that a change makes.
 //! - [`fast`]: the ballot without a leader; [`cut`]: the members that it removes, and when.
@@ -31,5 +32,6 @@ pub(crate) mod engine;
 pub(crate) mod fast;
 pub(crate) mod interface;
 pub(crate) mod lifelines;
+pub(crate) mod proofs;
 pub(crate) mod proposer;
 pub mod slot;

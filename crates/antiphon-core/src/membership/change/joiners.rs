@@ -21,6 +21,7 @@ use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin
 use antiphon_wire::{Incarnation, Member, NodeView, ViewId};
 
 use crate::inspection::Joining;
+use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::{Context, member_of};
 use crate::membership::view::check;
 use crate::sound::record_is_sound;
@@ -108,6 +109,8 @@ impl Joiner {
 #[derive(Debug, Default)]
 pub(crate) struct Joiners {
     by_addr: BTreeMap<SocketAddr, Joiner>,
+    /// Since when joiners that are ready have waited for others, in this view.
+    waiting_since: Option<Time>,
 }
 
 /// Why this build cannot work with the node; `None` if it can. The answer names the side at fault.
@@ -278,11 +281,13 @@ impl Joiners {
         self.by_addr.retain(|_, joiner| joiner.incarnation != incarnation);
     }
 
-    /// Forgets the answers so far: each joiner has to show again that it is there. So in a small cluster
-    /// joiners that vanish together are in one view at most. If they were admitted view by view, by old
-    /// answers, they would soon outweigh the rest.
-    pub(crate) fn ask_anew(&mut self) {
-        for joiner in self.by_addr.values_mut() {
+    /// A view was installed. Where all hear all (`in_mesh`), the answers so far are forgotten: each joiner
+    /// has to show again that it is there. So in a small cluster joiners that vanish together are in one view
+    /// at most. If they were admitted view by view, by old answers, they would soon outweigh the rest.
+    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: &NodeView, in_mesh: bool) {
+        self.waiting_since = None;
+        self.expire(cx, now, view);
+        for joiner in self.by_addr.values_mut().filter(|_| in_mesh) {
             (joiner.probe, joiner.ready) = (None, None);
         }
     }
@@ -326,14 +331,39 @@ impl Joiners {
         (members, level, number)
     }
 
-    /// How many joiners are ready, in the sense of [`Self::admissible`].
-    pub(crate) fn ready_count(&self, config: &Config, now: Time) -> usize {
-        let joiners = self.by_addr.values();
-        joiners.filter(|joiner| joiner.is_ready(config, now)).count()
+    /// Until when this change is not proposed, so that more can join by it; `None` if it is proposed now.
+    ///
+    /// Where many nodes come at once, views should be few: each is one more that all must install, and one
+    /// more size that an application sees. So a view that would only admit joiners waits for others that were
+    /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
+    /// are: half a heartbeat, and as much as this node is late itself.
+    pub(crate) fn wait(
+        &mut self,
+        config: &Config,
+        now: Time,
+        lag: Duration,
+        wish: Option<&ProposedChange>,
+    ) -> Option<Time> {
+        let Some(wish) = wish else {
+            self.waiting_since = None;
+            return None;
+        };
+        if !wish.remove.is_empty() || wish.renew || wish.unfinished {
+            return None;
+        }
+        let patience = config.profile.heartbeat / 2 + lag;
+        let until = *self.waiting_since.get_or_insert(now) + patience;
+        let ready = self
+            .by_addr
+            .values()
+            .filter(|joiner| joiner.is_ready(config, now));
+        let is_full = ready.count() > wish.join.len();
+        let waits = !is_full && now < until && self.are_awaited(now, patience);
+        waits.then_some(until)
     }
 
     /// Whether a joiner was probed so lately that its answer may be on its way.
-    pub(crate) fn are_awaited(&self, now: Time, patience: Duration) -> bool {
+    fn are_awaited(&self, now: Time, patience: Duration) -> bool {
         self.by_addr.values().any(|joiner| {
             let asked = joiner
                 .probe
@@ -353,7 +383,8 @@ impl Joiners {
     }
 
     /// Forgets the joiners that gave up, and those that were admitted.
-    pub(crate) fn expire(&mut self, cx: &mut Context, now: Time, view: &NodeView, patience: Duration) {
+    pub(crate) fn expire(&mut self, cx: &mut Context, now: Time, view: &NodeView) {
+        let patience = cx.config.profile.suspect_after * 2;
         let done: Vec<SocketAddr> = self
             .by_addr
             .iter()
@@ -387,9 +418,5 @@ impl Joiners {
             ready: joiner.ready.map(|ready| now.since(ready)),
         });
         waiting.collect()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_addr.is_empty()
     }
 }

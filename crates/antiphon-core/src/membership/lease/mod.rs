@@ -76,29 +76,37 @@
 //! heartbeats, so that the members that hear it do not vote it out early if its L is another one. (In a large
 //! view not all members hear it. There nobody believes for longer than the time for which all wait, as the
 //! tick says.)
+//!
+//! # Parts
+//!
+//! `seat` tells the [`Lease`] what came, and asks it until when this node believes, which votes are held
+//! back, and what to say. [`answers`]: how the lease is renewed by heartbeats, in small views. `ticks`: how
+//! it is renewed by ticks, in large ones. [`rounds`]: which member makes ticks, and which way they go.
 
+pub(crate) mod answers;
 pub(crate) mod rounds;
+mod ticks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::{Incarnation, NodeView, ViewId};
+use antiphon_wire::membership::{Ballot, Pulse};
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
 
-use crate::config::LONGEST_LEASE;
-use crate::membership::agree::slot::Value;
+use crate::membership::agree::engine::Engine;
+use crate::membership::agree::slot::FAST;
+use crate::membership::lease::rounds::{Inherited, Rounds};
 use crate::membership::monitor::ranks::Ranks;
+use crate::membership::monitor::rings::Rings;
 use crate::{Config, Policy, Time};
 
 /// Others wait longer than a lease lasts, by this part of it: clocks do not all go at the same speed.
 pub(crate) const MARGIN: u32 = 32;
-/// This many of this node's own heartbeats are remembered: those of a lease, and many more.
-const REMEMBERED: usize = 128;
-/// The answers are counted again at most this often in a lease.
-const COUNTS: u32 = 16;
-
-/// Ticks that come closer to each other than this part of a lease are remembered as one, which came with the
-/// last of them.
-const TICKS_A_LEASE: u32 = 16;
+/// Of the members of a large view that have voted, about so many are noted.
+const VOTERS_NOTED: usize = 16;
+/// Without news, answers are counted again when only one part in so many of the lease is left.
+const RENEWS_BEFORE: u32 = 4;
 
 /// A heartbeat of another member that was noted: it is answered.
 #[derive(Debug, Clone, Copy)]
@@ -116,11 +124,27 @@ struct TickNoted {
     last: Time,
 }
 
+/// What a lease depends on besides its view.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// What is proven and decided about the slot after the view.
+    pub(crate) engine: &'a Engine,
+    /// Whether this node is in the primary view.
+    pub(crate) primary: bool,
+    /// Whether this node has left, and only waits until others know.
+    pub(crate) departing: bool,
+}
+
 /// What this node believes of its view, and what it lets others believe.
 #[derive(Debug)]
 pub(crate) struct Lease {
+    me: Incarnation,
+    view: Arc<NodeView>,
+    rings: Arc<Rings>,
     /// For how long an answer is good; `None` if this node believes without answers.
     length: Option<Duration>,
+    /// The pause between two heartbeats.
+    heartbeat: Duration,
     /// Heartbeats of this node: number, and when it was sent.
     sent: VecDeque<(u64, Time)>,
     /// When the latest heartbeat that a member answered was sent.
@@ -128,46 +152,60 @@ pub(crate) struct Lease {
     /// A quorum answered what this node sent then.
     since: Option<Time>,
     /// Whether anything came since the last count of the answers that may make `since` later.
-    pub(crate) fresh: bool,
+    fresh: bool,
     /// When the answers are counted again even without that.
-    pub(crate) count_again: Time,
+    count_again: Time,
     /// When this node voted first in the slot, and whether for a view that has it.
     voted: Option<(Time, bool)>,
     /// Which other members have voted, as they say or as votes tell, and since when this is known.
-    pub(crate) voters: BTreeMap<Incarnation, Time>,
+    voters: BTreeMap<Incarnation, Time>,
     noted: BTreeMap<Incarnation, Noted>,
     /// For how long each member believes an answer, as it said.
     lengths: BTreeMap<Incarnation, Duration>,
     /// Members that are to be removed: their heartbeats are not noted until then.
     withheld: BTreeMap<Incarnation, Time>,
-    pub(crate) answered_at_once: BTreeMap<Incarnation, (Time, Duration)>,
+    /// The members that were answered at once, when, and the pause before that is done again.
+    answered_at_once: BTreeMap<Incarnation, (Time, Duration)>,
     installed: Time,
     /// When the last proof of death came.
     proven: Option<Time>,
     /// Whether not all members are neighbours. Then no heartbeats are answered, only ticks are.
-    pub(crate) by_rounds: bool,
+    by_rounds: bool,
+    /// The rounds of ticks; `None` also where nobody has a lease.
+    rounds: Option<Rounds>,
+    /// A tick of the next view that came before that view, and the member that it came from.
+    early_tick: Option<(Incarnation, Pulse)>,
     /// The ticks of this view that were answered.
     ticks: VecDeque<TickNoted>,
     /// The longest that ticks were good for, in this view and in the one before.
     tick_length: Duration,
     tick_length_before: Duration,
     /// What the application was told last.
-    pub(crate) told: bool,
+    told: bool,
     /// How long the lease of a member is that has not told its length.
     usual: Duration,
-    /// How many others are in the view.
-    others: usize,
 }
 
 impl Lease {
-    pub(crate) fn new(config: &Config, now: Time) -> Self {
+    /// The lease of a member in its first view. `by_rounds`: whether it is renewed in rounds.
+    pub(crate) fn new(
+        config: &Config,
+        me: Incarnation,
+        now: Time,
+        (view, rings): (&Arc<NodeView>, &Arc<Rings>),
+        by_rounds: bool,
+    ) -> Self {
         // Nobody has a lease where each component goes on.
         let usual = match config.policy {
             Policy::Majority => config.profile.usual_lease(),
             Policy::Any => Duration::ZERO,
         };
         Self {
+            me,
+            view: view.clone(),
+            rings: rings.clone(),
             length: config.lease(),
+            heartbeat: config.profile.heartbeat,
             sent: VecDeque::new(),
             answered: BTreeMap::new(),
             since: None,
@@ -181,19 +219,34 @@ impl Lease {
             answered_at_once: BTreeMap::new(),
             installed: now,
             proven: None,
-            by_rounds: false,
+            by_rounds,
+            rounds: Rounds::of(config, me, now, view, rings, &Inherited::default()),
+            early_tick: None,
             ticks: VecDeque::new(),
             tick_length: Duration::ZERO,
             tick_length_before: Duration::ZERO,
             told: false,
             usual,
-            others: 0,
         }
     }
 
-    /// The next primary view of the lineage, or the first one, was installed.
-    pub(crate) fn install(&mut self, now: Time, view: &NodeView, by_rounds: bool) {
-        let stays = |member: &Incarnation| view.contains(*member);
+    /// Another primary view was installed. Nothing that this node believed in another lineage counts in this
+    /// one.
+    pub(crate) fn install(
+        &mut self,
+        config: &Config,
+        now: Time,
+        (view, rings): (&Arc<NodeView>, &Arc<Rings>),
+        by_rounds: bool,
+    ) {
+        if view.lineage != self.view.lineage {
+            self.since = None;
+        }
+        let inherited = self.rounds.as_ref();
+        let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
+        self.rounds = Rounds::of(config, self.me, now, view, rings, &inherited);
+        (self.view, self.rings) = (view.clone(), rings.clone());
+        let stays = |member: &Incarnation| rings.contains(*member);
         self.noted
             .retain(|member, noted| stays(member) && noted.view == view.primary_id());
         self.lengths.retain(|member, _| stays(member));
@@ -203,136 +256,60 @@ impl Lease {
         self.voters.clear();
         self.voted = None;
         self.installed = now;
-        self.others = view.members.len().saturating_sub(1);
         self.fresh = true;
         self.by_rounds = by_rounds;
         self.ticks.clear();
         self.tick_length_before = std::mem::take(&mut self.tick_length);
     }
 
-    /// Nothing that this node believed in another lineage counts in this one.
-    pub(crate) fn begin_lineage(&mut self) {
-        self.since = None;
+    /// Until when this node believes; `None` if that has no end. It is in the past if this node does not
+    /// believe.
+    pub(crate) fn until(&self) -> Option<Time> {
+        let length = self.length.filter(|_| !planted!(BelieveForever))?;
+        Some(self.since.map_or(Time::ZERO, |since| since + length))
+    }
+
+    /// Whether this node does not believe in its view any more, or not yet.
+    pub(crate) fn is_over(&self, now: Time) -> bool {
+        self.until().is_some_and(|until| until <= now)
+    }
+
+    /// Counts the answers again if that is due. Returns whether this node holds its lease from now on, if
+    /// that has changed: the application must be told. An incarnation begins without a lease.
+    pub(crate) fn look(&mut self, now: Time, around: Around<'_>) -> Option<bool> {
+        self.renew(now, around.engine);
+        let held = !self.is_over(now);
+        // A non-primary view says so itself.
+        if held == self.told || !around.primary {
+            return None;
+        }
+        self.told = held;
+        // The sooner it asks, the sooner it knows.
+        if let (Some(rounds), false) = (&mut self.rounds, held) {
+            rounds.ask(now);
+        }
+        Some(held)
+    }
+
+    /// When this node looks at its lease again, and tends its ticks.
+    pub(crate) fn next_deadline(&self, around: Around<'_>) -> Option<Time> {
+        let until = self.until().filter(|_| self.told && around.primary);
+        let looks = until.map(|until| match self.by_rounds {
+            true => until,
+            false => {
+                let early = until - self.length() / RENEWS_BEFORE;
+                early.max(self.count_again).min(until)
+            }
+        });
+        let tends = self.rounds.as_ref();
+        let tends = tends.map(|rounds| rounds.next_deadline(self.makes_ticks(rounds, around)));
+        looks.into_iter().chain(tends).min()
     }
 
     /// For how long this node believes an answer, as it tells the members that answer; zero if it needs no
     /// lease.
-    pub(crate) fn length(&self) -> Duration {
+    fn length(&self) -> Duration {
         self.length.unwrap_or_default()
-    }
-
-    /// A heartbeat leaves with this number.
-    pub(crate) fn send(&mut self, now: Time, round: u64) {
-        if self.sent.len() >= REMEMBERED {
-            self.sent.pop_front();
-        }
-        self.sent.push_back((round, now));
-        assert!(
-            self.sent.len() <= REMEMBERED,
-            "R7: {} heartbeats are remembered",
-            self.sent.len()
-        );
-    }
-
-    /// The number of the heartbeat of a member that this node has noted in its view; 0 if none.
-    pub(crate) fn answer_to(&self, member: Incarnation, view: ViewId) -> u64 {
-        let noted = self.noted.get(&member).filter(|noted| noted.view == view);
-        noted.map_or(0, |noted| noted.round)
-    }
-
-    /// A heartbeat of a member came, and says how long its lease is.
-    pub(crate) fn note(&mut self, now: Time, of: Incarnation, round: u64, view: ViewId, length: Duration) {
-        let length = length.min(LONGEST_LEASE);
-        self.lengths.insert(of, length);
-        let voted = self.voted.is_some() && !planted!(AnswerAfterVote);
-        let withheld = self.withheld.get(&of).is_some_and(|until| now < *until);
-        if voted || withheld || self.by_rounds || view < self.view_floor(of) {
-            return;
-        }
-        assert!(
-            self.voted.is_none() && !self.by_rounds || planted!(),
-            "R7: heartbeat {round} of {of:?} is noted after a vote, {:?}",
-            self.voted
-        );
-        self.noted.insert(
-            of,
-            Noted {
-                round,
-                view,
-                came: now,
-            },
-        );
-    }
-
-    /// Whether this node answers ticks: it has no vote in the slot.
-    pub(crate) fn answers_ticks(&self) -> bool {
-        self.by_rounds && (self.voted.is_none() || planted!(AnswerAfterVote))
-    }
-
-    /// Whether this node makes ticks: it answers them, and has a lease itself.
-    pub(crate) fn makes_ticks(&self) -> bool {
-        self.answers_ticks() && self.length.is_some()
-    }
-
-    /// A tick came. It is good for so long to the members that it lets believe.
-    pub(crate) fn hear_tick(&mut self, length: Duration) {
-        self.tick_length = self.tick_length.max(length);
-    }
-
-    fn tick_length(&self) -> Duration {
-        self.tick_length.max(self.tick_length_before)
-    }
-
-    /// This node answers a tick that lets these members believe.
-    pub(crate) fn note_tick(&mut self, now: Time, fresh: Ranks) {
-        assert!(
-            self.answers_ticks() || planted!(),
-            "R7: a tick is answered after a vote, {:?}",
-            self.voted
-        );
-        let longest = self.tick_length().max(self.usual);
-        self.ticks.retain(|tick| now.since(tick.last) < longest * 2);
-        match self.ticks.back_mut() {
-            Some(tick) if now.since(tick.first) < longest / TICKS_A_LEASE => {
-                tick.fresh.merge(&fresh);
-                tick.last = now;
-            }
-            _ => self.ticks.push_back(TickNoted {
-                fresh,
-                first: now,
-                last: now,
-            }),
-        }
-    }
-
-    /// This node gave an answer at this time, and a quorum answered a tick that was made after that. So this
-    /// node believes for so long.
-    pub(crate) fn renewed_by_tick(&mut self, at: Time, good_for: Duration) {
-        let removed = self.voted.is_some_and(|(_, keeps)| !keeps);
-        if removed || !self.by_rounds {
-            return;
-        }
-        // `since` is a time from which this node's own length counts.
-        let less = self.length().saturating_sub(good_for);
-        if at >= Time::ZERO + less {
-            self.since = self.since.max(Some(at - less));
-        }
-    }
-
-    /// The view in which a heartbeat of this member was noted last.
-    fn view_floor(&self, of: Incarnation) -> ViewId {
-        let first = ViewId { epoch: 0, counter: 0 };
-        self.noted.get(&of).map_or(first, |noted| noted.view)
-    }
-
-    /// A member of the same view answered this heartbeat.
-    pub(crate) fn hear_answer(&mut self, from: Incarnation, round: u64) {
-        let sent = self.sent.iter().rev().find(|(sent, _)| *sent == round);
-        if let Some((_, at)) = sent {
-            let latest = self.answered.entry(from).or_insert(Time::ZERO);
-            self.fresh |= *at > *latest;
-            *latest = (*latest).max(*at);
-        }
     }
 
     /// This node has a vote in the slot, for a view that contains it (`keeps`) or not.
@@ -344,10 +321,6 @@ impl Lease {
             self.since = None;
             self.fresh = true;
         }
-    }
-
-    pub(crate) fn has_voted(&self) -> bool {
-        self.voted.is_some()
     }
 
     /// Whether this node or one of these members voted so long ago, and nothing came of it.
@@ -366,9 +339,14 @@ impl Lease {
         all.any(|since| now.since(since) >= patience)
     }
 
-    /// A member has a vote in the slot. In a large view all members are told so.
-    pub(crate) fn has_a_vote(&mut self, now: Time, member: Incarnation) {
-        self.voters.entry(member).or_insert(now);
+    /// Members of a large view have a vote in the slot. About so many of them are noted, spread over all
+    /// ranks: this node hears some of them.
+    pub(crate) fn have_voted(&mut self, now: Time, by: &Ranks) {
+        let every = by.len().div_ceil(VOTERS_NOTED).max(1);
+        let voters = by.iter().step_by(every);
+        for voter in voters.filter_map(|rank| self.view.members.get(rank)) {
+            self.voters.entry(voter.incarnation).or_insert(now);
+        }
     }
 
     /// These members are to be removed: what they send is not noted for as long as that may take.
@@ -379,7 +357,8 @@ impl Lease {
         }
     }
 
-    pub(crate) fn withheld(&self, now: Time) -> impl Iterator<Item = Incarnation> {
+    /// The members that this node would remove, and therefore does not answer.
+    fn withheld(&self, now: Time) -> impl Iterator<Item = Incarnation> {
         let withheld = self.withheld.iter().filter(move |(_, until)| now < **until);
         withheld.map(|(member, _)| *member)
     }
@@ -389,16 +368,16 @@ impl Lease {
         self.fresh = true;
     }
 
-    /// This node missed so much time by itself. Returns whether that was too much: then what it was answered
-    /// before is old. Otherwise it is still good.
-    pub(crate) fn missed(&mut self, missed: Duration) -> bool {
+    /// This node missed so much time by itself. If that was too much, what it was answered before is old, and
+    /// so are its own answers to ticks. Otherwise all of it is still good.
+    pub(crate) fn missed(&mut self, missed: Duration) {
         let much = self.length.is_some_and(|length| missed > length / 2) && !planted!(BelieveForever);
         if much {
             self.answered.clear();
             self.since = None;
             self.fresh = true;
+            self.rounds.iter_mut().for_each(Rounds::missed);
         }
-        much
     }
 
     /// How long a vote against this member is held back after this node answered it.
@@ -408,14 +387,14 @@ impl Lease {
         length + length / MARGIN
     }
 
-    /// Until when this node may not vote for a view without this member, unless the member is proven dead. In
-    /// a large view the member has this rank.
-    pub(crate) fn holds(&self, now: Time, member: Incarnation, rank: Option<usize>) -> Option<Time> {
+    /// Until when this node may not vote for a view without this member, unless the member is proven dead.
+    pub(crate) fn holds(&self, now: Time, member: Incarnation) -> Option<Time> {
         let wait = self.waits_for(member);
         if wait.is_zero() || planted!(VoteWhileAnswered) {
             return None;
         }
         let noted = self.noted.get(&member).map(|noted| noted.came);
+        let rank = self.rings.rank(member);
         let mut ticks = self.ticks.iter().rev();
         let tick = ticks.find(|tick| rank.is_some_and(|rank| tick.fresh.contains(rank)));
         let noted = noted.max(tick.map(|tick| tick.last));
@@ -424,64 +403,40 @@ impl Lease {
         Some(last + wait).filter(|until| now < *until)
     }
 
+    /// R7: no member that this vote removes, and that is not proven dead, still believes in its view by an
+    /// answer of this node. This node does not know the proofs of another proposer.
+    pub(crate) fn assert_none_believes(&self, now: Time, engine: &Engine, ballot: Ballot, next: &NodeView) {
+        let by_own_proofs = ballot == FAST || ballot.proposer == self.me;
+        let proof = |by: &Accusation| by.evidence == Evidence::ProofOfDeath;
+        let may_believe = |departure: &&Departure| {
+            let member = departure.member.incarnation;
+            let goes_now = departure.cause == Cause::Left || departure.accusers.iter().any(proof);
+            let gone = goes_now || member == self.me || engine.is_certified(member);
+            !gone && self.holds(now, member).is_some()
+        };
+        let believes = next.departed.iter().filter(|_| by_own_proofs).find(may_believe);
+        assert!(
+            believes.is_none() || planted!(),
+            "R7: {:?} votes in {ballot:?} for {}, without {believes:?}, which may believe in {}",
+            self.me,
+            next.id,
+            self.view.id
+        );
+    }
+
     /// Until when a decision that removes a member without a proof of death may not be counted without the
-    /// proven dead: as long as any member's lease lasts. Where no member has a lease, nothing waits; in a
-    /// large view no member knows that of all.
-    pub(crate) fn counts_dead_from(&self) -> Option<Time> {
+    /// proven dead; `None` if it may now. It may not for as long as any member's lease lasts. Where no member
+    /// has a lease, nothing waits; in a large view no member knows that of all.
+    pub(crate) fn counts_dead_from(&self, now: Time) -> Option<Time> {
         if planted!(CountLateDead) {
             return None;
         }
-        let unsaid = self.lengths.len() < self.others;
+        let unsaid = self.lengths.len() < self.view.members.len().saturating_sub(1);
         let lengths = self.lengths.values().copied();
         let told = lengths.chain(unsaid.then_some(self.usual));
         let longest = told.chain(Some(self.tick_length())).max();
         let longest = longest.filter(|longest| !longest.is_zero())?;
-        self.proven.map(|proven| proven + longest + longest / MARGIN)
-    }
-
-    /// Until when this node believes; `None` if that has no end. It is in the past if this node does not
-    /// believe.
-    pub(crate) fn until(&self) -> Option<Time> {
-        let length = self.length.filter(|_| !planted!(BelieveForever))?;
-        Some(self.since.map_or(Time::ZERO, |since| since + length))
-    }
-
-    /// Counts the answers again.
-    pub(crate) fn renew(
-        &mut self,
-        now: Time,
-        me: Incarnation,
-        view: &NodeView,
-        dead: &BTreeSet<Incarnation>,
-    ) {
-        let own = match self.voted {
-            None => Some(now),
-            Some((_, true)) if planted!(AnswerAfterVote) => Some(now),
-            Some((since, keeps)) => keeps.then_some(since),
-        };
-        let own = own.map(|at| (at, me));
-        let mut answers: Vec<(Time, Incarnation)> = self
-            .answered
-            .iter()
-            .filter(|(member, _)| view.contains(**member) && !dead.contains(member))
-            .map(|(member, at)| (*at, *member))
-            .chain(own)
-            .collect();
-        self.fresh = false;
-        self.count_again = now + self.length() / COUNTS;
-        answers.sort_unstable_by(|one, other| other.cmp(one));
-        let voters = view.voters();
-        let mut who = BTreeSet::new();
-        for (at, member) in answers {
-            who.insert(member);
-            if voters.is_quorum(&who, dead) {
-                assert!(
-                    self.voted.is_none_or(|(_, keeps)| keeps) || !who.contains(&me) || planted!(),
-                    "R7: {me:?} counts itself after a vote for a view without it"
-                );
-                self.since = self.since.max(Some(at));
-                return;
-            }
-        }
+        let from = self.proven.map(|proven| proven + longest + longest / MARGIN);
+        from.filter(|from| now < *from)
     }
 }

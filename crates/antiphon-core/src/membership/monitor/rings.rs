@@ -132,6 +132,37 @@ impl Rings {
         observers.filter_map(|by| Some(view.members.get(usize::from(*by))?.incarnation))
     }
 
+    /// The members that a member of the view whose rings these are observes.
+    pub(crate) fn subjects_in<'a>(
+        &'a self,
+        view: &'a NodeView,
+        member: Incarnation,
+    ) -> impl Iterator<Item = Incarnation> + 'a {
+        let subjects = self.subjects(self.rank(member).unwrap_or(usize::MAX));
+        subjects.filter_map(|of| Some(view.members.get(of)?.incarnation))
+    }
+
+    /// Whether one member observes another.
+    pub(crate) fn observes(&self, by: Incarnation, subject: Incarnation) -> bool {
+        let Some((by, subject)) = self.rank(by).zip(self.rank(subject)) else {
+            return false;
+        };
+        self.observers(subject)
+            .iter()
+            .any(|observer| usize::from(*observer) == by)
+    }
+
+    /// The ranks of the joiners that this member tells of their admission, where `members` have just become
+    /// so many, and those from rank `old` on have joined. One of a joiner's observers that was there before
+    /// tells it, or else the eldest.
+    pub(crate) fn receives(&self, rank: usize, old: usize, members: usize) -> impl Iterator<Item = usize> {
+        let first = move |joiner: usize| {
+            let mut observers = self.observers(joiner).iter().map(|by| usize::from(*by));
+            observers.find(|by| *by < old).unwrap_or(0)
+        };
+        (old..members).filter(move |joiner| rank < old && first(*joiner) == rank)
+    }
+
     /// Whether some members are no neighbours of others.
     pub(crate) fn are_wide(&self, members: usize) -> bool {
         self.per_member > 0 && members > self.per_member + 1

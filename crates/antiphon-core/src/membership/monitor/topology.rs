@@ -50,26 +50,25 @@
 //! What stays between two members: probes of joiners, the decision to joiners (from one of the observers of
 //! each), views that a member pulls, and all messages of a component that has lost the primary.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Ayes, Rumour, Suspicion, WIRE_LEVEL};
-use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
+use antiphon_wire::membership::{Ayes, Rumour, SlotMessage, Suspicion, WIRE_LEVEL};
+use antiphon_wire::{Evidence, Incarnation, Member, NodeView};
 
 use crate::membership::monitor::gossip::Rumours;
 use crate::membership::monitor::ranks::Ranks;
-use crate::membership::monitor::reachability::Word;
+use crate::membership::monitor::reachability::{Basis, Word};
 use crate::membership::monitor::rings::Rings;
+use crate::membership::monitor::values::Values;
 use crate::membership::view::check;
 use crate::{Config, EngineKind, Profile, Time};
 
 /// A member does not hear enough if it is still in an earlier view after this many times the silence for
 /// which it would be suspected.
 const PATIENCE_WITH_LATE: u32 = 3;
-/// Views that votes may be about; of more, the latest are kept.
-const MAX_VALUES: usize = 256;
 
 /// How the members of one view hear of each other.
 #[derive(Debug)]
@@ -121,11 +120,6 @@ impl Topology {
         matches!(self, Self::Mesh)
     }
 
-    /// Whether each member counts the votes of all. If not, the member that asks for them does.
-    pub(crate) fn counts_votes(&self) -> bool {
-        matches!(self, Self::Rings(_))
-    }
-
     /// Whether leases are renewed in rounds. If not, each member answers each other one's heartbeats.
     pub(crate) fn leases_by_rounds(&self) -> bool {
         matches!(self, Self::Rings(_))
@@ -153,12 +147,11 @@ impl Topology {
         word.is_some_and(|word| word.misses)
     }
 
-    /// When everything may be weighed again that was weighed then: to weigh a thousand members takes a while,
-    /// so what comes in together is weighed together.
-    pub(crate) fn weighs_again(&self, weighed: Time, batch: Duration) -> Time {
+    /// The time between two times that everything is weighed, if to weigh all members takes a while.
+    pub(crate) fn weighs_every(&self, batch: Duration) -> Option<Duration> {
         match self {
-            Self::Mesh => Time::ZERO,
-            Self::Rings(_) => weighed + batch,
+            Self::Mesh => None,
+            Self::Rings(_) => Some(batch),
         }
     }
 
@@ -170,9 +163,16 @@ impl Topology {
         }
     }
 
-    /// The weight that may join at a time, where members of so much weight stay, one of them of this (R3).
-    pub(crate) fn most_joining(&self, stay: u64, heaviest: u64, has_doubts: bool) -> u64 {
-        match self {
+    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the
+    /// members that stay, of these weights, must be a quorum of the next view by themselves. The other
+    /// joiners join a view later.
+    pub(crate) fn limit(&self, staying: impl Iterator<Item = u16>, has_doubts: bool, join: &mut Vec<Member>) {
+        let (mut stay, mut heaviest) = (0, 0);
+        for weight in staying.map(u64::from) {
+            stay += weight;
+            heaviest = weight.max(heaviest);
+        }
+        let most = match self {
             // If a member that stays is killed while they vote, its proof takes it out of the count, and its
             // weight is missing.
             Self::Mesh => stay - heaviest,
@@ -182,26 +182,36 @@ impl Topology {
             // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
             // while it forms.
             Self::Rings(_) => stay * 7 / 8,
+        };
+        let mut admitted = 0;
+        let mut weight = 0;
+        for joiner in join.iter() {
+            weight += u64::from(joiner.weight);
+            // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of
+            // the weight is enough: the most senior member stays.
+            if admitted > 0 && weight > most {
+                break;
+            }
+            admitted += 1;
         }
+        join.truncate(admitted);
     }
 }
 
 /// What a member keeps in a view in which it does not hear all.
 #[derive(Debug)]
 pub(crate) struct Gossip {
+    me: Incarnation,
+    rank: usize,
     /// When this node installed the view.
     began: Time,
     pub(crate) rumours: Rumours,
     neighbours: BTreeSet<Incarnation>,
     /// What this node has said of itself last.
     said: (u32, Said),
-    pub(crate) values: BTreeMap<ViewDigest, Arc<NodeView>>,
-    /// These, in the order in which they became known.
-    known: VecDeque<ViewDigest>,
-    /// Votes about views that are not known here yet.
-    pub(crate) waiting: BTreeMap<Ayes, Ranks>,
+    pub(crate) values: Values,
     /// Of which members there was word when everything was weighed last; `None` if nobody doubted anybody.
-    pub(crate) heard_of: Option<Word>,
+    heard_of: Option<Word>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,14 +235,6 @@ impl Said {
     }
 }
 
-/// Rumours of a view that is not installed yet.
-#[derive(Debug, Default)]
-pub(crate) struct Early {
-    pub(crate) view: Option<ViewId>,
-    pub(crate) heard: Vec<(Incarnation, Vec<Rumour>)>,
-    pub(crate) bytes: usize,
-}
-
 impl Gossip {
     fn of(rank: usize, now: Time, view: &NodeView, rings: &Rings, batch: Duration, lag: Duration) -> Self {
         let neighbours = rings.neighbours(rank).into_iter();
@@ -243,25 +245,19 @@ impl Gossip {
         let mut rumours = Rumours::new(view.members.len(), neighbours.clone(), &branches, interval, now);
         rumours.lags(lag);
         Self {
+            me: view.members[rank].incarnation,
+            rank,
             began: now,
             neighbours: neighbours.into_iter().collect(),
             rumours,
             said: (0, Said::nothing(view)),
-            values: BTreeMap::new(),
-            known: VecDeque::new(),
-            waiting: BTreeMap::new(),
+            values: Values::default(),
             heard_of: None,
         }
     }
 
     /// Says by a rumour what this node thinks of itself and of its edges, if that has changed.
-    pub(crate) fn opine(
-        &mut self,
-        now: Time,
-        me: Incarnation,
-        (primary, leaving): (bool, bool),
-        suspicions: Vec<Suspicion>,
-    ) {
+    pub(crate) fn opine(&mut self, now: Time, (primary, leaving): (bool, bool), suspicions: Vec<Suspicion>) {
         let down = suspicions
             .iter()
             .map(|suspicion| {
@@ -284,7 +280,7 @@ impl Gossip {
         let version = self.said.0 + 1;
         self.said = (version, says);
         let opinion = Rumour::Opinion {
-            of: me,
+            of: self.me,
             version,
             primary,
             leaving,
@@ -308,17 +304,109 @@ impl Gossip {
         self.neighbours.contains(&member)
     }
 
-    pub(crate) fn learn_value(&mut self, value: Arc<NodeView>) -> ViewDigest {
-        let digest = value.digest();
-        if self.values.insert(digest, value).is_none() {
-            self.known.push_back(digest);
+    /// Tells all voters a slot message of this node. Answers go to one, so they are not told.
+    pub(crate) fn spread(&mut self, now: Time, view: &NodeView, message: SlotMessage) {
+        let rumour = match message {
+            SlotMessage::Fast { value } => {
+                let change = Box::new(check::change_of(view, &value));
+                let value = self.values.learn(Arc::new(*value));
+                self.rumours.take(now, None, Rumour::Ask { by: self.me, change });
+                return self.vote(now, Ayes::Cast { value });
+            }
+            SlotMessage::Accept {
+                ballot,
+                value,
+                proofs,
+            } => {
+                let change = Box::new(check::change_of(view, &value));
+                self.values.learn(Arc::new(*value));
+                Rumour::Accept {
+                    ballot,
+                    change,
+                    proofs,
+                }
+            }
+            SlotMessage::Prepare {
+                ballot,
+                proofs,
+                removing,
+            } => Rumour::Prepare {
+                ballot,
+                proofs,
+                removing,
+            },
+            SlotMessage::Cast { value } => return self.vote(now, Ayes::Cast { value }),
+            SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Nack { .. } => return,
+        };
+        self.rumours.take(now, None, rumour);
+    }
+
+    /// Tells all a vote that answers a member. Returns any other message, which is for that member alone.
+    pub(crate) fn answer(&mut self, now: Time, view: &NodeView, message: SlotMessage) -> Option<SlotMessage> {
+        let what = match message {
+            SlotMessage::Cast { value } => Ayes::Cast { value },
+            SlotMessage::Accepted { ballot } => Ayes::Accepted { ballot },
+            SlotMessage::Promise { ballot, accepted } => {
+                let accepted_in = accepted.as_ref().map(|accepted| accepted.ballot);
+                let mut shown = None;
+                if let Some(accepted) = accepted {
+                    // A promise that does not show what was accepted would count as that of a member that has
+                    // accepted nothing.
+                    let value = check::voted(view, &accepted.value)?;
+                    let change = check::change_of(view, &value);
+                    self.rumours.take(now, None, Rumour::Value(Box::new(change)));
+                    shown = Some(self.values.learn(Arc::new(value)));
+                }
+                Ayes::Promise {
+                    ballot,
+                    accepted_in,
+                    accepted: shown,
+                }
+            }
+            SlotMessage::Prepare { .. }
+            | SlotMessage::Accept { .. }
+            | SlotMessage::Fast { .. }
+            | SlotMessage::Nack { .. } => return Some(message),
+        };
+        self.vote(now, what);
+        None
+    }
+
+    fn vote(&mut self, now: Time, what: Ayes) {
+        let by = Ranks::of(self.rank).into_wire();
+        self.rumours.take(now, None, Rumour::Tally { what, by });
+    }
+
+    /// Finds of which members this node has word; `None` while nobody doubts anybody. The node hears its
+    /// subjects, or doubts them. From the subjects that it hears it knows which members these hear, and so
+    /// on. A node that is cut off, alone or with a part of the view, hears nothing of what the others have
+    /// found. Without this check it would believe for ever that the view goes on as it was.
+    ///
+    /// If these members are too few to decide anything, only those count that have word of this node as well:
+    /// some hear it, others hear these, and so on. All members that are connected in this way find the same
+    /// set, and gather with no member that does not hear them.
+    ///
+    /// There are two exceptions. No member has word of a member whose observers are all lost, and that is not
+    /// its fault. And a node is not cut off if its own losses are losses that the others have found as well:
+    /// cut off, it would not know of that. Such a node needs no word of members of which nobody has said
+    /// anything. But the exceptions do not make these members heard ([`Word::misses`]).
+    pub(crate) fn hear_of_others(
+        &mut self,
+        rings: &Rings,
+        basis: Option<Basis>,
+        is_proven: impl Fn(usize) -> bool,
+        could_decide: impl Fn(&[bool]) -> bool,
+    ) {
+        let Some(basis) = basis.filter(|_| !planted!(CutOffBelieves)) else {
+            self.heard_of = None;
+            return;
+        };
+        // This is asked all the time while any member doubts another, and what they say of each other changes
+        // seldom.
+        let same = |word: &Word| word.basis.as_ref() == Some(&basis);
+        if !self.heard_of.as_ref().is_some_and(same) {
+            self.heard_of = Some(Word::by(rings, self.rank, basis, is_proven, could_decide));
         }
-        if self.known.len() > MAX_VALUES
-            && let Some(oldest) = self.known.pop_front()
-        {
-            self.values.remove(&oldest);
-        }
-        digest
     }
 }
 

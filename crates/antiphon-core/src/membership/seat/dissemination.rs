@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage};
+use antiphon_wire::membership::{MembershipMessage, Rumour, SlotMessage};
 use antiphon_wire::{Cause, Incarnation, NodeView};
 
 use crate::Time;
 use crate::membership::agree::slot::FAST;
 use crate::membership::context::Context;
-use crate::membership::monitor::ranks::Ranks;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
 impl Seat {
@@ -19,7 +19,7 @@ impl Seat {
     pub(crate) fn opine(&mut self, cx: &mut Context, now: Time) {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
         if let Some(gossip) = self.installed.topology.gossip_mut() {
-            gossip.opine(now, cx.me, (primary, leaving), cx.detector.opinion(now));
+            gossip.opine(now, (primary, leaving), cx.detector.opinion(now));
         }
     }
 
@@ -50,138 +50,42 @@ impl Seat {
             }
             return;
         };
-        let rumour = match message {
-            SlotMessage::Fast { value } => {
-                let change = Box::new(check::change_of(&self.installed.view, &value));
-                let digest = gossip.learn_value(Arc::new(*value));
-                gossip.rumours.take(now, None, Rumour::Ask { by: me, change });
-                self.vote(now, me, Ayes::Cast { value: digest });
-                return;
+        // A proposal that is tried again lacks acknowledgements of members of the next view that are not in
+        // this one. Otherwise these acknowledge nothing (see `Topology::limit`).
+        if let SlotMessage::Accept { ballot, value, .. } = &message
+            && ballot.round > 1
+        {
+            let members = value.members.iter();
+            for joiner in members.filter(|member| joiners.contains(&member.incarnation)) {
+                let message = message.clone();
+                cx.know_peer(joiner.incarnation, joiner.addr);
+                cx.send(joiner.incarnation, MembershipMessage::Slot { slot, message });
             }
-            SlotMessage::Accept {
-                ballot,
-                value,
-                proofs,
-            } => {
-                // A proposal that is tried again lacks acknowledgements of members of the next view that are
-                // not in this one. Otherwise these acknowledge nothing (see `limit`).
-                if ballot.round > 1 {
-                    for joiner in value
-                        .members
-                        .iter()
-                        .filter(|member| joiners.contains(&member.incarnation))
-                    {
-                        let message = SlotMessage::Accept {
-                            ballot,
-                            value: value.clone(),
-                            proofs: proofs.clone(),
-                        };
-                        cx.know_peer(joiner.incarnation, joiner.addr);
-                        cx.send(joiner.incarnation, MembershipMessage::Slot { slot, message });
-                    }
-                }
-                let change = Box::new(check::change_of(&self.installed.view, &value));
-                gossip.learn_value(Arc::new(*value));
-                Rumour::Accept {
-                    ballot,
-                    change,
-                    proofs,
-                }
-            }
-            SlotMessage::Prepare {
-                ballot,
-                proofs,
-                removing,
-            } => Rumour::Prepare {
-                ballot,
-                proofs,
-                removing,
-            },
-            SlotMessage::Cast { value } => {
-                self.vote(now, me, Ayes::Cast { value });
-                return;
-            }
-            // Answers go to one.
-            SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Nack { .. } => return,
-        };
-        gossip.rumours.take(now, None, rumour);
+        }
+        gossip.spread(now, &self.installed.view, message);
     }
 
     /// A slot message for one member. In wide views a vote goes to all.
-    pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, message: SlotMessage) {
-        let slot = check::slot_after(&self.installed.view);
-        let what = match &message {
-            _ if !self.installed.topology.counts_votes() || !self.installed.rings.contains(to) => None,
+    pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, mut message: SlotMessage) {
+        let Installed {
+            view,
+            rings,
+            topology,
+            ..
+        } = &mut self.installed;
+        if let Some(gossip) = topology.gossip_mut().filter(|_| rings.contains(to)) {
             // The member that asked sees from the votes for which view others voted.
-            SlotMessage::Nack { ballot, .. } if *ballot == FAST => return,
-            SlotMessage::Cast { value } => Some(Ayes::Cast { value: *value }),
-            SlotMessage::Accepted { ballot } => Some(Ayes::Accepted { ballot: *ballot }),
-            SlotMessage::Promise { ballot, accepted } => {
-                let mut shown = None;
-                if let (Some(accepted), Some(gossip)) = (accepted, self.installed.topology.gossip_mut()) {
-                    // A promise that does not show what was accepted would count as that of a member that has
-                    // accepted nothing.
-                    let Some(value) = check::voted(&self.installed.view, &accepted.value) else {
-                        return;
-                    };
-                    let change = check::change_of(&self.installed.view, &value);
-                    gossip.rumours.take(now, None, Rumour::Value(Box::new(change)));
-                    shown = Some(gossip.learn_value(Arc::new(value)));
-                }
-                Some(Ayes::Promise {
-                    ballot: *ballot,
-                    accepted_in: accepted.as_ref().map(|accepted| accepted.ballot),
-                    accepted: shown,
-                })
+            if matches!(&message, SlotMessage::Nack { ballot, .. } if *ballot == FAST) {
+                return;
             }
-            SlotMessage::Prepare { .. }
-            | SlotMessage::Accept { .. }
-            | SlotMessage::Fast { .. }
-            | SlotMessage::Nack { .. } => None,
-        };
-        match what {
-            Some(what) => self.vote(now, cx.me, what),
-            None => {
-                self.reach(cx, to);
-                cx.send(to, MembershipMessage::Slot { slot, message });
+            match gossip.answer(now, view, message) {
+                Some(other) => message = other,
+                None => return,
             }
         }
-    }
-
-    fn vote(&mut self, now: Time, me: Incarnation, what: Ayes) {
-        let rank = self.installed.rings.rank(me);
-        if let (Some(gossip), Some(rank)) = (self.installed.topology.gossip_mut(), rank) {
-            let by = Ranks::of(rank).into_wire();
-            gossip.rumours.take(now, None, Rumour::Tally { what, by });
-        }
-    }
-
-    /// The observers of a member.
-    pub(crate) fn observers(&self, member: Incarnation) -> Vec<Incarnation> {
-        self.installed
-            .rings
-            .observers_in(&self.installed.view, member)
-            .collect()
-    }
-
-    /// Whether one member observes another.
-    pub(crate) fn observes(&self, by: Incarnation, subject: Incarnation) -> bool {
-        let Some(rank) = self.installed.rings.rank(by) else {
-            return false;
-        };
-        let subject = self.installed.rings.rank(subject).unwrap_or(usize::MAX);
-        let mut observers = self.installed.rings.observers(subject).iter();
-        observers.any(|by| usize::from(*by) == rank)
-    }
-
-    /// The subjects of a member.
-    pub(crate) fn subjects(&self, member: Incarnation) -> Vec<Incarnation> {
-        let rank = self.installed.rings.rank(member).unwrap_or(usize::MAX);
-        let members = &self.installed.view.members;
-        let subjects = self.installed.rings.subjects(rank);
-        subjects
-            .filter_map(|of| Some(members.get(of)?.incarnation))
-            .collect()
+        let slot = check::slot_after(view);
+        self.reach(cx, to);
+        cx.send(to, MembershipMessage::Slot { slot, message });
     }
 
     /// Makes a member that is no neighbour reachable.
@@ -206,8 +110,7 @@ impl Seat {
         let departed = next.departed.iter();
         let left = departed.filter(|departure| departure.cause == Cause::Left);
         let left: BTreeSet<Incarnation> = left.map(|departure| departure.member.incarnation).collect();
-        let says = |member: &Incarnation| self.reports.get(member).is_some_and(|report| report.leaving);
-        let leaves = |member: &Incarnation| left.contains(member) || says(member);
+        let leaves = |member: &Incarnation| left.contains(member) || self.reports.is_leaving(*member);
         for leaver in gossip.neighbours().filter(leaves) {
             cx.send(leaver, MembershipMessage::Confirm { lineage, view });
         }
@@ -242,24 +145,14 @@ impl Seat {
     /// A joiner learns the view from one of its observers that was there before.
     pub(crate) fn receive_joiners(&self, cx: &mut Context, view: &Arc<NodeView>, rings: &Rings) {
         let Some(me) = view.rank(cx.me) else { return };
-        let old = view.members.len() - view.joined.len();
-        if me >= old {
-            return;
-        }
-        for joiner in old..view.members.len() {
-            let first = rings
-                .observers(joiner)
-                .iter()
-                .map(|by| usize::from(*by))
-                .find(|by| *by < old);
-            if first.unwrap_or(0) == me {
-                let member = &view.members[joiner];
-                cx.know_peer(member.incarnation, member.addr);
-                cx.send(
-                    member.incarnation,
-                    MembershipMessage::Decide(Box::new((**view).clone())),
-                );
-            }
+        let (old, members) = (view.members.len() - view.joined.len(), view.members.len());
+        for joiner in rings.receives(me, old, members) {
+            let joiner = &view.members[joiner];
+            cx.know_peer(joiner.incarnation, joiner.addr);
+            cx.send(
+                joiner.incarnation,
+                MembershipMessage::Decide(Box::new((**view).clone())),
+            );
         }
     }
 }

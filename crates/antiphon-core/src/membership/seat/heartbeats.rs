@@ -1,16 +1,18 @@
 //! Heartbeats: what each member says of itself all the time, to all others or, in a wide view, to its
 //! observers.
 
-use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Heartbeat, Pulse, WIRE_LEVEL};
 
 use crate::detector::Came;
 use crate::membership::context::Context;
 use crate::membership::effect::Effect;
+use crate::membership::lease::answers::Beat;
+use crate::membership::monitor::deaf::{does_not_hear, hears_few, is_no_path, is_silence};
 use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
-use crate::{EngineKind, Time};
+use crate::membership::seat::installed::Installed;
+use crate::{EngineKind, Event, Time};
 
 impl Seat {
     pub(crate) fn handle_heartbeat(
@@ -43,13 +45,6 @@ impl Seat {
         if news {
             self.next_heartbeat = now;
         }
-        // A heartbeat may be older than one that came before it. It comes on two ways of different speed
-        // where one goes through another member, and a path that was cut delivers late what it held. An
-        // opinion that was withdrawn since must not be taken for a fresh one.
-        let known = self.reports.get(&sender).copied();
-        if known.is_some_and(|report| heartbeat.round < report.round) {
-            return;
-        }
         let Heartbeat {
             view,
             primary,
@@ -61,34 +56,49 @@ impl Seat {
             lease,
             ..
         } = heartbeat;
-        // A member does not take back its wish to leave.
-        let leaving = leaving || known.is_some_and(|report| report.leaving);
-        let report = Report {
+        let said = Report {
             round,
             view,
             primary,
             leaving,
             wire_level,
         };
-        let same = known.map(|known| Report { round, ..known });
-        self.reports.insert(sender, report);
-        news |= same != Some(report);
-        news |= self.hear_opinion(cx, now, sender, &suspicions);
+        let Some(changed) = self.reports.hear(sender, said) else {
+            return;
+        };
+        // In a wide view what a heartbeat says of others counts for nothing: few members hear it, and all
+        // must go by the same. A member says its opinion by a rumour, which reaches all members, or is told
+        // again to a member that lacks it. A heartbeat may have been sent before that rumour, and be held up.
+        // If no other heartbeat came, nothing would take back what it says.
+        let hears_all = self.installed.topology.hears_all();
+        news |= changed;
+        news |= hears_all && cx.detector.told(now, sender, &suspicions);
         if view == self.installed.view.primary_id() {
             self.prove_again(cx, now, sender, &suspicions);
         }
         if cx.config.engine == EngineKind::Cut {
-            let deaf = match self.installed.topology.gossip() {
+            let Installed {
+                view: installed,
+                rings,
+                topology,
+                ..
+            } = &self.installed;
+            let knows_this = || {
+                self.reports
+                    .knows(&cx.history, installed.lineage, cx.me, (sender, cx.me))
+            };
+            let deaf = match topology.gossip() {
                 None => {
                     does_not_hear(cx.me, &suspicions, is_no_path)
-                        || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
+                        || !knows_this() && hears_few(installed, rings, sender, &suspicions)
                 }
                 // A member that does not hear enough shows it by its own opinion, as long as it is in this
                 // view and the opinion comes through.
                 Some(gossip) => {
-                    let late = view < self.installed.view.primary_id();
+                    let late = view < installed.primary_id();
                     late && gossip.should_be_known(now, cx.config.profile.suspect_after)
-                        || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
+                        || cx.detector.lives_by_probes(now, sender)
+                            && hears_few(installed, rings, sender, &suspicions)
                 }
             };
             if cx.detector.says_deaf(now, sender, deaf) {
@@ -99,7 +109,17 @@ impl Seat {
         self.leaving.confirmed(sender, view);
         if let Some(lease) = lease {
             let hears_this = !does_not_hear(cx.me, &suspicions, is_silence);
-            self.hear_lease(cx, now, sender, (round, view), (&lease, hears_this));
+            let beat = Beat {
+                from: sender,
+                round,
+                view,
+                said: &lease,
+                hears_this,
+                leads: self.installed.leader == Some(sender),
+            };
+            if self.lease.hear(now, beat) {
+                self.beat_to(cx, now, sender);
+            }
         }
         if view > self.installed.view.primary_id() {
             self.pull_soon(cx, now, sender);
@@ -138,8 +158,10 @@ impl Seat {
         cx.beats += 1;
         self.lease.send(now, cx.beats);
         let heartbeat = self.heartbeat(cx, now);
-        let observers: Option<Vec<Incarnation>> =
-            (!self.installed.topology.tells_all()).then(|| self.observers(cx.me));
+        let observers: Option<Vec<Incarnation>> = (!self.installed.topology.tells_all()).then(|| {
+            let Installed { view, rings, .. } = &self.installed;
+            rings.observers_in(view, cx.me).collect()
+        });
         let hears = |member: Incarnation| {
             observers.as_ref().is_none_or(|observers| {
                 observers.contains(&member) || self.installed.reconnect.is_linked(member)
@@ -154,7 +176,7 @@ impl Seat {
         {
             if !self.installed.engine.is_certified(member.incarnation) {
                 let mut heartbeat = heartbeat.clone();
-                self.answer_in(&mut heartbeat, member.incarnation);
+                self.lease.answer_in(&mut heartbeat, member.incarnation);
                 let effect = Effect::Heartbeat {
                     to: member.incarnation,
                     heartbeat,
@@ -168,7 +190,7 @@ impl Seat {
     /// has the same number, or other members would miss one.
     pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         let mut heartbeat = self.heartbeat(cx, now);
-        self.answer_in(&mut heartbeat, member);
+        self.lease.answer_in(&mut heartbeat, member);
         let effect = Effect::Heartbeat {
             to: member,
             heartbeat,
@@ -185,24 +207,38 @@ impl Seat {
         for (to, asks) in cx.detector.take_probes(now) {
             if !self.installed.engine.is_certified(to) {
                 let mut heartbeat = self.heartbeat(cx, now);
-                self.answer_in(&mut heartbeat, to);
+                self.lease.answer_in(&mut heartbeat, to);
                 cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
             }
         }
     }
 
-    /// Whether a member says that it does not hear more than half of the members that it observes.
-    fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
-        let subjects = self.subjects(member);
-        let unheard = subjects
-            .iter()
-            .filter(|of| does_not_hear(**of, suspicions, is_silence));
-        unheard.count() * 2 > subjects.len()
+    /// Whether this node may act as a member of the primary view.
+    pub(crate) fn believes(&self, now: Time) -> bool {
+        self.is_primary() && !self.lease.is_over(now)
+    }
+
+    /// Tells the application when this node begins or ceases to believe in its view.
+    pub(crate) fn tell_lease(&mut self, cx: &mut Context, now: Time) {
+        let around = self.installed.around_lease(&self.leaving);
+        let Some(held) = self.lease.look(now, around) else {
+            return;
+        };
+        cx.event(Event::Lease { held });
+        // The sooner it asks, the sooner it knows.
+        if !held && !self.installed.topology.leases_by_rounds() {
+            self.next_heartbeat = self.next_heartbeat.min(now);
+        }
+    }
+
+    /// A tick or an echo came.
+    pub(crate) fn handle_pulse(&mut self, cx: &mut Context, now: Time, sender: Incarnation, pulse: Pulse) {
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.hear_pulse(now, sender, pulse, around));
     }
 
     /// What this node says of itself to all members.
     fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
-        let length = self.lease.length().as_millis();
         Heartbeat {
             round: cx.beats,
             lineage: self.installed.view.lineage.mark(),
@@ -216,38 +252,7 @@ impl Seat {
                 .topology
                 .gossip()
                 .map_or(0, |gossip| gossip.rumours.sum()),
-            lease: (!self.installed.topology.leases_by_rounds()).then(|| LeaseNote {
-                to: cx.me,
-                length_ms: u32::try_from(length).unwrap_or(u32::MAX),
-                answers: 0,
-                asks: self.is_primary() && !self.believes(now),
-                voted: self.lease.has_voted(),
-                withheld: self.withholds(now),
-            }),
+            lease: self.lease.says(now, self.is_primary()),
         }
     }
-
-    /// Fills in which heartbeat of the receiver this one answers. It answers only the receiver's: all members
-    /// number theirs alike.
-    fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
-        if let Some(lease) = &mut heartbeat.lease {
-            lease.to = to;
-            lease.answers = self.lease.answer_to(to, self.installed.view.primary_id());
-        }
-    }
-}
-
-/// Whether a member that is heard says that it does not hear this node, in one of these ways.
-fn does_not_hear(me: Incarnation, suspicions: &[Suspicion], how: impl Fn(&Evidence) -> bool) -> bool {
-    suspicions
-        .iter()
-        .any(|suspicion| suspicion.member == me && how(&suspicion.evidence))
-}
-
-fn is_silence(evidence: &Evidence) -> bool {
-    matches!(evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
-}
-
-fn is_no_path(evidence: &Evidence) -> bool {
-    is_silence(evidence) || matches!(evidence, Evidence::Lossy { .. })
 }

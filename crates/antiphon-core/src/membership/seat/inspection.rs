@@ -10,6 +10,7 @@ use crate::membership::agree::lifelines;
 use crate::membership::change::joiners;
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::{Heard, Time};
 
 impl Seat {
@@ -19,7 +20,10 @@ impl Seat {
             Some(at) => Heard::Here {
                 ago_ms: millis(now.since(at)),
             },
-            None => Heard::By(self.observers(member)),
+            None => {
+                let Installed { view, rings, .. } = &self.installed;
+                Heard::By(rings.observers_in(view, member).collect())
+            }
         }
     }
 
@@ -49,7 +53,7 @@ impl Seat {
                         true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
                         true => Lifeline::Missing,
                     },
-                    said: self.reports.get(&incarnation).map(|report| Said {
+                    said: self.reports.get(incarnation).map(|report| Said {
                         view: report.view,
                         primary: report.primary,
                         leaving: report.leaving,

@@ -8,10 +8,11 @@ use antiphon_wire::membership::{Change, Origin};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use crate::Time;
-use crate::membership::agree::lifelines;
+use crate::membership::agree::{lifelines, proofs};
 use crate::membership::context::{Context, Past};
 use crate::membership::effect::Effect;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
 impl Seat {
@@ -22,10 +23,16 @@ impl Seat {
         let follows = base.is_some();
         check::assert_goes_on(cx.me, &before.view, &view, follows);
         let gossiped = !before.topology.tells_all();
-        if view.lineage != before.view.lineage {
-            self.lease.begin_lineage();
-        }
         self.installed.replace(cx, now, view, base);
+        self.pulls.install();
+        let Installed {
+            view,
+            rings,
+            topology,
+            ..
+        } = &self.installed;
+        self.lease
+            .install(&cx.config, now, (view, rings), topology.leases_by_rounds());
         self.take_up(cx, now, follows, gossiped);
     }
 
@@ -34,15 +41,13 @@ impl Seat {
     pub(crate) fn take_up(&mut self, cx: &mut Context, now: Time, follows: bool, gossiped: bool) {
         let view = self.installed.view.clone();
         let rings = self.installed.rings.clone();
-        self.reports.retain(|member, _| view.contains(*member));
+        self.reports.install(&view);
         cx.history.push(now, view.clone());
-        self.lease
-            .install(now, &view, self.installed.topology.leases_by_rounds());
         let topology = &self.installed.topology;
         let is_near = |member: Incarnation| topology.is_neighbour(member);
         let members = || view.members.iter().map(|member| member.incarnation);
         let observed: Option<BTreeSet<Incarnation>> =
-            (!topology.hears_all()).then(|| self.subjects(cx.me).into_iter().collect());
+            (!topology.hears_all()).then(|| rings.subjects_in(&view, cx.me).collect());
         cx.detector.watch(now, members(), observed.as_ref());
         let contacts = view.members.iter().map(|member| member.addr).collect();
         let (seen, founded_ms) = cx
@@ -72,11 +77,7 @@ impl Seat {
             let stays = is_near(peer) && (!topology.tells_all() || view.contains(peer));
             stays || joiners.contains(peer) || leaving.waits_for(peer) || waiting.contains(&peer)
         });
-        self.joiners
-            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
-        if self.installed.topology.tells_all() {
-            self.joiners.ask_anew();
-        }
+        self.joiners.install(cx, now, &view, topology.tells_all());
         cx.effects.push_back(Effect::Installed(announced(&view)));
         let mut commands = Vec::new();
         let watchers = lifelines::watchers(&view, cx.me, &rings);
@@ -87,21 +88,16 @@ impl Seat {
         if follows && gossiped {
             self.receive_joiners(cx, &view, &rings);
         }
-        // A proof whose vote was given in the lineage that was left is of no use to the others, so this node
-        // must not count on it.
-        for (dead, vote) in std::mem::take(&mut self.certificates) {
-            if vote.view.lineage() != view.lineage {
-                cx.detector.unprove(now, dead);
-            } else if view.contains(dead) {
-                self.certificates.insert(dead, vote);
-            }
+        for dead in self.proofs.install(&view) {
+            cx.detector.unprove(now, dead);
         }
-        for (dead, vote) in self.certificates.clone() {
+        for (dead, vote) in self.proofs.all().clone() {
             // A node that watches the dead member only from now on did not doubt it before.
             cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // Not all members need have heard of the proof in the view before.
-            self.spread_certificate(now, dead, &vote);
+            let Installed { view, topology, .. } = &mut self.installed;
+            proofs::spread(now, topology, view, dead, &vote);
         }
         if gossiped && !self.installed.topology.tells_all() {
             // Heartbeats say nothing there that rumours do not say. If all members sent one at once whenever
@@ -111,7 +107,8 @@ impl Seat {
             self.next_heartbeat = now;
         }
         self.hear_early(cx, now);
-        self.hear_early_tick(cx, now);
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.hear_early(now, around));
     }
 }
 

@@ -4,18 +4,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ballot, Change};
+use antiphon_wire::membership::Change;
 use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::Votes;
+use crate::membership::change::leaving::Leaving;
 use crate::membership::change::nonprimary::Nonprimary;
 use crate::membership::context::Context;
-use crate::membership::lease::rounds::{Inherited, Rounds};
+use crate::membership::lease::Around;
 use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
+use crate::membership::monitor::weighing::Weighing;
+use crate::membership::seat::standstill::Standstill;
 use crate::membership::view::check;
 
 /// The last primary view installed, and all that is about this view alone.
@@ -27,44 +30,28 @@ pub(crate) struct Installed {
     /// Whether votes name what changes in the view.
     pub(crate) named: bool,
     pub(crate) engine: Engine,
-    /// What the lifelines show of this node's vote in the slot: the ballots promised and accepted last.
-    pub(crate) shown: (Option<Ballot>, Option<Ballot>),
     pub(crate) nonprimary: Nonprimary,
     /// Whether the members that this node does not doubt could decide the next view, as of the last time that
     /// this was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has been blocked by a view: it accepted the view, knows of no decision, and has
-    /// heard less than a quorum of the view's members.
-    pub(crate) blocked: Option<Time>,
+    pub(crate) standstill: Standstill,
     /// The leader as of the last time that this node weighed everything.
     pub(crate) leader: Option<Incarnation>,
-    /// When this node last weighed everything, where that takes a while; and when it does so again.
-    pub(crate) weighed: Time,
-    pub(crate) weigh: Option<Time>,
-    /// Since when joiners that are ready have waited for others.
-    pub(crate) waiting_since: Option<Time>,
-    /// The rounds that renew leases, where members do not all answer each other.
-    pub(crate) rounds: Option<Rounds>,
+    pub(crate) weighing: Weighing,
     pub(crate) reconnect: Reconnect,
     /// Nodes that this node told something, and when it last did.
     pub(crate) told: BTreeMap<Incarnation, Time>,
-    /// Members that this node told again of deaths of which they had no proof, and when it last did.
-    pub(crate) proven_again: BTreeMap<Incarnation, Time>,
-    /// When to pull from a member that has a later view, unless this node has installed it by then.
-    pub(crate) pull_at: Option<(Time, Incarnation)>,
 }
 
 impl Installed {
     /// What a member begins its first view with.
     pub(crate) fn first(cx: &Context, now: Time, view: Arc<NodeView>) -> Self {
-        Self::of(cx, now, view, None, &Inherited::default())
+        Self::of(cx, now, view, None)
     }
 
     /// Begins the next view. What is known of members goes on; what is known of the slot does not.
     pub(crate) fn replace(&mut self, cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
-        let inherited = self.rounds.as_ref();
-        let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
-        let next = Self::of(cx, now, view, base, &inherited);
+        let next = Self::of(cx, now, view, base);
         let before = std::mem::replace(self, next);
         if self.view.members == before.view.members {
             self.reconnect = before.reconnect.renewed();
@@ -72,7 +59,16 @@ impl Installed {
         self.engine.follow(before.engine);
     }
 
-    fn of(cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>, inherited: &Inherited) -> Self {
+    /// What the lease is to know of this view, at a member that leaves or does not.
+    pub(crate) fn around_lease(&self, leaving: &Leaving) -> Around<'_> {
+        Around {
+            engine: &self.engine,
+            primary: self.nonprimary.view().is_none(),
+            departing: leaving.is_departing(),
+        }
+    }
+
+    fn of(cx: &Context, now: Time, view: Arc<NodeView>, base: Option<Change>) -> Self {
         let (config, me) = (&cx.config, cx.me);
         let rings = rings_of(config, &view);
         let named = are_named(config, &view, &rings);
@@ -81,8 +77,10 @@ impl Installed {
         } else {
             Votes::Whole
         };
+        let topology = Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag());
         Self {
-            topology: Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag()),
+            weighing: Weighing::new(topology.weighs_every(config.profile.batch)),
+            topology,
             named,
             engine: Engine::new(
                 config.engine,
@@ -92,19 +90,12 @@ impl Installed {
                 votes,
                 &config.profile,
             ),
-            shown: (None, None),
             nonprimary: Nonprimary::default(),
             quorum: true,
-            blocked: None,
+            standstill: Standstill::default(),
             leader: None,
-            weighed: Time::ZERO,
-            weigh: None,
-            waiting_since: None,
-            rounds: Rounds::of(config, me, now, &view, &rings, inherited),
             reconnect: Reconnect::default(),
             told: BTreeMap::new(),
-            proven_again: BTreeMap::new(),
-            pull_at: None,
             view,
             rings,
         }

@@ -12,7 +12,6 @@
 
 mod catching_up;
 mod components;
-mod deaf;
 mod deciding;
 mod dissemination;
 mod gossip;
@@ -20,7 +19,6 @@ mod heartbeats;
 pub(crate) mod inspection;
 mod install;
 mod installed;
-mod leases;
 mod leaving;
 pub(crate) mod meeting;
 mod merging;
@@ -28,27 +26,28 @@ mod proofs;
 pub(crate) mod proposal;
 mod reconnecting;
 mod recovering;
-mod rounds;
 pub(crate) mod separation;
 mod standstill;
 mod timers;
 mod weighing;
 mod withdrawals;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{MembershipMessage, Pulse, VoteState};
+use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView};
 
 use crate::Time;
+use crate::membership::agree::proofs::Proofs;
 use crate::membership::change::joiners::Joiners;
 use crate::membership::change::leaving::Leaving;
 use crate::membership::change::merging::Merging;
+use crate::membership::contacts::pulls::Pulls;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
-use crate::membership::monitor::report::Report;
-use crate::membership::monitor::topology::Early;
+use crate::membership::monitor::deaf::Deaf;
+use crate::membership::monitor::report::Reports;
+use crate::membership::monitor::rumour::Early;
 use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
@@ -57,42 +56,41 @@ use crate::membership::view::check;
 pub(crate) struct Seat {
     /// What lives as long as the last primary view installed. The next one replaces it whole.
     pub(crate) installed: Installed,
-    pub(crate) reports: BTreeMap<Incarnation, Report>,
+    pub(crate) reports: Reports,
     pub(crate) merging: Merging,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
     pub(crate) lease: Lease,
-    pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
+    pub(crate) proofs: Proofs,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
-    pub(crate) next_pull: Time,
-    /// The members whose pulls were answered a moment ago, and when.
-    pub(crate) pulled: BTreeMap<Incarnation, Time>,
-    /// Rumours about the next view, and a tick of it, that came before that view.
+    pub(crate) pulls: Pulls,
+    /// Rumours about the next view that came before that view.
     pub(crate) early: Early,
-    pub(crate) early_tick: Option<(Incarnation, Pulse)>,
-    /// Members that hear nobody, as of the last time that this node weighed everything.
-    pub(crate) deaf: BTreeSet<Incarnation>,
+    pub(crate) deaf: Deaf,
 }
 
 impl Seat {
     /// The first view of this incarnation.
     pub(crate) fn new(cx: &mut Context, now: Time, view: NodeView) -> Self {
+        let installed = Installed::first(cx, now, Arc::new(view));
+        let (of, by_rounds) = (
+            (&installed.view, &installed.rings),
+            installed.topology.leases_by_rounds(),
+        );
         let mut seat = Self {
-            installed: Installed::first(cx, now, Arc::new(view)),
-            reports: BTreeMap::new(),
+            lease: Lease::new(&cx.config, cx.me, now, of, by_rounds),
+            installed,
+            reports: Reports::default(),
             merging: Merging::default(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
-            lease: Lease::new(&cx.config, now),
-            certificates: BTreeMap::new(),
+            proofs: Proofs::default(),
             next_heartbeat: now,
             next_seek: now,
-            next_pull: now,
-            pulled: BTreeMap::new(),
+            pulls: Pulls::new(now),
             early: Early::default(),
-            early_tick: None,
-            deaf: BTreeSet::new(),
+            deaf: Deaf::default(),
         };
         seat.take_up(cx, now, false, false);
         seat
@@ -143,7 +141,7 @@ impl Seat {
             MembershipMessage::JoinReady { nonce } => self.joiners.ready(now, sender, nonce),
             MembershipMessage::Leave => {
                 if self.installed.rings.contains(sender) {
-                    self.note_leaver(sender);
+                    self.reports.note_leaving(sender, &self.installed.view);
                 } else {
                     self.hear_leaver(cx, now, sender);
                 }

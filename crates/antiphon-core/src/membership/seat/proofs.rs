@@ -6,35 +6,21 @@
 //!   a witness saw it end (R10) ──► the same
 //!   a vote on a lifeline, or in a certificate, given in a later view ──► that view is decided: installed, or pulled
 //! ```
-//! A certificate is kept for as long as the dead node is a member, and used in each slot until then. Of two
-//! certificates of one death, the one that shows the later vote is kept. If its holder dies before it tells
-//! it, other watchers of the dead node have their own.
+//! Which proofs are kept, and which members are told of them again: [`proofs`].
 //!
-//! The holder tells it to the members that it hears when the certificate comes. A member that was cut off or
-//! did not run then needs it as well: that member may be the one to propose, and find no quorum where the
-//! others count one and wait for it. In a wide view rumours are compared with every heartbeat. In a narrow
-//! one a heartbeat that does not name the proof of a death shows that its sender lacks it
-//! ([`Seat::prove_again`]).
+//! [`proofs`]: crate::membership::agree::proofs
 
 use std::sync::Arc;
 
-use antiphon_wire::membership::{
-    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, SlotMessage, Suspicion, VoteState, Voted,
-    VotedIn,
-};
+use antiphon_wire::membership::{Certificate, Suspicion, VoteState, VotedIn};
 use antiphon_wire::{Evidence, Incarnation};
 
-use crate::membership::agree::lifelines;
-use crate::membership::agree::lifelines::{Ended, Said};
+use crate::membership::agree::lifelines::{self, Ended, Said};
+use crate::membership::agree::proofs;
 use crate::membership::context::Context;
 use crate::membership::seat::Seat;
-use crate::membership::view::check;
+use crate::membership::view::check::{self, Shown};
 use crate::{BallotStep, LifelineEvent, Time, witness};
-
-/// A member that lacks a proof is told it again after so many heartbeats, and never sooner.
-const PROVES_AGAIN_AFTER: u32 = 4;
-/// At most so many proofs are sent at a time: each may have two whole views.
-const PROVES_AT_ONCE: usize = 16;
 
 impl Seat {
     pub(crate) fn handle_lifeline(
@@ -93,20 +79,6 @@ impl Seat {
         self.evaluate(cx, now);
     }
 
-    /// R2: no message tells of a vote that the lifelines do not show.
-    pub(crate) fn assert_shown(&self, message: &SlotMessage) {
-        let voted = self.installed.engine.slot().vote().ballots();
-        let tells = matches!(
-            message,
-            SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Cast { .. }
-        );
-        assert!(
-            !tells || self.installed.shown == voted || planted!(),
-            "R2: {message:?} tells of a vote in {voted:?}, and the lifelines show {:?}",
-            self.installed.shown
-        );
-    }
-
     /// R10: all that this node has voted, to its witness.
     pub(crate) fn leave_testament(&self, cx: &mut Context) {
         if cx.config.witness {
@@ -138,28 +110,15 @@ impl Seat {
 
     /// A view that a member has installed, and shows with a vote, is decided.
     fn learn_shown(&mut self, cx: &mut Context, now: Time, shown: &VotedIn, from: Option<Incarnation>) {
-        if shown.lineage() != self.installed.view.lineage {
-            return;
-        }
-        let next = check::next_id(self.installed.view.primary_id());
-        match shown {
-            VotedIn::Whole(view) => self.learn(cx, now, Arc::new((**view).clone()), from),
-            VotedIn::Named {
-                id,
-                change: Some(change),
-                ..
-            } if *id == next => {
-                if let Some(view) = check::apply(&self.installed.view, (**change).clone()) {
-                    self.learn(cx, now, Arc::new(view), from);
-                }
-            }
-            VotedIn::Named { id, .. } if *id > self.installed.view.primary_id() => {
+        match check::shown_after(&self.installed.view, shown) {
+            Shown::View(view) => self.learn(cx, now, Arc::new(view), from),
+            Shown::Later => {
                 if let Some(from) = from {
                     self.reach(cx, from);
                     self.pull(cx, now, from);
                 }
             }
-            VotedIn::Named { .. } => {}
+            Shown::Nothing => {}
         }
     }
 
@@ -185,53 +144,29 @@ impl Seat {
             // A node that voted in a view is a member of it.
             return self.installed.view.primary_id() > vote.view.id();
         }
-        let rank = |vote: &VoteState| (vote.view.id(), vote.promised);
-        if self
-            .certificates
-            .get(&dead)
-            .is_some_and(|known| rank(known) >= rank(&vote))
-        {
+        if !self.proofs.take(dead, &vote) {
             return true;
         }
-        // The proof need not show what the dead node voted in an earlier slot than the present one.
-        let (voted_in, accepted) = match &vote.view {
-            VotedIn::Named { id, .. } if *id < self.installed.view.primary_id() => {
-                (self.installed.view.primary_id(), None)
-            }
-            view => (view.id(), vote.accepted.as_ref().map(|accepted| accepted.ballot)),
-        };
-        let slot = SlotId {
-            lineage: self.installed.view.lineage,
-            next: check::next_id(voted_in),
-        };
-        let view = || match &vote.view {
-            VotedIn::Whole(view) => Arc::new((**view).clone()),
-            VotedIn::Named { .. } => self.installed.view.clone(),
-        };
-        cx.trail(slot, accepted, view, BallotStep::Certified { dead });
+        let view = self.installed.view.clone();
+        let (slot, accepted, of) = proofs::last_slot(&view, &vote);
+        cx.trail(slot, accepted, of, BallotStep::Certified { dead });
         cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
         if share && !self.installed.topology.tells_all() {
-            self.spread_certificate(now, dead, &vote);
+            proofs::spread(now, &mut self.installed.topology, &view, dead, &vote);
         } else if share {
-            let me = cx.me;
-            for member in self
-                .reachable(cx)
-                .into_iter()
-                .filter(|member| *member != me && *member != dead)
-            {
-                cx.send(member, certificate(dead, &vote));
+            let mut others = self.reachable(cx);
+            others.retain(|member| *member != cx.me && *member != dead);
+            for member in others {
+                cx.send(member, proofs::certificate(dead, &vote));
             }
         }
-        self.certificates.insert(dead, vote.clone());
         self.lease.proven(now);
         self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
         true
     }
 
-    /// In a narrow view, what a member says of others in its heartbeat shows which proofs it lacks. The
-    /// heartbeat may have been sent before the proof came to that member, so it is not told at once, and
-    /// seldom again. It is not told at all while it does not take what it was sent before, or its link would
-    /// break.
+    /// Tells a member of a narrow view proofs again that it lacks, unless it does not take what it was sent
+    /// before: then its link would break.
     pub(crate) fn prove_again(
         &mut self,
         cx: &mut Context,
@@ -239,76 +174,13 @@ impl Seat {
         member: Incarnation,
         suspicions: &[Suspicion],
     ) {
-        if self.certificates.is_empty() || !self.installed.topology.tells_all() || planted!(ProveOnce) {
+        if !self.installed.topology.tells_all() || cx.crowded.contains(&member) {
             return;
         }
-        let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
-        let told = self.installed.proven_again.get(&member);
-        if told.is_some_and(|at| now.since(*at) < pause) || cx.crowded.contains(&member) {
-            return;
-        }
-        let knows = |dead: Incarnation| {
-            let known = |said: &Suspicion| said.member == dead && said.evidence == Evidence::ProofOfDeath;
-            dead == member || suspicions.iter().any(known)
-        };
-        let proven_before = |dead: Incarnation| {
-            let doubt = cx.detector.doubt(cx.me, dead);
-            doubt.is_some_and(|doubt| now.since(doubt.since) >= pause)
-        };
-        let proven = self.certificates.iter();
-        let lacks: Vec<MembershipMessage> = proven
-            .filter(|(dead, _)| !knows(**dead) && proven_before(**dead))
-            .map(|(dead, vote)| certificate(*dead, vote))
-            .take(PROVES_AT_ONCE)
-            .collect();
-        if !lacks.is_empty() {
-            self.installed.proven_again.insert(member, now);
-        }
-        for proof in lacks {
+        let since = |dead| cx.detector.doubt(cx.me, dead).map(|doubt| doubt.since);
+        let heartbeat = cx.config.profile.heartbeat;
+        for proof in self.proofs.lacking(now, member, suspicions, heartbeat, since) {
             cx.send(member, proof);
         }
     }
-
-    /// Spreads a proof of death to all members of a wide view. Of a vote in an earlier view they need to know
-    /// only that there was one. A vote in a later view is told to nobody before that view is installed: the
-    /// vote without what was voted would be taken for none.
-    pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
-        let Some(gossip) = self.installed.topology.gossip_mut() else {
-            return;
-        };
-        let id = vote.view.id();
-        let present = id == self.installed.view.primary_id();
-        if id > self.installed.view.primary_id() {
-            return;
-        }
-        let brief = |accepted: &AcceptedValue| {
-            let value = check::voted(&self.installed.view, &accepted.value)?;
-            let change = check::change_of(&self.installed.view, &value);
-            Some(AcceptedValue {
-                ballot: accepted.ballot,
-                value: Voted::Change(Box::new(change)),
-            })
-        };
-        let accepted = vote.accepted.as_ref().filter(|_| present).map(brief);
-        // An accepted value that cannot be read must not pass for none.
-        if accepted.as_ref().is_some_and(Option::is_none) {
-            return;
-        }
-        let vote = VoteState {
-            view: VotedIn::Named {
-                lineage: self.installed.view.lineage,
-                id,
-                change: None,
-            },
-            promised: vote.promised.filter(|_| present),
-            accepted: accepted.flatten(),
-        };
-        let certificate = Box::new(Certificate { dead, vote });
-        gossip.rumours.take(now, None, Rumour::Certificate(certificate));
-    }
-}
-
-fn certificate(dead: Incarnation, vote: &VoteState) -> MembershipMessage {
-    let vote = vote.clone();
-    MembershipMessage::Certificate(Box::new(Certificate { dead, vote }))
 }

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use antiphon_wire::membership::WIRE_LEVEL;
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 
 use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::Context;
+use crate::membership::monitor::doubts;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::{EngineKind, Time};
 
 impl Seat {
@@ -28,7 +29,12 @@ impl Seat {
         let (mut join, join_level, number) =
             self.joiners
                 .admissible(&cx.config, now, members, self.installed.named);
-        self.limit(cx, reachable, &mut join);
+        let members = self.installed.view.members.iter();
+        let staying = members.filter(|member| {
+            reachable.contains(&member.incarnation) && !self.reports.is_leaving(member.incarnation)
+        });
+        let (staying, has_doubts) = (staying.map(|member| member.weight), cx.detector.has_doubts());
+        self.installed.topology.limit(staying, has_doubts, &mut join);
         let outvoted = self.outvoted(cx, reachable);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
@@ -39,8 +45,7 @@ impl Seat {
             let successor = joining
                 .get(&member.addr)
                 .filter(|joiner| joiner.name == member.name);
-            let leaving = self.reports.get(&who).is_some_and(|report| report.leaving)
-                || (who == cx.me && self.leaving.is_wanted());
+            let leaving = self.reports.is_leaving(who) || (who == cx.me && self.leaving.is_wanted());
             // In a wide view this node observes a few members only; what it alone has lost is an edge.
             let doubt = cx
                 .detector
@@ -101,25 +106,24 @@ impl Seat {
                 self.departure(cx, now, member.incarnation, cause)
             })
             .collect();
-        let survivors = self
-            .installed
-            .view
-            .members
-            .iter()
-            .filter(|member| !causes.contains_key(&member.incarnation));
-        let level = survivors
-            .map(|member| match self.reports.get(&member.incarnation) {
-                Some(report) => report.wire_level.min(WIRE_LEVEL),
-                None if member.incarnation == cx.me => WIRE_LEVEL,
-                None => self.installed.view.wire_level,
-            })
-            .min();
-        let wire_level = level.unwrap_or(self.installed.view.wire_level).min(join_level);
+        let members = self.installed.view.members.iter();
+        let survivors = members.filter(|member| !causes.contains_key(&member.incarnation));
+        let level = self.reports.wire_level(cx.me, &self.installed.view, survivors);
+        let wire_level = level.min(join_level);
         // R7: a member that has a vote in a slot answers nobody. So a slot that was begun for a change that
         // nobody wants any more must still come to its end.
         let patience = self.installed.topology.vote_patience(&cx.config.profile);
         let unfinished = self.lease.is_unfinished(now, reachable, patience);
-        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
+        // A member of the multi-node cut is about to go: in a wide view its opinion may be unknown, and a
+        // view for its sake would keep it in.
+        let lost = self.installed.engine.lost();
+        let stays = |member| reachable.contains(&member) && !lost.contains(&member);
+        let hears = |member| {
+            let mut others = reachable.iter();
+            others.all(|other| cx.detector.doubt(member, *other).is_none())
+        };
+        let mut lacking = self.reports.lacking_primary(self.installed.view.primary_id());
+        let renew = !self.is_primary() || lacking.any(|member| stays(member) && hears(member));
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
         needed.then_some(ProposedChange {
             remove,
@@ -130,89 +134,6 @@ impl Seat {
             wire_level,
             number,
             origins,
-        })
-    }
-
-    /// Where many nodes come at once, views should be few: each is one more that all must install, and one
-    /// more size that an application sees. So a view that would only admit joiners waits for others that were
-    /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
-    /// are: half a heartbeat, and as much as this node is late itself.
-    pub(crate) fn wait_for_joiners(
-        &mut self,
-        cx: &Context,
-        now: Time,
-        wish: Option<ProposedChange>,
-    ) -> Option<ProposedChange> {
-        let admits = |wish: &ProposedChange| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
-        let Some(wish) = wish else {
-            self.installed.waiting_since = None;
-            return None;
-        };
-        if !admits(&wish) {
-            return Some(wish);
-        }
-        let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
-        let until = *self.installed.waiting_since.get_or_insert(now) + patience;
-        let is_full = self.joiners.ready_count(&cx.config, now) > wish.join.len();
-        if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
-            return Some(wish);
-        }
-        self.installed.weigh = Some(self.installed.weigh.map_or(until, |at| at.min(until)));
-        None
-    }
-
-    /// R3: joiners may vanish after their proposal was accepted, and cannot be left out any more. So the
-    /// members that stay must be a quorum of the next view by themselves. The other joiners join a view
-    /// later.
-    fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
-        let staying = |member: &Member| {
-            let leaving = self
-                .reports
-                .get(&member.incarnation)
-                .is_some_and(|report| report.leaving);
-            reachable.contains(&member.incarnation) && !leaving
-        };
-        let staying: Vec<&Member> = self
-            .installed
-            .view
-            .members
-            .iter()
-            .filter(|member| staying(member))
-            .collect();
-        let weights = || staying.iter().map(|member| u64::from(member.weight));
-        let stay: u64 = weights().sum();
-        let heaviest = weights().max().unwrap_or(0);
-        let most = self
-            .installed
-            .topology
-            .most_joining(stay, heaviest, cx.detector.has_doubts());
-        let mut admitted = 0;
-        let mut weight = 0;
-        for joiner in join.iter() {
-            weight += u64::from(joiner.weight);
-            // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of
-            // the weight is enough: the most senior member stays.
-            if admitted > 0 && weight > most {
-                break;
-            }
-            admitted += 1;
-        }
-        join.truncate(admitted);
-    }
-
-    /// Whether a reachable member is in a non-primary view although it hears everyone again. A member of the
-    /// multi-node cut does not count, since it is about to go: in a wide view its opinion may be unknown, and
-    /// a view for its sake would keep it in.
-    fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
-        let lost = self.installed.engine.lost();
-        self.reports.iter().any(|(member, report)| {
-            reachable.contains(member)
-                && !report.primary
-                && !lost.contains(member)
-                && report.view == self.installed.view.primary_id()
-                && reachable
-                    .iter()
-                    .all(|other| cx.detector.doubt(*member, *other).is_none())
         })
     }
 
@@ -229,7 +150,7 @@ impl Seat {
         // In a wide view the leader hears a few members only.
         let is_heard =
             |member: Incarnation| !self.installed.topology.hears_all() || cx.detector.hears(now, member);
-        let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
+        let pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)
             .filter(|(one, other, _)| reachable.contains(one) && reachable.contains(other))
@@ -253,28 +174,8 @@ impl Seat {
                 members.filter(is_down).count()
             }
         };
-        while !pairs.is_empty() {
-            let mut broken: BTreeMap<Incarnation, usize> = BTreeMap::new();
-            for (one, other) in &pairs {
-                *broken.entry(*one).or_default() += 1;
-                *broken.entry(*other).or_default() += 1;
-            }
-            let Some((worst, _)) = broken
-                .into_iter()
-                .max_by_key(|(member, count)| (*count, edges_down(*member), rank(*member)))
-            else {
-                return;
-            };
-            let partner = pairs
-                .iter()
-                .filter(|(one, other)| *one == worst || *other == worst)
-                .map(|(one, other)| if *one == worst { *other } else { *one })
-                .min_by_key(|member| rank(*member));
-            if let Some(from) = partner {
-                causes.insert(worst, Cause::Unreachable { from });
-            }
-            pairs.retain(|(one, other)| *one != worst && *other != worst);
-        }
+        let gone = doubts::break_pairs(pairs, edges_down, rank).into_iter();
+        causes.extend(gone.map(|(member, from)| (member, Cause::Unreachable { from })));
     }
 
     /// The members that know, as far as this node was told, that a member is gone which nobody doubts: this
@@ -288,7 +189,8 @@ impl Seat {
         if self.installed.engine.is_certified(member) {
             return vec![says(cx.me, Evidence::ProofOfDeath)];
         }
-        let observers = self.observers(member).into_iter();
+        let Installed { view, rings, .. } = &self.installed;
+        let observers = rings.observers_in(view, member);
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
         let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
         if accusers.is_empty() && self.installed.reconnect.is_complete() {
@@ -317,7 +219,7 @@ impl Seat {
             accusers = cx.detector.accusers(now, member.incarnation);
         }
         if accusers.is_empty() {
-            accusers = self.unheard_by(cx, now, member.incarnation);
+            accusers = self.deaf.unheard_by(now, &cx.detector, member.incarnation);
         }
         // A view must stay small: eight witnesses are enough to answer why.
         accusers.truncate(8);

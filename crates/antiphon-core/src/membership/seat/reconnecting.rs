@@ -77,6 +77,7 @@ use crate::Time;
 use crate::membership::context::Context;
 use crate::membership::monitor::reconnect::Contact;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 
 /// In one turn a member asks this many times as many members as there are rings.
 const ASKED: usize = 2;
@@ -240,7 +241,10 @@ impl Seat {
             let contacts = self.installed.reconnect.contacts.iter();
             let answered = contacts.filter(|(_, contact)| contact.answered.is_some_and(is_fresh));
             let answered = answered.map(|(member, _)| *member);
-            self.installed.reconnect.counted = answered.chain(self.subjects(cx.me)).collect();
+            self.installed.reconnect.counted = {
+                let Installed { view, rings, .. } = &self.installed;
+                answered.chain(rings.subjects_in(view, cx.me)).collect()
+            };
         }
         let (Some(gossip), Some(rank)) = (
             self.installed.topology.gossip_mut(),

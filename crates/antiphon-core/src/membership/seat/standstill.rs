@@ -42,29 +42,33 @@
 //! [`nonprimary`]: crate::membership::change::nonprimary
 //! [`separation`]: crate::membership::seat::separation
 
-use std::collections::BTreeSet;
-
-use antiphon_wire::Incarnation;
+use std::time::Duration;
 
 use crate::Time;
-use crate::membership::context::Context;
-use crate::membership::seat::Seat;
 
-impl Seat {
-    /// Whether these members could decide the next view, and this node is not blocked.
-    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        !self.is_blocked(cx, now, reachable) && self.installed.engine.could_decide(reachable)
-    }
+/// How long this node has been blocked.
+#[derive(Debug, Default)]
+pub(crate) struct Standstill {
+    /// Since when this node has accepted a view, knows of no decision, and has heard less than a quorum of
+    /// the view's members.
+    since: Option<Time>,
+}
 
-    /// Whether this node has accepted a view, and has heard too few of that view's members for long. Other
-    /// members that are heard or missed meanwhile change nothing: paths that come and go must not put this
-    /// off for ever.
-    fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        if self.installed.engine.could_conclude(reachable) || planted!(StandStill) {
-            self.installed.blocked = None;
+impl Standstill {
+    /// Whether this node is blocked. `could_conclude`: whether the members that it hears could decide what it
+    /// has accepted, if anything. Other members that are heard or missed meanwhile change nothing: paths that
+    /// come and go must not put this off for ever.
+    pub(crate) fn look(&mut self, now: Time, could_conclude: bool, patience: Duration) -> bool {
+        if could_conclude || planted!(StandStill) {
+            self.since = None;
             return false;
         }
-        let since = *self.installed.blocked.get_or_insert(now);
-        now.since(since) >= cx.config.profile.unreachable_after
+        let since = *self.since.get_or_insert(now);
+        now.since(since) >= patience
+    }
+
+    /// This node did not run for so long.
+    pub(crate) fn missed(&mut self, missed: Duration) {
+        self.since = self.since.map(|since| since + missed);
     }
 }

@@ -19,20 +19,17 @@ impl Seat {
         self.seek_others(cx, now);
         self.register(cx, now);
         let view = self.installed.view.clone();
-        self.joiners
-            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
+        self.joiners.expire(cx, now, &view);
         self.evaluate(cx, now);
-        self.tend_rounds(cx, now);
+        let around = self.installed.around_lease(&self.leaving);
+        cx.pulses(self.lease.tend(now, around));
         self.tell_lease(cx, now);
         self.tell_rumours(cx, now, false);
     }
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
         let departing = self.leaving.is_departing();
-        let weighed_again = self
-            .installed
-            .topology
-            .weighs_again(self.installed.weighed, cx.config.profile.batch);
+        let weighed_again = self.installed.weighing.not_before();
         [
             cx.detector.next_deadline(),
             cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
@@ -48,11 +45,11 @@ impl Seat {
                 .map(|at| at.max(weighed_again))
                 .filter(|_| !departing),
             self.leaving.next_deadline(),
-            self.lease_deadline(),
-            self.rounds_deadline(),
+            self.lease
+                .next_deadline(self.installed.around_lease(&self.leaving)),
             Some(self.next_seek),
-            self.installed.weigh.filter(|_| !departing),
-            self.installed.pull_at.map(|(at, _)| at),
+            self.installed.weighing.due().filter(|_| !departing),
+            self.pulls.next_deadline(),
             self.installed
                 .topology
                 .gossip()

@@ -1,14 +1,15 @@
 //! After each input: which members are reachable, which one proposes, and what this node does about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::LifelineRecord;
 
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::{EngineEffect, Surroundings};
 use crate::membership::context::Context;
+use crate::membership::monitor::doubts;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 use crate::{BallotStep, EngineKind, Time};
 
@@ -31,56 +32,15 @@ impl Seat {
         reachable.map(|(member, _)| member).collect()
     }
 
-    /// The members that a majority of the weight doubts. Only the doubts of members count that this node
-    /// hears, and that have a say.
-    fn doubted(
-        &self,
-        cx: &Context,
-        reachable: &BTreeSet<Incarnation>,
-        has_a_say: impl Fn(Incarnation) -> bool,
-    ) -> BTreeSet<Incarnation> {
-        let mut against: BTreeMap<Incarnation, u64> = BTreeMap::new();
-        // This is asked all the time, and nearly always no member doubts another.
-        if !cx.detector.has_doubts() {
-            return BTreeSet::new();
-        }
-        for accuser in &self.installed.view.members {
-            if reachable.contains(&accuser.incarnation) && has_a_say(accuser.incarnation) {
-                for accused in cx.detector.doubted_by(accuser.incarnation) {
-                    *against.entry(accused).or_default() += u64::from(accuser.weight);
-                }
-            }
-        }
-        let total: u64 = self
-            .installed
-            .view
-            .members
-            .iter()
-            .map(|member| u64::from(member.weight))
-            .sum();
-        against
-            .into_iter()
-            .filter(|(accused, against)| self.installed.rings.contains(*accused) && against * 2 > total)
-            .map(|(accused, _)| accused)
-            .collect()
-    }
-
-    /// Members that a majority does not hear. A member that hears one of them does not object to its removal.
-    /// A member that a majority doubts has no say itself. Where hardly any member hears another, as in a star
-    /// of links, paths are broken, not processes. The hub hears all, and must not remove all the others on
-    /// their word; there, pairs are broken instead. The members that their observers have lost count as
-    /// outvoted as well: in a wide view no other member knows.
+    /// Members that a majority does not hear, or that their observers have lost: in a wide view no other
+    /// member knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
-        if !self.installed.topology.hears_all() {
-            return self.lost(reachable);
+        let mut outvoted = self.lost(reachable);
+        if self.installed.topology.hears_all() {
+            let Installed { view, rings, .. } = &self.installed;
+            let is_heard = |member| reachable.contains(&member);
+            outvoted.append(&mut doubts::outvoted(view, rings, &cx.detector, is_heard));
         }
-        let doubted = self.doubted(cx, reachable, |_| true);
-        let mut outvoted = if doubted.is_empty() {
-            doubted
-        } else {
-            self.doubted(cx, reachable, |accuser| !doubted.contains(&accuser))
-        };
-        outvoted.append(&mut self.lost(reachable));
         outvoted
     }
 
@@ -89,7 +49,7 @@ impl Seat {
     /// are bad, and what members said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut lost: BTreeSet<Incarnation> = self.installed.engine.certain().into_iter().collect();
-        lost.extend(&self.deaf);
+        lost.extend(self.deaf.members());
         if !lost.is_empty() {
             let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
             if !self.is_primary() || !self.installed.engine.could_decide(&left) {
@@ -103,7 +63,8 @@ impl Seat {
     /// cannot hear, for whatever reason, nor one that its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
         let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
-            self.doubted(cx, reachable, |_| true)
+            let Installed { view, rings, .. } = &self.installed;
+            doubts::doubted(view, rings, &cx.detector, |member| reachable.contains(&member))
         } else {
             self.installed.engine.unstable().into_iter().collect()
         };
@@ -117,24 +78,25 @@ impl Seat {
             .unwrap_or(cx.me)
     }
 
+    /// Whether these members could decide the next view, and this node is not blocked.
+    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
+        let Installed {
+            engine, standstill, ..
+        } = &mut self.installed;
+        let concludes = engine.could_conclude(reachable);
+        !standstill.look(now, concludes, cx.config.profile.unreachable_after)
+            && engine.could_decide(reachable)
+    }
+
     /// Draws the consequences of whatever has changed.
     pub(crate) fn evaluate(&mut self, cx: &mut Context, now: Time) {
         if cx.fate.is_some() || self.tend_departure(cx, now) {
             return;
         }
-        // To weigh a thousand members takes a while, so inputs that come together are weighed together.
-        let next = self
-            .installed
-            .topology
-            .weighs_again(self.installed.weighed, cx.config.profile.batch);
-        if now < next {
-            let sooner = self.installed.weigh.filter(|at| *at > now && *at < next);
-            self.installed.weigh = Some(sooner.unwrap_or(next));
+        if !self.installed.weighing.begin(now) {
             return;
         }
-        self.installed.weigh = None;
         if !self.installed.topology.hears_all() {
-            self.installed.weighed = now;
             self.hear_of_others(cx);
             self.look_beyond(cx, now);
         }
@@ -152,7 +114,14 @@ impl Seat {
             reachable = self.reachable(cx);
             self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
         }
-        self.deaf = self.deaf_by_their_word(cx, now, &reachable);
+        if cx.config.engine == EngineKind::Coordinator {
+            let (view, engine) = (&self.installed.view, &self.installed.engine);
+            let is_heard = |member: Incarnation| member != cx.me && reachable.contains(&member);
+            let knows = |by, other| self.reports.knows(&cx.history, view.lineage, cx.me, (by, other));
+            let may_ignore = |by, other| engine.is_certified(other) || !knows(by, other);
+            let beats = (now, cx.config.profile.heartbeat);
+            self.deaf.look(beats, &cx.detector, view, is_heard, may_ignore);
+        }
         let coordinator = self.coordinator(cx, &reachable);
         self.installed.leader = Some(coordinator);
         let quorum = self.has_quorum(cx, now, &reachable);
@@ -162,15 +131,17 @@ impl Seat {
         }
         self.ask_to_leave(cx, coordinator);
         let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
-        let wish = if leads {
-            self.wish(cx, now, &reachable)
-        } else {
-            None
-        };
-        if leads && !self.joiners.is_empty() {
+        let mut wish = leads.then(|| self.wish(cx, now, &reachable)).flatten();
+        if leads {
             self.joiners.probe(cx, now);
         }
-        let wish = self.wait_for_joiners(cx, now, wish);
+        let waits = self
+            .joiners
+            .wait(&cx.config, now, cx.detector.lag(), wish.as_ref());
+        if let Some(until) = waits {
+            self.installed.weighing.by(until);
+            wish = None;
+        }
         self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
         self.tend_component(cx, now, quorum, coordinator);
     }
@@ -200,7 +171,7 @@ impl Seat {
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
         let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
-        let (lease, rings, view) = (&self.lease, &self.installed.rings, &self.installed.view);
+        let (rings, view) = (&self.installed.rings, &self.installed.view);
         let by_observers = !self.installed.topology.hears_all();
         let observers = |member| {
             rings
@@ -208,8 +179,7 @@ impl Seat {
                 .filter(|_| by_observers)
                 .collect()
         };
-        let held = |member| lease.holds(now, member, rings.rank(member));
-        let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
+        let held = |member| self.lease.holds(now, member);
         action(
             &mut self.installed.engine,
             &mut Surroundings {
@@ -221,7 +191,7 @@ impl Seat {
                 edge_down_since: &edge_down_since,
                 observers: &observers,
                 held: &held,
-                counts_dead_from,
+                counts_dead_from: self.lease.counts_dead_from(now),
                 primary,
             },
         );
@@ -234,20 +204,23 @@ impl Seat {
                     if !planted!(TestamentOfTheInstall) {
                         self.leave_testament(cx);
                     }
-                    cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
-                    self.installed.shown = self.installed.engine.slot().vote().ballots();
+                    let shown = cx.lifelines.vote(self.installed.engine.vote_state());
+                    cx.lifeline_commands(shown);
                 }
                 EngineEffect::Send { to, message } => {
-                    self.assert_shown(&message);
+                    cx.lifelines
+                        .assert_show(self.installed.engine.slot().vote().ballots(), &message);
                     self.reply(cx, now, to, message);
                 }
                 EngineEffect::Broadcast { joiners, message } => {
-                    self.assert_shown(&message);
+                    cx.lifelines
+                        .assert_show(self.installed.engine.slot().vote().ballots(), &message);
                     self.spread(cx, now, &joiners, message);
                 }
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
-                    self.assert_nobody_believes(cx, now, ballot, &view);
+                    self.lease
+                        .assert_none_believes(now, &self.installed.engine, ballot, &view);
                     self.lease.vote(now, view.contains(cx.me));
                     cx.trail(slot, Some(ballot), || view, BallotStep::Accepted);
                 }

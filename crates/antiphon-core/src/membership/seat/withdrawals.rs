@@ -5,7 +5,6 @@ use antiphon_wire::membership::MembershipMessage;
 
 use crate::Time;
 use crate::membership::context::Context;
-use crate::membership::monitor::report::Report;
 use crate::membership::seat::Seat;
 
 impl Seat {
@@ -42,24 +41,10 @@ impl Seat {
         for (leaver, waits) in told {
             if self.installed.rings.contains(leaver) {
                 cx.withdrawn.told.remove(&leaver);
-                self.note_leaver(leaver);
+                self.reports.note_leaving(leaver, &self.installed.view);
             } else if waits {
                 self.confirm_withdrawal(cx, leaver);
             }
         }
-    }
-
-    /// A member wants to leave, and said so otherwise than by a heartbeat.
-    pub(crate) fn note_leaver(&mut self, leaver: Incarnation) {
-        let view = self.installed.view.primary_id();
-        let wire_level = self.installed.view.wire_level;
-        let report = self.reports.entry(leaver).or_insert(Report {
-            round: 0,
-            view,
-            primary: true,
-            leaving: true,
-            wire_level,
-        });
-        report.leaving = true;
     }
 }

@@ -466,7 +466,10 @@ impl Net {
 
     /// Whom a member observes.
     pub(super) fn subjects(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, me| seat.subjects(me))
+        self.members(node, |seat, me| {
+            let (view, rings) = (&seat.installed.view, &seat.installed.rings);
+            rings.subjects_in(view, me).collect()
+        })
     }
 
     /// Whether a member has left, and stays until its neighbours know.

@@ -86,6 +86,37 @@ pub(crate) fn slot_after(view: &NodeView) -> SlotId {
     }
 }
 
+/// What a vote shows of the views after an installed one: a voter has installed the view that it votes in, so
+/// that view is decided.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    /// Nothing that is not known.
+    Nothing,
+    /// This view; it may be one that is known.
+    View(NodeView),
+    /// That there is a later view.
+    Later,
+}
+
+/// What a vote that was given in one view shows at a member that has installed this one.
+pub(crate) fn shown_after(installed: &NodeView, voted_in: &VotedIn) -> Shown {
+    if voted_in.lineage() != installed.lineage {
+        return Shown::Nothing;
+    }
+    match voted_in {
+        VotedIn::Whole(view) => Shown::View((**view).clone()),
+        VotedIn::Named {
+            id,
+            change: Some(change),
+            ..
+        } if *id == next_id(installed.primary_id()) => {
+            apply(installed, (**change).clone()).map_or(Shown::Nothing, Shown::View)
+        }
+        VotedIn::Named { id, .. } if *id > installed.primary_id() => Shown::Later,
+        VotedIn::Named { .. } => Shown::Nothing,
+    }
+}
+
 fn member_is_sound(member: &Member) -> bool {
     name_is_sound(&member.name)
         && metadata_is_sound(&member.metadata)

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
+use crate::membership::view::check;
 use crate::{Time, ViewChange, WhyEntry};
 
 /// How many primary views are kept.
@@ -125,7 +126,7 @@ impl History {
             .collect();
         let gap = later
             .first()
-            .is_some_and(|view| view.primary_id() != crate::membership::view::check::next_id(after));
+            .is_some_and(|view| view.primary_id() != check::next_id(after));
         (!gap).then_some(later)
     }
 
@@ -137,6 +138,36 @@ impl History {
     /// The view in which this incarnation joined.
     pub(crate) fn admission(&self, lineage: Lineage, incarnation: Incarnation) -> Option<&Arc<NodeView>> {
         self.of(lineage).find(|view| view.joined.contains(&incarnation))
+    }
+
+    /// Whether this node had the view after this one, or would have been a member of it: it was admitted by
+    /// then.
+    pub(crate) fn was_there_after(&self, lineage: Lineage, after: ViewId, me: Incarnation) -> bool {
+        let admitted = self.admission(lineage, me);
+        admitted.is_none_or(|admitted| admitted.primary_id() <= check::next_id(after))
+    }
+
+    /// The last views before one that admits nodes that some older member of it may not have installed, as
+    /// many as answer one pull. `said`: the older members that count, and which view each said it has
+    /// installed.
+    pub(crate) fn lacked_by_some(
+        &self,
+        first: &NodeView,
+        said: impl Iterator<Item = (Incarnation, Option<ViewId>)>,
+    ) -> VecDeque<Arc<NodeView>> {
+        let lineage = first.lineage;
+        let installed = |(member, said): (Incarnation, Option<ViewId>)| {
+            said.or_else(|| {
+                // The member has not said anything yet. It has installed the view that admits it, at least,
+                // or was there before this node.
+                let admission = self.admission(lineage, member);
+                admission.map_or_else(|| self.before(lineage), |view| Some(view.primary_id()))
+            })
+        };
+        let behind = said.filter_map(installed).min();
+        behind.map_or_else(VecDeque::new, |behind| {
+            self.between(lineage, behind, first.primary_id())
+        })
     }
 
     /// How this incarnation departed.
@@ -180,7 +211,7 @@ impl History {
     }
 
     /// The last views after one id and before another, as many as answer one pull.
-    pub(crate) fn between(&self, lineage: Lineage, after: ViewId, before: ViewId) -> VecDeque<Arc<NodeView>> {
+    fn between(&self, lineage: Lineage, after: ViewId, before: ViewId) -> VecDeque<Arc<NodeView>> {
         let is_between = |view: &&Arc<NodeView>| after < view.primary_id() && view.primary_id() < before;
         let mut all: VecDeque<Arc<NodeView>> = self.of(lineage).filter(is_between).cloned().collect();
         let mut bytes: usize = all.iter().map(|view| encode_to_vec(&**view).len()).sum();
@@ -191,7 +222,7 @@ impl History {
     }
 
     /// The id that comes before the oldest view of this lineage that is kept whole.
-    pub(crate) fn before(&self, lineage: Lineage) -> Option<ViewId> {
+    fn before(&self, lineage: Lineage) -> Option<ViewId> {
         let ViewId { epoch, counter } = self.of(lineage).next()?.primary_id();
         let counter = counter.saturating_sub(1);
         Some(ViewId { epoch, counter })

@@ -41,84 +41,86 @@
 //! off: by 0.4 s at most where nodes join.
 //!
 //! The cut engine does the same by the word of the observers ([`fast`]). An observer that joined since goes
-//! by what the member says of the other members ([`heartbeats`]).
+//! by what the member says of the other members ([`hears_few`]).
 //!
 //! [`fast`]: crate::membership::agree::fast
-//! [`heartbeats`]: crate::membership::seat::heartbeats
 //! [`lease`]: crate::membership::lease
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use antiphon_wire::{Accusation, Evidence, Incarnation};
+use antiphon_wire::membership::Suspicion;
+use antiphon_wire::{Accusation, Evidence, Incarnation, NodeView};
 
-use crate::membership::context::Context;
-use crate::membership::seat::Seat;
-use crate::{EngineKind, Time};
+use crate::Time;
+use crate::detector::Detector;
+use crate::membership::monitor::rings::Rings;
 
 /// A member that says for so many heartbeats that it hears nobody is deaf.
 const SAYS_BEATS: u32 = 2;
 
-impl Seat {
-    /// Members that are deaf by what they say, as far as this node hears them.
-    pub(crate) fn deaf_by_their_word(
-        &self,
-        cx: &Context,
-        now: Time,
-        reachable: &BTreeSet<Incarnation>,
-    ) -> BTreeSet<Incarnation> {
-        if cx.config.engine != EngineKind::Coordinator || !cx.detector.has_doubts() || planted!(KeepTheDeaf) {
-            return BTreeSet::new();
+/// The members that are deaf, as of the last time that this node weighed everything.
+#[derive(Debug, Default)]
+pub(crate) struct Deaf {
+    members: BTreeSet<Incarnation>,
+}
+
+impl Deaf {
+    /// Finds the members that are deaf by what they say. `is_heard`: whether this node hears another member.
+    /// `may_ignore`: whether the first member need not name the second.
+    pub(crate) fn look(
+        &mut self,
+        (now, heartbeat): (Time, Duration),
+        detector: &Detector,
+        view: &NodeView,
+        is_heard: impl Fn(Incarnation) -> bool,
+        may_ignore: impl Fn(Incarnation, Incarnation) -> bool,
+    ) {
+        self.members.clear();
+        if !detector.has_doubts() || planted!(KeepTheDeaf) {
+            return;
         }
-        let said_for = cx.config.profile.heartbeat * SAYS_BEATS;
+        let said_for = heartbeat * SAYS_BEATS;
         let mut lost: BTreeMap<Incarnation, BTreeSet<Incarnation>> = BTreeMap::new();
-        for (by, of, since) in cx.detector.deaf_pairs() {
-            if now.since(since) >= said_for && reachable.contains(&by) && by != cx.me {
+        for (by, of, since) in detector.deaf_pairs() {
+            if now.since(since) >= said_for && is_heard(by) {
                 lost.entry(by).or_default().insert(of);
             }
         }
-        let weight = |of: &BTreeSet<Incarnation>| {
-            let members = self.installed.view.members.iter();
-            let weights = members.filter(|member| of.contains(&member.incarnation));
-            weights.map(|member| u64::from(member.weight)).sum::<u64>()
+        let weight = |is_counted: &dyn Fn(Incarnation) -> bool| {
+            let members = view.members.iter();
+            let counted = members.filter(|member| is_counted(member.incarnation));
+            counted.map(|member| u64::from(member.weight)).sum::<u64>()
         };
-        lost.retain(|_, of| weight(of) * 2 > u64::from(self.weight()));
+        let total = weight(&|_| true);
+        lost.retain(|_, of| weight(&|member| of.contains(&member)) * 2 > total);
         // Some may hear only each other. Once one of them hears another member, those that hear it do so as
         // well.
         loop {
             let hears = |by: &Incarnation| {
-                let mut others = self
-                    .installed
-                    .view
-                    .members
-                    .iter()
-                    .map(|member| member.incarnation);
+                let mut others = view.members.iter().map(|member| member.incarnation);
                 others.any(|other| {
                     let says_so = lost[by].contains(&other) || lost.contains_key(&other);
-                    !says_so && !self.installed.engine.is_certified(other) && self.knows(cx, *by, other)
+                    !says_so && !may_ignore(*by, other)
                 })
             };
             let hearing: Vec<Incarnation> = lost.keys().copied().filter(hears).collect();
             if hearing.is_empty() {
-                return lost.into_keys().collect();
+                self.members = lost.into_keys().collect();
+                return;
             }
             lost.retain(|by, _| !hearing.contains(by));
         }
     }
 
-    /// Whether a member knows another. It does not if it is behind, and the other one joined since.
-    pub(crate) fn knows(&self, cx: &Context, member: Incarnation, other: Incarnation) -> bool {
-        let Some(report) = self.reports.get(&member) else {
-            return true;
-        };
-        let view = cx.history.get(self.installed.view.lineage, report.view);
-        // Of a view before its own first one this node knows that it is not in it itself.
-        view.map_or(other != cx.me, |view| view.contains(other))
+    pub(crate) fn members(&self) -> &BTreeSet<Incarnation> {
+        &self.members
     }
 
     /// The members that a deaf member says it does not hear.
-    pub(crate) fn unheard_by(&self, cx: &Context, now: Time, deaf: Incarnation) -> Vec<Accusation> {
-        let pairs = cx.detector.deaf_pairs().into_iter();
-        let unheard = pairs.filter(|(by, ..)| *by == deaf && self.deaf.contains(by));
+    pub(crate) fn unheard_by(&self, now: Time, detector: &Detector, deaf: Incarnation) -> Vec<Accusation> {
+        let pairs = detector.deaf_pairs().into_iter();
+        let unheard = pairs.filter(|(by, ..)| *by == deaf && self.members.contains(by));
         unheard
             .map(|(_, accuser, since)| Accusation {
                 accuser,
@@ -127,4 +129,25 @@ impl Seat {
             })
             .collect()
     }
+}
+
+/// Whether a member says that it does not hear more than half of the members that it observes.
+pub(crate) fn hears_few(view: &NodeView, rings: &Rings, member: Incarnation, said: &[Suspicion]) -> bool {
+    let subjects: Vec<Incarnation> = rings.subjects_in(view, member).collect();
+    let unheard = subjects.iter().filter(|of| does_not_hear(**of, said, is_silence));
+    unheard.count() * 2 > subjects.len()
+}
+
+/// Whether a member says that it does not hear another one, in one of these ways.
+pub(crate) fn does_not_hear(other: Incarnation, said: &[Suspicion], how: impl Fn(&Evidence) -> bool) -> bool {
+    said.iter()
+        .any(|suspicion| suspicion.member == other && how(&suspicion.evidence))
+}
+
+pub(crate) fn is_silence(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+}
+
+pub(crate) fn is_no_path(evidence: &Evidence) -> bool {
+    is_silence(evidence) || matches!(evidence, Evidence::Lossy { .. })
 }
