@@ -19,8 +19,9 @@
 //! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; gossip | `agree` and below |
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
-//! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |
-//! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
+//! | [`seek`] | a node without a view: founding, joining | `partition`, `seat`, this file |
+//! | [`change`] | what is asked for: joiners, leaving | `seat` |
+//! | [`partition`] | components without a quorum: non-primary views, splits, merges | `seat` |
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!
 //! Between `lease` and `seek` stand two files: [`context`], which all parts of one incarnation share, and
@@ -88,6 +89,7 @@ mod effect;
 mod inspect;
 mod lease;
 mod monitor;
+mod partition;
 mod recovery;
 mod seat;
 mod seek;

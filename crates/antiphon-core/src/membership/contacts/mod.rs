@@ -2,7 +2,8 @@
 //!
 //! - [`hints`]: addresses found while the node runs; [`left_behind`]: where members may live on (policy
 //!   `any`);
-//! - [`refusals`]: nodes that were refused, and why; [`withdrawn`]: nodes that left before their first view.
+//! - [`refusals`]: nodes that were refused, and why; [`withdrawn`]: nodes that left before their first view;
+//!   [`told`]: nodes that were told something a moment ago.
 //!
 //! Each is a list with a bound; when it is full, it forgets the oldest. None of them sends anything: `seek`
 //! and `seat` ask them for the next addresses, by turns.
@@ -10,4 +11,5 @@
 pub(crate) mod hints;
 pub(crate) mod left_behind;
 pub(crate) mod refusals;
+pub(crate) mod told;
 pub(crate) mod withdrawn;

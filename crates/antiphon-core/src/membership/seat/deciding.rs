@@ -97,28 +97,16 @@ impl Seat {
             .departed
             .iter()
             .find(|departure| departure.member.incarnation == cx.me);
-        let cause = departure.map_or(&Cause::Crashed, |departure| &departure.cause);
-        if *cause == Cause::Left && self.leaving.is_wanted() {
+        let left = departure.is_some_and(|departure| departure.cause == Cause::Left);
+        if left && self.leaving.is_wanted() {
             return self.gone_from(cx, now, next);
         }
-        let accusers: Vec<String> = departure
-            .iter()
-            .flat_map(|departure| &departure.accusers)
-            .map(|accusation| self.name_of(accusation.accuser))
-            .collect();
-        let by = if accusers.is_empty() {
-            String::new()
-        } else {
-            format!(", accused by {}", accusers.join(", "))
-        };
+        let crashed = || check::cause_text(&Cause::Crashed);
+        let named = |departure| check::departure_text(&self.installed.view, departure);
+        let why = departure.map_or_else(crashed, named);
         self.expelled(
             cx,
-            format!(
-                "removed by view {} ({}): {}{by}",
-                next.number,
-                next.id,
-                check::cause_text(cause)
-            ),
+            format!("removed by view {} ({}): {why}", next.number, next.id),
         );
     }
 

@@ -10,12 +10,13 @@ use antiphon_wire::{Incarnation, NodeView};
 use crate::Time;
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::Votes;
-use crate::membership::change::nonprimary::Nonprimary;
+use crate::membership::contacts::told::Told;
 use crate::membership::context::Context;
 use crate::membership::lease::rounds::{Inherited, Rounds};
 use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
+use crate::membership::partition::nonprimary::Nonprimary;
 use crate::membership::view::check;
 
 /// The last primary view installed, and all that is about this view alone.
@@ -46,8 +47,7 @@ pub(crate) struct Installed {
     /// The rounds that renew leases, where members do not all answer each other.
     pub(crate) rounds: Option<Rounds>,
     pub(crate) reconnect: Reconnect,
-    /// Nodes that this node told something, and when it last did.
-    pub(crate) told: BTreeMap<Incarnation, Time>,
+    pub(crate) told: Told,
     /// Members that this node told again of deaths of which they had no proof, and when it last did.
     pub(crate) proven_again: BTreeMap<Incarnation, Time>,
     /// When to pull from a member that has a later view, unless this node has installed it by then.
@@ -76,13 +76,15 @@ impl Installed {
         let (config, me) = (&cx.config, cx.me);
         let rings = rings_of(config, &view);
         let named = are_named(config, &view, &rings);
+        let topology = Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag());
         let votes = if named {
             Votes::Named(base.filter(check::change_fits))
         } else {
             Votes::Whole
         };
         Self {
-            topology: Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag()),
+            reconnect: Reconnect::of(config, me, &view, !topology.hears_all()),
+            topology,
             named,
             engine: Engine::new(
                 config.engine,
@@ -101,8 +103,7 @@ impl Installed {
             weigh: None,
             waiting_since: None,
             rounds: Rounds::of(config, me, now, &view, &rings, inherited),
-            reconnect: Reconnect::default(),
-            told: BTreeMap::new(),
+            told: Told::default(),
             proven_again: BTreeMap::new(),
             pull_at: None,
             view,

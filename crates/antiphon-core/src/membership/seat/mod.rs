@@ -11,7 +11,6 @@
 //! ```
 
 mod catching_up;
-mod components;
 mod deaf;
 mod deciding;
 mod dissemination;
@@ -23,13 +22,11 @@ mod installed;
 mod leases;
 mod leaving;
 pub(crate) mod meeting;
-mod merging;
+mod partition;
 mod proofs;
 pub(crate) mod proposal;
-mod reconnecting;
 mod recovering;
 mod rounds;
-pub(crate) mod separation;
 mod standstill;
 mod timers;
 mod weighing;
@@ -44,11 +41,11 @@ use antiphon_wire::{Incarnation, NodeView};
 use crate::Time;
 use crate::membership::change::joiners::Joiners;
 use crate::membership::change::leaving::Leaving;
-use crate::membership::change::merging::Merging;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
 use crate::membership::monitor::report::Report;
 use crate::membership::monitor::topology::Early;
+use crate::membership::partition::merge::{Merging, Says};
 use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
@@ -103,13 +100,6 @@ impl Seat {
         self.installed.nonprimary.view().is_none()
     }
 
-    fn name_of(&self, incarnation: Incarnation) -> String {
-        self.installed
-            .view
-            .member(incarnation)
-            .map_or_else(|| incarnation.short(), |member| member.name.clone())
-    }
-
     pub(crate) fn handle_message(
         &mut self,
         cx: &mut Context,
@@ -157,7 +147,7 @@ impl Seat {
             | MembershipMessage::Assemble { .. }
                 if self.installed.rings.contains(sender) =>
             {
-                self.handle_nonprimary(cx, now, sender, message);
+                self.hear_of_component(cx, now, sender, message);
             }
             MembershipMessage::Rumours {
                 lineage,
@@ -167,7 +157,7 @@ impl Seat {
                 self.handle_rumours(cx, now, sender, view, rumours);
             }
             MembershipMessage::Dissolve { into, addr } if self.installed.rings.contains(sender) => {
-                self.meet(cx, now, into, addr);
+                self.meet(cx, now, into, addr, Says::Here);
             }
             // For founders and joiners, or about another lineage.
             _ => {}

@@ -292,7 +292,8 @@ impl Seat {
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
         let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
         if accusers.is_empty() && self.installed.reconnect.is_complete() {
-            let for_ms = u32::try_from(self.lapses_after(cx).as_millis()).unwrap_or(u32::MAX);
+            let for_ms =
+                u32::try_from(self.installed.reconnect.lapses_after().as_millis()).unwrap_or(u32::MAX);
             accusers.push(says(cx.me, Evidence::Silent { for_ms }));
         }
         accusers
