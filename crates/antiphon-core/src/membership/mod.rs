@@ -259,8 +259,8 @@ impl Membership {
                 let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
                 for member in there {
                     self.cx.detector.trouble(now, member);
-                    if trouble != PathTrouble::TimedOut {
-                        seat.cannot_tell(&mut self.cx, now, member);
+                    if trouble != PathTrouble::TimedOut && seat.leaving.cannot_tell(member) {
+                        seat.evaluate(&mut self.cx, now);
                     }
                 }
             }

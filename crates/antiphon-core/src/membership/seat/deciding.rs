@@ -9,6 +9,7 @@ use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
 use crate::membership::agree::slot;
 use crate::membership::context::{Context, Fate};
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 use crate::{Event, Time};
 
@@ -38,7 +39,7 @@ impl Seat {
                 cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
             }
         }
-        self.depart_after(cx, now, &next, &to);
+        self.leaving.announced(cx, now, &next, to);
         self.follow(cx, now, next);
     }
 
@@ -99,7 +100,15 @@ impl Seat {
             .find(|departure| departure.member.incarnation == cx.me);
         let left = departure.is_some_and(|departure| departure.cause == Cause::Left);
         if left && self.leaving.is_wanted() {
-            return self.gone_from(cx, now, next);
+            let follows = next.primary_id() == check::next_id(self.installed.view.primary_id());
+            let Installed { topology, engine, .. } = &self.installed;
+            let neighbours = topology.gossip().filter(|_| follows).map(|gossip| {
+                let neighbours = gossip.neighbours();
+                neighbours
+                    .filter(|member| !engine.is_certified(*member))
+                    .collect()
+            });
+            return self.leaving.removed(cx, now, next, neighbours);
         }
         let crashed = || check::cause_text(&Cause::Crashed);
         let named = |departure| check::departure_text(&self.installed.view, departure);

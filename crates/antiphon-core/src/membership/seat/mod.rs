@@ -30,7 +30,6 @@ mod rounds;
 mod standstill;
 mod timers;
 mod weighing;
-mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

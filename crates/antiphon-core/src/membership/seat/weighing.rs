@@ -160,7 +160,10 @@ impl Seat {
         if quorum {
             self.merging.hears_quorum();
         }
-        self.ask_to_leave(cx, coordinator);
+        // In a wide view this node's opinion says it to all.
+        if self.installed.topology.tells_all() {
+            self.leaving.ask(cx, coordinator);
+        }
         let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
         let wish = if leads {
             self.wish(cx, now, &reachable)
