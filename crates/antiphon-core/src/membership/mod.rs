@@ -20,7 +20,7 @@
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
 //! | [`seek`] | a node without a view: founding, joining | `partition`, `seat`, this file |
-//! | [`change`] | what is asked for: joiners, leaving | `seat` |
+//! | [`change`] | what should change in the view: joiners, leaving, removals | `seat` |
 //! | [`partition`] | components without a quorum: non-primary views, splits, merges | `seat` |
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!

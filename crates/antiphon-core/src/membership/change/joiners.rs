@@ -5,12 +5,10 @@
 //! answer wait for a later view.
 //!
 //! A view that would only admit joiners waits a moment for others that were just probed, while it has room
-//! ([`proposal`]). A joiner that comes alone waits for nobody.
+//! ([`Joiners::wait`]). A joiner that comes alone waits for nobody.
 //!
 //! A node with the name and address of a member is that member started again: the same view removes the old
 //! incarnation as superseded. Any other node with a name of a member is refused while the member lives.
-//!
-//! [`proposal`]: crate::membership::seat::proposal
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,6 +19,7 @@ use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin
 use antiphon_wire::{Incarnation, Member, NodeView, ViewId};
 
 use crate::inspection::Joining;
+use crate::membership::agree::interface::ProposedChange;
 use crate::membership::context::{Context, member_of};
 use crate::membership::view::check;
 use crate::sound::record_is_sound;
@@ -108,6 +107,8 @@ impl Joiner {
 #[derive(Debug, Default)]
 pub(crate) struct Joiners {
     by_addr: BTreeMap<SocketAddr, Joiner>,
+    /// In which view, and since when, joiners that are ready have waited for others.
+    waiting: Option<(ViewId, Time)>,
 }
 
 /// Why this build cannot work with the node; `None` if it can. The answer names the side at fault.
@@ -289,14 +290,16 @@ impl Joiners {
 
     /// The joiners that answered lately, as members, for a view that has so many members already; with the
     /// lowest wire level and the highest view number among them. `named`: whether votes name what changes.
+    /// Together they weigh `most` at most, or it is a single one; the others join a view later.
     pub(crate) fn admissible(
         &self,
         config: &Config,
         now: Time,
         members: usize,
         named: bool,
+        most: u64,
     ) -> (Vec<Member>, u8, u32) {
-        let most = if named {
+        let most_bytes = if named {
             MAX_JOINED_BYTES_NAMED
         } else {
             MAX_JOINED_BYTES
@@ -309,7 +312,7 @@ impl Joiners {
             .take_while(|joiner| {
                 bytes += encode_to_vec(&member_of(joiner.incarnation, &joiner.record)).len();
                 bytes += joiner.origin.map_or(0, |_| ORIGIN_BYTES);
-                bytes <= most
+                bytes <= most_bytes
             })
             .take(limits(config).members.saturating_sub(members))
             .collect();
@@ -318,22 +321,54 @@ impl Joiners {
             .map(|joiner| joiner.record.wire_level)
             .min()
             .unwrap_or(u8::MAX);
-        let members = admitted
-            .iter()
-            .map(|joiner| member_of(joiner.incarnation, &joiner.record))
-            .collect();
         let number = admitted.iter().map(|joiner| joiner.number).max().unwrap_or(0);
-        (members, level, number)
+        let mut weight = 0;
+        // One joiner is always admitted, or a node heavier than the cluster could never join it. Half of the
+        // weight is enough: the most senior member stays.
+        let has_room = |(before, joiner): &(usize, &Joiner)| {
+            weight += u64::from(joiner.record.weight);
+            *before == 0 || weight <= most
+        };
+        let members = admitted.into_iter().enumerate().take_while(has_room);
+        let members = members.map(|(_, joiner)| member_of(joiner.incarnation, &joiner.record));
+        (members.collect(), level, number)
+    }
+
+    /// Where many nodes come at once, views should be few: each is one more that all must install, and one
+    /// more size that an application sees. So a view that would only admit joiners waits for others that were
+    /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
+    /// are: half a heartbeat, and as much as this node is late itself. Returns until when it waits.
+    pub(crate) fn wait(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        view: ViewId,
+        change: Option<&ProposedChange>,
+    ) -> Option<Time> {
+        let Some(change) = change else {
+            self.waiting = None;
+            return None;
+        };
+        if !change.remove.is_empty() || change.renew || change.unfinished {
+            return None;
+        }
+        let waiting = self.waiting.filter(|(before, _)| *before == view);
+        let (_, since) = *self.waiting.insert(waiting.unwrap_or((view, now)));
+        let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
+        let until = since + patience;
+        let is_full = self.ready_count(&cx.config, now) > change.join.len();
+        let waits = !is_full && now < until && self.are_awaited(now, patience);
+        waits.then_some(until)
     }
 
     /// How many joiners are ready, in the sense of [`Self::admissible`].
-    pub(crate) fn ready_count(&self, config: &Config, now: Time) -> usize {
+    fn ready_count(&self, config: &Config, now: Time) -> usize {
         let joiners = self.by_addr.values();
         joiners.filter(|joiner| joiner.is_ready(config, now)).count()
     }
 
     /// Whether a joiner was probed so lately that its answer may be on its way.
-    pub(crate) fn are_awaited(&self, now: Time, patience: Duration) -> bool {
+    fn are_awaited(&self, now: Time, patience: Duration) -> bool {
         self.by_addr.values().any(|joiner| {
             let asked = joiner
                 .probe

@@ -1,9 +1,13 @@
 //! What a member would change in its view: nodes that come, and nodes that go.
 //!
-//! - [`joiners`]: nodes that ask to be admitted, and which of them are there; [`leaving`]: this node's own
-//!   wish to leave.
+//! - [`wants`]: the change that the coordinator would propose; [`pairs`]: which member goes where two do not
+//!   hear each other;
+//! - [`joiners`]: nodes that ask to be admitted, and which of them are there;
+//! - [`leaving`]: how far this node is with leaving.
 //!
-//! Each type is state with its rules. `seat` calls them, and sends what they want sent.
+//! `wants` and `pairs` have no state. They are given what this node knows.
 
 pub(crate) mod joiners;
 pub(crate) mod leaving;
+mod pairs;
+pub(crate) mod wants;

@@ -1,7 +1,7 @@
 //! A partition: members of one view do not hear each other, and no longer a quorum of it.
 //!
 //! ```text
-//!   a component without a quorum ──► nonprimary: its members agree on who they are
+//!   a component without a quorum ──► nonprimary: they agree on a view of themselves
 //!                │ (policy any)
 //!                └─────────────────► split: they go on as a lineage of their own
 //!   two lineages hear each other ──► merge: the junior one gives way

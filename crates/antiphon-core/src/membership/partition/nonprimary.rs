@@ -456,7 +456,7 @@ impl Nonprimary {
     }
 }
 
-/// Suspicions come in a burst, and one view should cover all of them. Under `any` a separation costs the
+/// Suspicions come in a burst, and one view should cover all of them. Under `any` a split costs the
 /// members what the others have, so they get more time.
 fn settles(cx: &Context) -> Duration {
     let heartbeat = cx.config.profile.heartbeat;

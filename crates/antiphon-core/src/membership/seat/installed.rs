@@ -42,8 +42,6 @@ pub(crate) struct Installed {
     /// When this node last weighed everything, where that takes a while; and when it does so again.
     pub(crate) weighed: Time,
     pub(crate) weigh: Option<Time>,
-    /// Since when joiners that are ready have waited for others.
-    pub(crate) waiting_since: Option<Time>,
     /// The rounds that renew leases, where members do not all answer each other.
     pub(crate) rounds: Option<Rounds>,
     pub(crate) reconnect: Reconnect,
@@ -101,7 +99,6 @@ impl Installed {
             leader: None,
             weighed: Time::ZERO,
             weigh: None,
-            waiting_since: None,
             rounds: Rounds::of(config, me, now, &view, &rings, inherited),
             told: Told::default(),
             proven_again: BTreeMap::new(),

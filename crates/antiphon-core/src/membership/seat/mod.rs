@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
-//!   could the reachable decide?   yes, and I coordinate: wish for the next view ──► engine
+//!   could the reachable decide?   yes, and I coordinate: propose a change ──► engine
 //!                                 no,  and I coordinate: gather a non-primary view
 //! ```
 
@@ -24,7 +24,7 @@ mod leaving;
 pub(crate) mod meeting;
 mod partition;
 mod proofs;
-pub(crate) mod proposal;
+mod proposal;
 mod recovering;
 mod rounds;
 mod standstill;

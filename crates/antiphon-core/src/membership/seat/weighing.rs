@@ -165,16 +165,19 @@ impl Seat {
             self.leaving.ask(cx, coordinator);
         }
         let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
-        let wish = if leads {
-            self.wish(cx, now, &reachable)
-        } else {
-            None
-        };
+        let change = leads.then(|| self.proposed_change(cx, now, &reachable));
+        let mut change = change.flatten();
         if leads && !self.joiners.is_empty() {
             self.joiners.probe(cx, now);
         }
-        let wish = self.wait_for_joiners(cx, now, wish);
-        self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
+        let view = self.installed.view.primary_id();
+        if let Some(until) = self.joiners.wait(cx, now, view, change.as_ref()) {
+            self.installed.weigh = Some(self.installed.weigh.map_or(until, |at| at.min(until)));
+            change = None;
+        }
+        self.with_engine_hearing(cx, now, &reachable, |engine, around| {
+            engine.pursue(around, change)
+        });
         self.tend_component(cx, now, quorum, coordinator);
     }
 
