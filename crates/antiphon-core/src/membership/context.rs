@@ -41,6 +41,23 @@ pub(crate) struct Past {
     pub(crate) gave_way: Option<(Lineage, Time)>,
 }
 
+impl Past {
+    /// What a member of this view leaves, after what this process had left before.
+    pub(crate) fn of(view: &NodeView, before: Option<&Self>) -> Self {
+        let (seen, founded_ms) = before.map_or((0, 0), |past| (past.number, past.founded_ms));
+        Self {
+            number: view.number.max(seen),
+            founded_ms: view.lineage.founded_ms().max(founded_ms),
+            contacts: view.members.iter().map(|member| member.addr).collect(),
+            origin: Origin {
+                lineage: view.lineage,
+                view: view.primary_id(),
+            },
+            gave_way: None,
+        }
+    }
+}
+
 /// A change that ends the present phase of the node. It is carried out after the input was handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fate {

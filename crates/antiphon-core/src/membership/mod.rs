@@ -19,8 +19,9 @@
 //! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; what they say and doubt; gossip | `agree` and below |
 //! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease` and below |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
-//! | [`seek`] | a node without a view: founding, joining | `change`, `seat`, this file |
-//! | [`change`] | what is asked for: joiners, leaving, non-primary views, parts, merges | `seat` |
+//! | [`seek`] | a node without a view: founding, joining | `partition`, `seat`, this file |
+//! | [`change`] | what should change in the view: joiners, leaving, removals | `seat` |
+//! | [`partition`] | components without a quorum: non-primary views, splits, merges | `seat` |
 //! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
 //!
 //! Between `lease` and `seek` stand two files: [`context`], which all parts of one incarnation share, and
@@ -88,6 +89,7 @@ mod effect;
 mod inspect;
 mod lease;
 mod monitor;
+mod partition;
 mod recovery;
 mod seat;
 mod seek;
@@ -257,8 +259,8 @@ impl Membership {
                 let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
                 for member in there {
                     self.cx.detector.trouble(now, member);
-                    if trouble != PathTrouble::TimedOut {
-                        seat.cannot_tell(&mut self.cx, now, member);
+                    if trouble != PathTrouble::TimedOut && seat.leaving.cannot_tell(member) {
+                        seat.evaluate(&mut self.cx, now);
                     }
                 }
             }

@@ -24,7 +24,7 @@
 //!   overridden. Every member that joins has the epoch in its ids.
 //! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or of
 //!   any other lineage, the lighter one gives way. If they are equal, the one founded later does (see
-//!   [`meeting`]).
+//!   [`merge`]).
 //!
 //! # When…
 //!
@@ -42,7 +42,7 @@
 //!   counts. The old lineage may decide a view without d; then the case before this one holds, until the two
 //!   meet.
 //!
-//! [`meeting`]: crate::membership::seat::meeting
+//! [`merge`]: crate::membership::partition::merge
 
 use crate::Time;
 use crate::membership::seek::recovering::recover_anew;

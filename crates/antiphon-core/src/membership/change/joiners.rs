@@ -5,12 +5,10 @@
 //! answer wait for a later view.
 //!
 //! A view that would only admit joiners waits a moment for others that were just probed, while it has room
-//! ([`proposal`]). A joiner that comes alone waits for nobody.
+//! ([`Joiners::wait`]). A joiner that comes alone waits for nobody.
 //!
 //! A node with the name and address of a member is that member started again: the same view removes the old
 //! incarnation as superseded. Any other node with a name of a member is refused while the member lives.
-//!
-//! [`proposal`]: crate::membership::seat::proposal
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -331,35 +329,29 @@ impl Joiners {
         (members, level, number)
     }
 
-    /// Until when this change is not proposed, so that more can join by it; `None` if it is proposed now.
-    ///
     /// Where many nodes come at once, views should be few: each is one more that all must install, and one
     /// more size that an application sees. So a view that would only admit joiners waits for others that were
     /// asked just now whether they are there, while it has room for them. It does not wait long, whoever they
-    /// are: half a heartbeat, and as much as this node is late itself.
-    pub(crate) fn wait(
-        &mut self,
-        config: &Config,
-        now: Time,
-        lag: Duration,
-        wish: Option<&ProposedChange>,
-    ) -> Option<Time> {
-        let Some(wish) = wish else {
+    /// are: half a heartbeat, and as much as this node is late itself. Returns until when it waits.
+    pub(crate) fn wait(&mut self, cx: &Context, now: Time, change: Option<&ProposedChange>) -> Option<Time> {
+        let Some(change) = change else {
             self.waiting_since = None;
             return None;
         };
-        if !wish.remove.is_empty() || wish.renew || wish.unfinished {
+        if !change.remove.is_empty() || change.renew || change.unfinished {
             return None;
         }
-        let patience = config.profile.heartbeat / 2 + lag;
+        let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
         let until = *self.waiting_since.get_or_insert(now) + patience;
-        let ready = self
-            .by_addr
-            .values()
-            .filter(|joiner| joiner.is_ready(config, now));
-        let is_full = ready.count() > wish.join.len();
+        let is_full = self.ready_count(&cx.config, now) > change.join.len();
         let waits = !is_full && now < until && self.are_awaited(now, patience);
         waits.then_some(until)
+    }
+
+    /// How many joiners are ready, in the sense of [`Self::admissible`].
+    fn ready_count(&self, config: &Config, now: Time) -> usize {
+        let joiners = self.by_addr.values();
+        joiners.filter(|joiner| joiner.is_ready(config, now)).count()
     }
 
     /// Whether a joiner was probed so lately that its answer may be on its way.

@@ -1,10 +1,34 @@
-//! How far this node is with leaving.
+//! Leaving in order.
+//!
+//! ```text
+//!   leave() ──► Wanted: told to all by heartbeat, to the coordinator by Leave
+//!     another node proposes the view without me ──► Decide ──► Goodbye, Left
+//!     the same in a wide view ──► Decided ──► Goodbye, Departing: until the neighbours confirmed, or a short bound ──► Left
+//!     I propose it myself ──► Departing: until the others confirmed, or a short bound ──► Left
+//!   deadline, no primary, or alone ──► Left at once
+//! ```
+//!
+//! In a wide view the members tell each other. If all left at once, and each went as soon as it knew, a
+//! member that should have heard of it from one that did not get through would find nobody left to ask. So a
+//! member that departs answers members that ask for the view without it. And a member asks a neighbour for a
+//! later view if that neighbour says that it knows of one.
+//!
+//! A neighbour knows if it confirmed that, or said goodbye on its lifeline. The leaver does not wait for a
+//! neighbour whose connections broke: of the members that leave together most end a moment after they
+//! confirmed.
+//!
+//! A death meanwhile does not matter: the next coordinator hears of it by heartbeat, and the deadline
+//! bounds it all. Without a decision the member says no Goodbye, so that the end of its process still proves
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use antiphon_wire::{Incarnation, ViewId};
+use antiphon_wire::membership::MembershipMessage;
+use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use crate::Time;
+use crate::membership::context::{Context, Fate};
 
 /// How far this node is with leaving.
 #[derive(Debug)]
@@ -28,12 +52,103 @@ pub(crate) enum Leaving {
 }
 
 impl Leaving {
+    /// This node wants to leave, and is gone by this deadline at the latest. Returns whether that is new.
+    pub(crate) fn begin(&mut self, deadline: Time) -> bool {
+        let is_new = !self.is_wanted();
+        if is_new {
+            *self = Leaving::Wanted {
+                deadline,
+                asked: None,
+                knows: BTreeMap::new(),
+            };
+        }
+        is_new
+    }
+
     pub(crate) fn is_wanted(&self) -> bool {
         !matches!(self, Leaving::No)
     }
 
     pub(crate) fn is_departing(&self) -> bool {
         matches!(self, Leaving::Departing { .. })
+    }
+
+    /// Whether this node has nothing to wait for any more. `can_be_removed`: whether other members could
+    /// decide a view without it.
+    pub(crate) fn is_over(&self, now: Time, can_be_removed: bool) -> bool {
+        match self {
+            Leaving::No => false,
+            Leaving::Wanted { deadline, .. } => now >= *deadline || !can_be_removed,
+            Leaving::Departing { waiting, until, .. } => waiting.is_empty() || now >= *until,
+        }
+    }
+
+    /// Tells the coordinator that this node wants to leave, if it was not told.
+    pub(crate) fn ask(&mut self, cx: &mut Context, coordinator: Incarnation) {
+        if let Leaving::Wanted { asked, .. } = self
+            && coordinator != cx.me
+            && *asked != Some(coordinator)
+        {
+            *asked = Some(coordinator);
+            cx.send(coordinator, MembershipMessage::Leave);
+        }
+    }
+
+    /// This node's own proposal is decided, and these members are told. If the node is out, or alone now, it
+    /// stays only until they know.
+    pub(crate) fn announced(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: &Arc<NodeView>,
+        told: BTreeSet<Incarnation>,
+    ) {
+        let alone = next.members.iter().all(|member| member.incarnation == cx.me);
+        if self.is_wanted() && (alone || !next.contains(cx.me)) {
+            self.depart(cx, now, next, told);
+        }
+    }
+
+    /// The view that follows is without this node, as it wanted. `neighbours`: those that may hear of that
+    /// view from no other member.
+    pub(crate) fn removed(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: &Arc<NodeView>,
+        neighbours: Option<BTreeSet<Incarnation>>,
+    ) {
+        match neighbours {
+            _ if self.is_departing() => {}
+            Some(neighbours) => self.depart(cx, now, next, neighbours),
+            None => {
+                cx.say_goodbye();
+                cx.fate = Some(Fate::Left);
+            }
+        }
+    }
+
+    /// This node has left, and stays until these members know. It shows the view to members that ask for it.
+    fn depart(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: &Arc<NodeView>,
+        mut waiting: BTreeSet<Incarnation>,
+    ) {
+        let view = next.primary_id();
+        if !next.contains(cx.me) {
+            cx.history.push(now, next.clone());
+        }
+        if let Leaving::Wanted { knows, .. } = self {
+            waiting.retain(|member| knows.get(member).is_none_or(|installed| *installed < view));
+        }
+        cx.say_goodbye();
+        *self = Leaving::Departing {
+            view,
+            waiting,
+            until: now + cx.config.profile.heartbeat * 5,
+        };
     }
 
     /// Whether this node stays until that member confirms that it knows.
@@ -57,11 +172,13 @@ impl Leaving {
         }
     }
 
-    /// The member cannot be told any more, or is gone.
-    pub(crate) fn cannot_tell(&mut self, member: Incarnation) {
+    /// The connection to the member broke: it cannot be told any more, or is gone. Returns whether this node
+    /// is departing.
+    pub(crate) fn cannot_tell(&mut self, member: Incarnation) -> bool {
         if let Leaving::Departing { waiting, .. } = self {
             waiting.remove(&member);
         }
+        self.is_departing()
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

@@ -1,14 +1,11 @@
-//! What is about to change, and what a member has promised about it.
+//! What a member would change in its view: nodes that come, and nodes that go.
 //!
-//! - [`joiners`]: nodes that ask to be admitted, and which of them are there; [`leaving`]: this node's own
-//!   wish to leave;
-//! - [`nonprimary`]: the attempts of a component without a quorum to agree on its members;
-//! - [`parts`], [`merging`]: a component goes on as a lineage of its own, and lineages meet (policy `any`).
+//! - [`wants`]: the change that the coordinator would propose;
+//! - [`joiners`]: nodes that ask to be admitted, and which of them are there;
+//! - [`leaving`]: how far this node is with leaving.
 //!
-//! Each type is state with its rules. `seat` calls them, and sends what they want sent.
+//! `wants` has no state. It is given what this node knows.
 
 pub(crate) mod joiners;
 pub(crate) mod leaving;
-pub(crate) mod merging;
-pub(crate) mod nonprimary;
-pub(crate) mod parts;
+pub(crate) mod wants;

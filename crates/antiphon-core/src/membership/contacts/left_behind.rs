@@ -4,7 +4,7 @@
 //! node that no longer hears former fellow members asks at their addresses, a few of them with each slow
 //! Seek. It does so for as long as this process runs, through all its incarnations, until a member is there
 //! again or a week is over. It is enough that one side asks; both do: the members that went on in the old
-//! lineage, and those that separated from it.
+//! lineage, and those that split off from it.
 //!
 //! # Bounds
 //! [`MAX_LEFT_BEHIND`] addresses; the oldest makes room. [`PER_ROUND`] of them with each round of Seeks.

@@ -1,12 +1,12 @@
 //! Pulls: when a member that is behind asks others for the views that it lacks, and which questions of others
 //! it answers.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use antiphon_wire::Incarnation;
 
 use crate::Time;
+use crate::membership::contacts::told::Told;
 
 /// When this node asked for views, or was asked.
 #[derive(Debug)]
@@ -15,8 +15,7 @@ pub(crate) struct Pulls {
     next: Time,
     /// When to ask a member that has a later view, unless this node has installed that view by then.
     later: Option<(Time, Incarnation)>,
-    /// The nodes that were answered a moment ago, and when.
-    answered: BTreeMap<Incarnation, Time>,
+    answered: Told,
 }
 
 impl Pulls {
@@ -25,7 +24,7 @@ impl Pulls {
         Self {
             next: now,
             later: None,
-            answered: BTreeMap::new(),
+            answered: Told::default(),
         }
     }
 
@@ -60,11 +59,6 @@ impl Pulls {
 
     /// Whether this node is answered, because it was not answered for so long; if so, it counts.
     pub(crate) fn may_answer(&mut self, now: Time, to: Incarnation, apart: Duration) -> bool {
-        self.answered.retain(|_, at| now.since(*at) < apart);
-        let due = !self.answered.contains_key(&to);
-        if due {
-            self.answered.insert(to, now);
-        }
-        due
+        self.answered.may_tell(now, to, apart)
     }
 }

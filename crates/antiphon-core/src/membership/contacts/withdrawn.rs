@@ -1,6 +1,7 @@
 //! Nodes that said, before they saw a view, that they leave.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use antiphon_wire::{Incarnation, MAX_MEMBERS};
 
@@ -13,7 +14,7 @@ const MAX_WITHDRAWN: usize = MAX_MEMBERS;
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn {
     /// When each said so, and whether it still waits for the answer.
-    pub(crate) told: BTreeMap<Incarnation, (Time, bool)>,
+    told: BTreeMap<Incarnation, (Time, bool)>,
 }
 
 impl Withdrawn {
@@ -27,6 +28,20 @@ impl Withdrawn {
         if let Some((_, waits)) = self.told.get_mut(&who) {
             *waits = false;
         }
+    }
+
+    /// A view is installed. Returns the nodes that are in it, which want to leave it, and those that wait for
+    /// an answer and are not in it. The first are members from here on.
+    pub(crate) fn sort(
+        &mut self,
+        now: Time,
+        lasts: Duration,
+        is_member: impl Fn(Incarnation) -> bool,
+    ) -> (Vec<Incarnation>, Vec<Incarnation>) {
+        self.told.retain(|_, (told, _)| now.since(*told) <= lasts);
+        let members: Vec<Incarnation> = self.told.keys().copied().filter(|who| is_member(*who)).collect();
+        self.told.retain(|who, _| !is_member(*who));
+        (members, self.waiting().collect())
     }
 
     /// The nodes that still wait for an answer, and must stay reachable until then.

@@ -53,15 +53,20 @@ pub(crate) fn outvoted(
     doubted(view, rings, detector, has_a_say)
 }
 
-/// Of each of these pairs one member goes: the one with more such pairs, then with more edges that are down,
-/// or else the junior. Returns each member that goes, and the most senior one of those that it does not hear.
+/// The members that go, each with the most senior member that it was in a pair with. A member with more
+/// broken pairs goes first, then one with more `edges_down`, then the junior. Without the members that go, no
+/// pair is left.
 pub(crate) fn break_pairs(
-    mut pairs: BTreeSet<(Incarnation, Incarnation)>,
+    pairs: impl IntoIterator<Item = (Incarnation, Incarnation)>,
     edges_down: impl Fn(Incarnation) -> usize,
     rank: impl Fn(Incarnation) -> usize,
 ) -> Vec<(Incarnation, Incarnation)> {
-    let mut gone = Vec::new();
-    while !pairs.is_empty() {
+    let pairs = pairs.into_iter();
+    let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
+        .map(|(one, other)| (one.min(other), one.max(other)))
+        .collect();
+    let mut going = Vec::new();
+    loop {
         let mut broken: BTreeMap<Incarnation, usize> = BTreeMap::new();
         for (one, other) in &pairs {
             *broken.entry(*one).or_default() += 1;
@@ -70,40 +75,44 @@ pub(crate) fn break_pairs(
         let worst = broken
             .into_iter()
             .max_by_key(|(member, count)| (*count, edges_down(*member), rank(*member)));
-        let Some((worst, _)) = worst else { break };
-        let partner = pairs
-            .iter()
-            .filter(|(one, other)| *one == worst || *other == worst)
-            .map(|(one, other)| if *one == worst { *other } else { *one })
-            .min_by_key(|member| rank(*member));
-        gone.extend(partner.map(|from| (worst, from)));
+        let Some((worst, _)) = worst else {
+            return going;
+        };
+        let partners = pairs.iter().filter_map(|(one, other)| match worst {
+            member if member == *one => Some(*other),
+            member if member == *other => Some(*one),
+            _ => None,
+        });
+        going.extend(
+            partners
+                .min_by_key(|member| rank(*member))
+                .map(|from| (worst, from)),
+        );
         pairs.retain(|(one, other)| *one != worst && *other != worst);
     }
-    gone
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn broken(pairs: &[(u128, u128)]) -> Vec<(u128, u128)> {
+    fn broken(pairs: &[(u128, u128)], edges_down: impl Fn(u128) -> usize) -> Vec<(u128, u128)> {
         let pairs = pairs
             .iter()
             .map(|(one, other)| (Incarnation(*one), Incarnation(*other)));
-        let gone = break_pairs(pairs.collect(), |_| 0, |member| member.0 as usize);
-        gone.into_iter()
-            .map(|(member, from)| (member.0, from.0))
-            .collect()
+        let rank = |member: Incarnation| usize::try_from(member.0).unwrap();
+        let going = break_pairs(pairs, |member| edges_down(member.0), rank);
+        going.iter().map(|(goes, from)| (goes.0, from.0)).collect()
     }
 
     #[test]
-    fn of_a_pair_that_does_not_hear_each_other_the_junior_goes() {
-        assert_eq!(broken(&[(1, 2)]), [(2, 1)]);
-        assert_eq!(broken(&[(1, 2), (3, 4)]), [(4, 3), (2, 1)]);
+    fn a_node_that_hears_nobody_does_not_take_the_others_with_it() {
+        assert_eq!(broken(&[(1, 3), (2, 1), (1, 4)], |_| 0), [(1, 2)]);
     }
 
     #[test]
-    fn a_member_that_hears_nobody_takes_nobody_with_it() {
-        assert_eq!(broken(&[(1, 2), (1, 3), (1, 4)]), [(1, 2)]);
+    fn of_a_single_pair_the_junior_goes_unless_more_edges_to_the_other_are_down() {
+        assert_eq!(broken(&[(1, 2), (2, 1)], |_| 0), [(2, 1)]);
+        assert_eq!(broken(&[(1, 2)], |member| usize::from(member == 1)), [(1, 2)]);
     }
 }

@@ -18,6 +18,19 @@ pub(crate) struct Report {
     pub(crate) wire_level: u8,
 }
 
+impl Report {
+    /// What goes without saying of a member of this view.
+    fn unsaid(view: &NodeView) -> Self {
+        Self {
+            round: 0,
+            view: view.primary_id(),
+            primary: true,
+            leaving: false,
+            wire_level: view.wire_level,
+        }
+    }
+}
+
 /// What each member said of itself last, as far as it said anything. A member does not take back its wish to
 /// leave.
 #[derive(Debug, Default)]
@@ -53,13 +66,7 @@ impl Reports {
 
     /// A member wants to leave, and said so otherwise than by a heartbeat.
     pub(crate) fn note_leaving(&mut self, member: Incarnation, view: &NodeView) {
-        let report = self.of.entry(member).or_insert(Report {
-            round: 0,
-            view: view.primary_id(),
-            primary: true,
-            leaving: true,
-            wire_level: view.wire_level,
-        });
+        let report = self.of.entry(member).or_insert(Report::unsaid(view));
         report.leaving = true;
     }
 

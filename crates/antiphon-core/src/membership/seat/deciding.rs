@@ -9,6 +9,7 @@ use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
 use crate::membership::agree::slot;
 use crate::membership::context::{Context, Fate};
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 use crate::{Event, Time};
 
@@ -38,7 +39,7 @@ impl Seat {
                 cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
             }
         }
-        self.depart_after(cx, now, &next, &to);
+        self.leaving.announced(cx, now, &next, to);
         self.follow(cx, now, next);
     }
 
@@ -97,28 +98,24 @@ impl Seat {
             .departed
             .iter()
             .find(|departure| departure.member.incarnation == cx.me);
-        let cause = departure.map_or(&Cause::Crashed, |departure| &departure.cause);
-        if *cause == Cause::Left && self.leaving.is_wanted() {
-            return self.gone_from(cx, now, next);
+        let left = departure.is_some_and(|departure| departure.cause == Cause::Left);
+        if left && self.leaving.is_wanted() {
+            let follows = next.primary_id() == check::next_id(self.installed.view.primary_id());
+            let Installed { topology, engine, .. } = &self.installed;
+            let neighbours = topology.gossip().filter(|_| follows).map(|gossip| {
+                let neighbours = gossip.neighbours();
+                neighbours
+                    .filter(|member| !engine.is_certified(*member))
+                    .collect()
+            });
+            return self.leaving.removed(cx, now, next, neighbours);
         }
-        let accusers: Vec<String> = departure
-            .iter()
-            .flat_map(|departure| &departure.accusers)
-            .map(|accusation| self.name_of(accusation.accuser))
-            .collect();
-        let by = if accusers.is_empty() {
-            String::new()
-        } else {
-            format!(", accused by {}", accusers.join(", "))
-        };
+        let crashed = || check::cause_text(&Cause::Crashed);
+        let named = |departure| check::departure_text(&self.installed.view, departure);
+        let why = departure.map_or_else(crashed, named);
         self.expelled(
             cx,
-            format!(
-                "removed by view {} ({}): {}{by}",
-                next.number,
-                next.id,
-                check::cause_text(cause)
-            ),
+            format!("removed by view {} ({}): {why}", next.number, next.id),
         );
     }
 

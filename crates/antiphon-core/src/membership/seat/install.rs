@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Change, Origin};
+use antiphon_wire::membership::Change;
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use crate::Time;
@@ -49,21 +49,7 @@ impl Seat {
         let observed: Option<BTreeSet<Incarnation>> =
             (!topology.hears_all()).then(|| rings.subjects_in(&view, cx.me).collect());
         cx.detector.watch(now, members(), observed.as_ref());
-        let contacts = view.members.iter().map(|member| member.addr).collect();
-        let (seen, founded_ms) = cx
-            .past
-            .as_ref()
-            .map_or((0, 0), |past| (past.number, past.founded_ms));
-        cx.past = Some(Past {
-            number: view.number.max(seen),
-            founded_ms: view.lineage.founded_ms().max(founded_ms),
-            contacts,
-            origin: Origin {
-                lineage: view.lineage,
-                view: view.primary_id(),
-            },
-            gave_way: None,
-        });
+        cx.past = Some(Past::of(&view, cx.past.as_ref()));
         if cx.any() {
             cx.left_behind.note(now, &view);
         }

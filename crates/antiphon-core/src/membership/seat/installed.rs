@@ -1,7 +1,6 @@
 //! What a member knows of the installed view. It lives as long as that view, and the next view replaces it
 //! whole.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_wire::membership::Change;
@@ -11,13 +10,14 @@ use crate::Time;
 use crate::membership::agree::engine::Engine;
 use crate::membership::agree::interface::Votes;
 use crate::membership::change::leaving::Leaving;
-use crate::membership::change::nonprimary::Nonprimary;
+use crate::membership::contacts::told::Told;
 use crate::membership::context::Context;
 use crate::membership::lease::Around;
 use crate::membership::monitor::reconnect::Reconnect;
 use crate::membership::monitor::rings::Rings;
 use crate::membership::monitor::topology::{Topology, are_named, rings_of};
 use crate::membership::monitor::weighing::Weighing;
+use crate::membership::partition::nonprimary::Nonprimary;
 use crate::membership::seat::standstill::Standstill;
 use crate::membership::view::check;
 
@@ -39,8 +39,7 @@ pub(crate) struct Installed {
     pub(crate) leader: Option<Incarnation>,
     pub(crate) weighing: Weighing,
     pub(crate) reconnect: Reconnect,
-    /// Nodes that this node told something, and when it last did.
-    pub(crate) told: BTreeMap<Incarnation, Time>,
+    pub(crate) told: Told,
 }
 
 impl Installed {
@@ -79,6 +78,7 @@ impl Installed {
         };
         let topology = Topology::of(me, now, &view, &rings, config.profile.batch, cx.detector.lag());
         Self {
+            reconnect: Reconnect::of(config, me, &view, !topology.hears_all()),
             weighing: Weighing::new(topology.weighs_every(config.profile.batch)),
             topology,
             named,
@@ -94,8 +94,7 @@ impl Installed {
             quorum: true,
             standstill: Standstill::default(),
             leader: None,
-            reconnect: Reconnect::default(),
-            told: BTreeMap::new(),
+            told: Told::default(),
             view,
             rings,
         }

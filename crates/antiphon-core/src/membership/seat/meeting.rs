@@ -1,18 +1,6 @@
 //! Meeting others: nodes that seek, members that were removed, and other lineages of the same cluster.
 //!
-//! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it
-//! starts over as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior
-//! one dissolves. The junior is the one with the lower total weight. If the weights are equal, it is the one
-//! whose number is less ahead of its counter, which mostly is the one founded later. If that is equal too, it
-//! is the one founded later. Its nodes join the other lineage as fresh incarnations, once a member there has
-//! promised to stay ([`merging`]).
-//!
-//! A member without a primary has no lineage that could go on, but may have one soon: its majority is mostly
-//! cut off, not gone. And the primary that it meets may be one node that an operator had go on by mistake.
-//! When paths heal one after the other, each member of a majority would meet that node before it meets the
-//! others, and give up what they did together. So it goes at once only to a senior lineage, or to one whose
-//! operator has given up exactly the member's own view, or a later one. It goes to another lineage when it
-//! has met it for `unreachable_after` and heard no quorum meanwhile.
+//! What follows when two lineages meet is in [`merge`].
 //!
 //! A member ignores a lineage of another engine or policy: nobody could join it, so a member that gave way to
 //! it would find no place there. Every standing says what its lineage runs.
@@ -21,20 +9,23 @@
 //! at the seeds and hints that are no members; without a primary also at members, in a wide view by turns
 //! ([`reconnect`]). From the same Seeks locators know which nodes are members.
 //!
+//! [`merge`]: crate::membership::partition::merge
 //! [`reconnect`]: crate::membership::monitor::reconnect
-//! [`merging`]: crate::membership::change::merging
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
-use antiphon_wire::{Evidence, Incarnation, MAX_MEMBERS};
+use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Standing};
+use antiphon_wire::{Evidence, Incarnation};
 
 use crate::Time;
+use crate::membership::change::joiners;
 use crate::membership::contacts::hints::{REGISTER, REGISTER_SILENT};
-use crate::membership::context::{Context, Past};
+use crate::membership::context::Context;
+use crate::membership::partition::merge::Says;
 use crate::membership::seat::Seat;
+use crate::membership::seat::installed::Installed;
 use crate::membership::seek::founding;
 use crate::membership::view::check;
 use crate::sound::record_is_sound;
@@ -59,10 +50,6 @@ fn standing_of(message: &Discovery) -> Option<&Standing> {
     }
 }
 
-/// At most so many other nodes are told anything in one view: as many as there may be members, and as many
-/// again that come and go.
-const MAX_TOLD: usize = 2 * MAX_MEMBERS;
-
 impl Seat {
     /// Whether this standing is of a lineage that nodes of this one cannot join.
     pub(crate) fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
@@ -75,8 +62,7 @@ impl Seat {
             view: self.installed.view.primary_id(),
             number: self.installed.view.number,
             weight: self.weight(),
-            // A member that cannot decide anything has nothing to offer to another component.
-            primary: self.is_primary() && (self.installed.quorum || !cx.any()),
+            primary: !self.is_bereft(cx),
             engine: cx.config.engine.code(),
             policy: cx.config.policy.code(),
             overrides: cx.overrides.and_then(|(lineage, overridden)| {
@@ -85,11 +71,18 @@ impl Seat {
         }
     }
 
+    /// Whether this node is in no primary view. Under `any` each component goes on, so there are no views that
+    /// would show it; there a member that can decide nothing has nothing to offer to another component.
+    fn is_bereft(&self, cx: &Context) -> bool {
+        !self.is_primary() || cx.any() && !self.installed.quorum
+    }
+
     pub(crate) fn seek_others(&mut self, cx: &mut Context, now: Time) {
         if now < self.next_seek {
             return;
         }
-        let looks = self.looks(cx, now);
+        let (profile, bereft) = (&cx.config.profile, self.is_bereft(cx));
+        let looks = self.installed.reconnect.looks(profile, now, bereft);
         let pace = if looks { 1 } else { SLOW_SEEK };
         self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
         let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
@@ -101,7 +94,7 @@ impl Seat {
             }
         }
         if looks {
-            to.extend(self.whom_to_ask(cx));
+            to.extend(self.installed.reconnect.take_turn(&self.installed.view));
         }
         for addr in to {
             self.seek_at(cx, addr, false);
@@ -194,7 +187,7 @@ impl Seat {
                     }
                     Some(standing) => {
                         self.went_apart(cx, sender);
-                        self.meet(cx, now, standing, node.addr);
+                        self.meet(cx, now, standing, node.addr, Says::Here);
                     }
                     None => self.sought(cx, now, sender, &node.name, node.addr),
                 }
@@ -224,7 +217,7 @@ impl Seat {
             Discovery::Here { addr, standing, .. } => {
                 if standing.lineage != self.installed.view.lineage {
                     self.went_apart(cx, sender);
-                    self.meet(cx, now, standing, addr);
+                    self.meet(cx, now, standing, addr, Says::Here);
                 } else if standing.view > self.installed.view.primary_id() {
                     self.hear_of_later(cx, now, sender, addr);
                 }
@@ -247,13 +240,18 @@ impl Seat {
                     return;
                 }
                 self.went_apart(cx, sender);
-                self.on_yield(cx, now, standing, &node, nonce);
+                if node.addr != cx.config.addr {
+                    let alive = |member| member == cx.me || cx.detector.hears_well(now, member);
+                    let refusal = joiners::refusal(&cx.config, &self.installed.view, &node, alive);
+                    let has_room = refusal.is_none();
+                    self.meet(cx, now, standing, node.addr, Says::Yield { nonce, has_room });
+                }
             }
             Discovery::Stay {
                 addr,
                 standing,
                 nonce,
-            } => self.on_stay(cx, now, standing, addr, nonce),
+            } => self.meet(cx, now, standing, addr, Says::Stay { nonce }),
             Discovery::Refused { .. } | Discovery::Announce { .. } => {}
         }
         self.evaluate(cx, now);
@@ -266,7 +264,12 @@ impl Seat {
         if self.installed.view.contains(sender) {
             self.reach(cx, sender);
             self.pull(cx, now, sender);
-        } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
+        } else if !planted!(PullFromNoStranger)
+            && self
+                .installed
+                .told
+                .may_tell(now, sender, cx.config.profile.heartbeat)
+        {
             // This node asks whatever it has asked of others: this one may be the only one that has the
             // missing views, and always answer last.
             cx.know_peer(sender, addr);
@@ -279,7 +282,11 @@ impl Seat {
     fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
         if self.installed.view.contains(sender) {
             // Its admission was decided, but the news got lost.
-            if self.may_tell(cx, now, sender) {
+            if self
+                .installed
+                .told
+                .may_tell(now, sender, cx.config.profile.heartbeat)
+            {
                 let view = self.installed.view.clone();
                 let admitted = view.joined.contains(&sender);
                 self.here(cx, addr);
@@ -306,27 +313,6 @@ impl Seat {
             self.next_heartbeat = now;
         }
         self.here(cx, addr);
-    }
-
-    /// Whether it is time to tell a node something once more.
-    pub(crate) fn may_tell(&mut self, cx: &Context, now: Time, who: Incarnation) -> bool {
-        let due = self
-            .installed
-            .told
-            .get(&who)
-            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
-        if due {
-            self.note_told(now, who);
-        }
-        due
-    }
-
-    /// Any node may ask to be told, as any incarnation: so the list has a bound.
-    fn note_told(&mut self, now: Time, who: Incarnation) {
-        if self.installed.told.len() >= MAX_TOLD {
-            self.installed.told.clear();
-        }
-        self.installed.told.insert(who, now);
     }
 
     /// The member that proposes. In a wide view it is the last known one, since to weigh a thousand members
@@ -361,96 +347,79 @@ impl Seat {
         );
     }
 
-    /// This incarnation ends, and a fresh one joins the other lineage.
-    pub(crate) fn give_way(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        into: Standing,
-        addr: SocketAddr,
-        tell: bool,
-    ) {
-        if tell {
-            let me = cx.me;
-            for member in self
-                .installed
-                .view
-                .members
-                .iter()
-                .filter(|member| member.incarnation != me)
-            {
-                cx.send(member.incarnation, MembershipMessage::Dissolve { into, addr });
-            }
+    /// A member of this lineage asks, or answers.
+    fn met(&mut self, cx: &mut Context, now: Time, sender: Incarnation, standing: &Standing, reply: bool) {
+        let Some(addr) = self.installed.view.member(sender).map(|member| member.addr) else {
+            return;
+        };
+        let mine = self.installed.view.primary_id();
+        if standing.view > mine {
+            self.reach(cx, sender);
+            return self.pull(cx, now, sender);
         }
-        let mut contacts: BTreeSet<SocketAddr> = self
-            .installed
-            .view
-            .members
-            .iter()
-            .map(|member| member.addr)
-            .collect();
-        contacts.insert(addr);
-        let (seen, founded_ms) = cx
-            .past
-            .as_ref()
-            .map_or((0, 0), |past| (past.number, past.founded_ms));
-        cx.past = Some(Past {
-            number: self.installed.view.number.max(seen),
-            founded_ms: self.installed.view.lineage.founded_ms().max(founded_ms),
-            contacts,
-            origin: Origin {
-                lineage: self.installed.view.lineage,
-                view: self.installed.view.primary_id(),
-            },
-            gave_way: Some((
-                self.installed.view.lineage,
-                now + cx.config.profile.suspect_after * 4,
-            )),
-        });
-        self.expelled(
-            cx,
-            format!(
-                "lineage {} gave way to {}",
-                self.installed.view.lineage, into.lineage
-            ),
-        );
+        if standing.view < mine {
+            if self
+                .installed
+                .told
+                .may_tell(now, sender, cx.config.profile.heartbeat)
+            {
+                self.here(cx, addr);
+            }
+            return;
+        }
+        if self.installed.topology.hears_all() || planted!(NothingBeyondTheRings) {
+            return;
+        }
+        if !standing.primary {
+            self.installed.reconnect.call(now);
+        }
+        let pause = cx.config.profile.heartbeat / 2;
+        if self.installed.reconnect.hear(now, sender, reply, pause) {
+            self.seek_at(cx, addr, true);
+        }
+        self.reach(cx, sender);
+    }
+
+    /// Finds which members to look for where no ring leads, and to which of them this node speaks.
+    pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
+        let bereft = self.is_bereft(cx);
+        let Installed {
+            reconnect,
+            topology,
+            engine,
+            view,
+            rings,
+            ..
+        } = &mut self.installed;
+        let (profile, misses_some) = (&cx.config.profile, topology.misses_some());
+        if reconnect.look(profile, now, (view, rings), bereft, misses_some) {
+            let soon = now + cx.jitter(cx.config.profile.heartbeat / 2);
+            self.next_seek = self.next_seek.min(soon);
+        }
+        let Some(gossip) = topology.gossip_mut() else {
+            return;
+        };
+        let links = reconnect.link(now, view, gossip, |member| engine.is_certified(member));
+        for member in links.to_vec() {
+            self.reach(cx, member);
+        }
     }
 
     /// R8: when a member speaks that was removed while alive, it is told so.
     pub(crate) fn tell_removed(&mut self, cx: &mut Context, now: Time, who: Incarnation) {
-        let due = self
-            .installed
-            .told
-            .get(&who)
-            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat / 2);
+        let pause = cx.config.profile.heartbeat / 2;
         let addr = cx.history.departure(who).map(|departure| departure.member.addr);
         let addr = addr.or_else(|| cx.peers.get(&who).copied());
-        if let Some(addr) = addr.filter(|_| due) {
-            self.note_told(now, who);
+        if let Some(addr) = addr
+            && self.installed.told.may_tell(now, who, pause)
+        {
             self.removed_notice(cx, who, addr);
         }
     }
 
     fn removed_notice(&self, cx: &mut Context, who: Incarnation, addr: SocketAddr) {
         let cause = match cx.history.departure(who) {
-            Some(departure) => {
-                let names: Vec<String> = departure
-                    .accusers
-                    .iter()
-                    .map(|accusation| {
-                        self.installed
-                            .view
-                            .member(accusation.accuser)
-                            .map_or_else(|| accusation.accuser.short(), |member| member.name.clone())
-                    })
-                    .collect();
-                let by = if names.is_empty() {
-                    String::new()
-                } else {
-                    format!(", accused by {}", names.join(", "))
-                };
-                format!("{}{by}", check::cause_text(&departure.cause))
-            }
+            Some(departure) => check::departure_text(&self.installed.view, departure),
             None => "the cluster went on without it long ago".to_owned(),
         };
         cx.discover(

@@ -6,12 +6,11 @@
 //!
 //! ```text
 //!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
-//!   could the reachable decide?   yes, and I coordinate: wish for the next view ──► engine
+//!   could the reachable decide?   yes, and I coordinate: propose a change ──► engine
 //!                                 no,  and I coordinate: gather a non-primary view
 //! ```
 
 mod catching_up;
-mod components;
 mod deciding;
 mod dissemination;
 mod gossip;
@@ -21,16 +20,13 @@ mod install;
 mod installed;
 mod leaving;
 pub(crate) mod meeting;
-mod merging;
+mod partition;
 mod proofs;
-pub(crate) mod proposal;
-mod reconnecting;
+mod proposal;
 mod recovering;
-pub(crate) mod separation;
 mod standstill;
 mod timers;
 mod weighing;
-mod withdrawals;
 
 use std::sync::Arc;
 
@@ -41,13 +37,13 @@ use crate::Time;
 use crate::membership::agree::proofs::Proofs;
 use crate::membership::change::joiners::Joiners;
 use crate::membership::change::leaving::Leaving;
-use crate::membership::change::merging::Merging;
 use crate::membership::contacts::pulls::Pulls;
 use crate::membership::context::Context;
 use crate::membership::lease::Lease;
 use crate::membership::monitor::deaf::Deaf;
 use crate::membership::monitor::report::Reports;
 use crate::membership::monitor::rumour::Early;
+use crate::membership::partition::merge::{Merging, Says};
 use crate::membership::seat::installed::Installed;
 use crate::membership::view::check;
 
@@ -101,13 +97,6 @@ impl Seat {
         self.installed.nonprimary.view().is_none()
     }
 
-    fn name_of(&self, incarnation: Incarnation) -> String {
-        self.installed
-            .view
-            .member(incarnation)
-            .map_or_else(|| incarnation.short(), |member| member.name.clone())
-    }
-
     pub(crate) fn handle_message(
         &mut self,
         cx: &mut Context,
@@ -155,7 +144,7 @@ impl Seat {
             | MembershipMessage::Assemble { .. }
                 if self.installed.rings.contains(sender) =>
             {
-                self.handle_nonprimary(cx, now, sender, message);
+                self.hear_of_component(cx, now, sender, message);
             }
             MembershipMessage::Rumours {
                 lineage,
@@ -165,7 +154,7 @@ impl Seat {
                 self.handle_rumours(cx, now, sender, view, rumours);
             }
             MembershipMessage::Dissolve { into, addr } if self.installed.rings.contains(sender) => {
-                self.meet(cx, now, into, addr);
+                self.meet(cx, now, into, addr, Says::Here);
             }
             // For founders and joiners, or about another lineage.
             _ => {}

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
-
 use crate::Time;
 use crate::membership::context::Context;
+use crate::membership::partition::split::overriding;
 use crate::membership::seat::Seat;
-use crate::membership::seek::founding;
-use crate::membership::seek::founding::number_after;
-use crate::membership::view::check;
 use crate::recovery::{Abandoned, Recovery, RecoveryError};
 
 impl Seat {
@@ -55,7 +51,7 @@ impl Seat {
     }
 
     pub(crate) fn recover(&mut self, cx: &mut Context, now: Time) {
-        let view = Arc::new(self.overriding(cx, now));
+        let view = Arc::new(overriding(cx, now, &self.installed.view));
         let left_behind: Vec<_> = view
             .departed
             .iter()
@@ -67,50 +63,5 @@ impl Seat {
             self.here(cx, addr);
         }
         self.evaluate(cx, now);
-    }
-
-    /// The first view of the new lineage.
-    fn overriding(&self, cx: &mut Context, now: Time) -> NodeView {
-        let (members, others): (Vec<_>, Vec<_>) = self
-            .installed
-            .view
-            .members
-            .iter()
-            .cloned()
-            .partition(|member| member.incarnation == cx.me);
-        let overridden = match planted!(OverrideUnseen) {
-            true => Cause::Left,
-            false => Cause::Overridden {
-                lineage: self.installed.view.lineage,
-                view: self.installed.view.primary_id(),
-            },
-        };
-        let departed = others.into_iter().map(|member| Departure {
-            member,
-            cause: overridden.clone(),
-            accusers: Vec::new(),
-        });
-        let old = self.installed.view.primary_id();
-        let mut view = NodeView {
-            lineage: founding::new_lineage(cx, now, Some(self.installed.view.lineage)),
-            id: NodeViewId::Primary {
-                id: ViewId {
-                    epoch: old.epoch.saturating_add(1),
-                    counter: 1,
-                },
-            },
-            number: number_after(cx, now, self.installed.view.number),
-            members,
-            joined: Vec::new(),
-            departed: departed.collect(),
-            merged: Vec::new(),
-            wire_level: self.installed.view.wire_level,
-        };
-        if planted!(OverrideInLineage) {
-            view.lineage = self.installed.view.lineage;
-            let id = check::next_id(old);
-            view.id = NodeViewId::Primary { id };
-        }
-        view
     }
 }

@@ -14,10 +14,10 @@
 //! is blocked. It counts as a member that hears no quorum:
 //! - under `majority` its component agrees on a non-primary view ([`nonprimary`]). Applications see that
 //!   there is no majority, `recover` is possible, and the component gives way to a primary lineage that it
-//!   meets, as any such component does ([`meeting`]);
-//! - under `any` the component goes on as a lineage of its own ([`separation`]).
+//!   meets, as any such component does ([`merge`]);
+//! - under `any` the component goes on as a lineage of its own ([`split`]).
 //!
-//! A member that went on in another lineage does not count as heard, whatever it says ([`merging`]). It is
+//! A member that went on in another lineage does not count as heard, whatever it says ([`merge`]). It is
 //! enough that this node looks at what it has accepted itself: a leader has all members that it reaches
 //! accept what blocks it.
 //!
@@ -37,10 +37,9 @@
 //! stay as they are. A member that missed the others comes back: it is heard, and the slot is decided, or was
 //! decided before.
 //!
-//! [`meeting`]: crate::membership::seat::meeting
-//! [`merging`]: crate::membership::change::merging
-//! [`nonprimary`]: crate::membership::change::nonprimary
-//! [`separation`]: crate::membership::seat::separation
+//! [`merge`]: crate::membership::partition::merge
+//! [`nonprimary`]: crate::membership::partition::nonprimary
+//! [`split`]: crate::membership::partition::split
 
 use std::time::Duration;
 

@@ -129,20 +129,22 @@ impl Seat {
         if quorum {
             self.merging.hears_quorum();
         }
-        self.ask_to_leave(cx, coordinator);
+        // In a wide view this node's opinion says it to all.
+        if self.installed.topology.tells_all() {
+            self.leaving.ask(cx, coordinator);
+        }
         let leads = coordinator == cx.me && self.installed.engine.could_decide(&reachable);
-        let mut wish = leads.then(|| self.wish(cx, now, &reachable)).flatten();
+        let mut change = leads.then(|| self.proposed_change(cx, now, &reachable)).flatten();
         if leads {
             self.joiners.probe(cx, now);
         }
-        let waits = self
-            .joiners
-            .wait(&cx.config, now, cx.detector.lag(), wish.as_ref());
-        if let Some(until) = waits {
+        if let Some(until) = self.joiners.wait(cx, now, change.as_ref()) {
             self.installed.weighing.by(until);
-            wish = None;
+            change = None;
         }
-        self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
+        self.with_engine_hearing(cx, now, &reachable, |engine, around| {
+            engine.pursue(around, change)
+        });
         self.tend_component(cx, now, quorum, coordinator);
     }
 

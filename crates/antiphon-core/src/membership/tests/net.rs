@@ -433,9 +433,8 @@ impl Net {
     /// Whom a member without a primary asks in this turn.
     pub(super) fn whom_to_ask(&mut self, node: usize) -> Vec<SocketAddr> {
         let host = self.hosts[node].as_mut();
-        let Membership { cx, phase, .. } = &mut host.unwrap().membership;
-        match phase {
-            Phase::Seated(seat) => seat.whom_to_ask(cx),
+        match &mut host.unwrap().membership.phase {
+            Phase::Seated(seat) => seat.installed.reconnect.take_turn(&seat.installed.view),
             Phase::Seeking(_) | Phase::Stopped => Vec::new(),
         }
     }

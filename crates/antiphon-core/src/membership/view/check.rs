@@ -232,7 +232,7 @@ pub(crate) fn assert_value(view: &NodeView, next: &NodeView) {
 
 /// What holds whenever a member goes on from one primary view to another. The next view was `decided` in its
 /// slot, or it is of another lineage, by the member's component or an operator. What others propose or show
-/// was checked before ([`is_successor`], [`separation`](crate::membership::seat::separation)).
+/// was checked before ([`is_successor`], [`split`](crate::membership::partition::split)).
 pub(crate) fn assert_goes_on(me: Incarnation, view: &NodeView, next: &NodeView, decided: bool) {
     assert!(
         next.contains(me) || planted!(),
@@ -454,6 +454,21 @@ pub(crate) fn cause_text(cause: &Cause) -> String {
             format!("it was not heard by a part of view {view} that goes on by itself")
         }
     }
+}
+
+/// Why a member departed, and by whose word, in the names of this view.
+pub(crate) fn departure_text(view: &NodeView, departure: &Departure) -> String {
+    let name = |accuser: Incarnation| {
+        let member = view.member(accuser);
+        member.map_or_else(|| accuser.short(), |member| member.name.clone())
+    };
+    let accusers = departure.accusers.iter();
+    let names: Vec<String> = accusers.map(|by| name(by.accuser)).collect();
+    let by = match names.is_empty() {
+        true => String::new(),
+        false => format!(", accused by {}", names.join(", ")),
+    };
+    format!("{}{by}", cause_text(&departure.cause))
 }
 
 #[cfg(test)]

@@ -1,17 +1,58 @@
-//! The attempts of a component without a quorum to agree on its members, on top of the last primary view.
+//! Non-primary views: a component without a quorum agrees on its members (R6).
+//!
+//! ```text
+//!   coordinator of the component            its other members
+//!   Gather(base, attempt, members) ───────► same base, attempt above all seen, no quorum here either?
+//!                       ◄── Gathered ──────   yes
+//!                       ◄── Scatter ───────   no: restart with a higher attempt
+//!   all acknowledged: install, Assemble ──► install
+//! ```
+//!
+//! Such a view consumes no counter, decides nothing and promotes nobody. It lies on top of the last primary
+//! view, and the slot after that view is retried as soon as a quorum can be heard again. A component of one
+//! member installs its view by itself.
+//!
+//! Under the policy `any` the same messages agree on a view that is primary, in a lineage of its own
+//! ([`split`]).
+//!
+//! In a wide view the question names ranks only ([`MembershipMessage::GatherRanks`]), since both sides have
+//! the base. A whole view for each of a thousand members, with all departed members and their accusers, is
+//! more than a link takes before the pause is over and the next question is due. In a wide view the member
+//! that gathers is the only accuser.
+//!
+//! A member that does not answer is asked again, for the same view. A new view at each question would void
+//! every answer that takes longer than the pause between two questions. Another attempt follows when the
+//! component has changed, or a member says no.
+//!
+//! If a member dies before all acknowledged, the others doubt it in time, and a higher attempt follows
+//! without it. If the coordinator dies after some members installed, the next coordinator of the component
+//! gathers again.
+//!
+//! # When members disagree
+//!
+//! A member may install another view than its coordinator, and then hear the coordinator again. Either the
+//! member was alone with its doubts for a while, or it said yes to two proposals in a row and follows the
+//! later one. The coordinator sees nothing of that: its own view fits its component. So a member that does
+//! not coordinate, and whose view does not fit the members that it hears, says so after a while. It sends a
+//! Scatter with the highest attempt that it has seen. If that attempt is above that of the coordinator's
+//! view, the coordinator no longer takes the view for settled, and gathers anew, above that attempt. A member
+//! that is wrongly taken for the coordinator passes the word on. And a coordinator does not gather a member
+//! that says that it does not hear the coordinator: that member has a component of its own.
+//!
+//! [`split`]: crate::membership::partition::split
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::MembershipMessage;
-use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{Incarnation, LineageMark, NodeView, NodeViewId, ViewId};
 
 use crate::Time;
-use crate::membership::change::parts;
 use crate::membership::context::Context;
 use crate::membership::effect::Effect;
-use crate::membership::monitor::ranks::Ranks;
+use crate::membership::partition::proposal::{Proposal, by_rank, compose, compose_by_word, for_ms};
+use crate::membership::partition::split;
 
 /// If a member does not answer, the proposer asks it again after one heartbeat. Each further pause is twice
 /// as long, with at most so many doublings.
@@ -29,11 +70,11 @@ const MAX_ATTEMPT: u32 = u32::MAX / 2;
 /// The attempt this node proposes.
 #[derive(Debug)]
 struct Gathering {
-    pub(crate) attempt: u32,
-    pub(crate) base: ViewId,
+    attempt: u32,
+    base: ViewId,
     view: NodeView,
     question: MembershipMessage,
-    pub(crate) gathered: BTreeSet<Incarnation>,
+    gathered: BTreeSet<Incarnation>,
     retry: Time,
     /// How often the members that have not answered were asked again.
     reminded: u32,
@@ -58,11 +99,23 @@ impl Gathering {
 
 /// A proposal to which this node said yes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Agreed {
-    pub(crate) base: ViewId,
-    pub(crate) attempt: u32,
-    pub(crate) proposer: Incarnation,
-    pub(crate) view: NodeView,
+struct Agreed {
+    base: ViewId,
+    attempt: u32,
+    proposer: Incarnation,
+    view: NodeView,
+}
+
+/// What a message of another member means for this node.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Nothing,
+    /// The sender has a later view.
+    Behind,
+    /// The sender waits for an answer ([`Nonprimary::answer`]).
+    Proposed(Proposal),
+    /// All members of this view have acknowledged it.
+    Assembled(NodeView),
 }
 
 /// The non-primary views on top of the last primary view.
@@ -74,7 +127,7 @@ pub(crate) struct Nonprimary {
     since: Option<Time>,
     gathering: Option<Gathering>,
     /// The last proposal to which this node said yes.
-    pub(crate) agreed: Option<Agreed>,
+    agreed: Option<Agreed>,
     /// The highest attempt seen for the present primary view.
     attempt: u32,
     /// Since when there is no quorum, or since when the component has other members.
@@ -101,12 +154,11 @@ impl Nonprimary {
 
     /// A quorum can be heard, so there is nothing to gather.
     pub(crate) fn calm(&mut self) {
-        self.follow();
+        self.rest();
         self.complaint = None;
     }
 
-    /// Another member coordinates.
-    pub(crate) fn follow(&mut self) {
+    fn rest(&mut self) {
         self.gathering = None;
         self.lost = None;
     }
@@ -118,13 +170,14 @@ impl Nonprimary {
 
     /// The component has no quorum, and another member coordinates it: this node complains to that
     /// coordinator when it is time.
-    pub(crate) fn complain(
+    pub(crate) fn follow(
         &mut self,
         cx: &mut Context,
         now: Time,
         primary: &NodeView,
         (component, coordinator): (&BTreeSet<Incarnation>, Incarnation),
     ) {
+        self.rest();
         let members = self.view.iter().flat_map(|view| &view.members);
         let fits = members
             .map(|member| member.incarnation)
@@ -190,9 +243,9 @@ impl Nonprimary {
         }
         self.attempt = self.attempt.saturating_add(1);
         let attempt = self.attempt;
-        let view = match parts::compose(cx, now, primary, component) {
+        let view = match split::compose(cx, now, primary, component) {
             Some(view) => {
-                parts::acknowledged(cx, &view);
+                split::acknowledged(cx, &view);
                 self.agreed = None;
                 view
             }
@@ -240,22 +293,103 @@ impl Nonprimary {
         Some(view)
     }
 
-    /// Says yes to a proposal, unless there was a later one. If it is asked again, it says yes again.
-    pub(crate) fn agree(&mut self, agreed: Agreed) -> bool {
-        if self.agreed.as_ref() == Some(&agreed) {
-            return true;
+    /// A message of another member of the primary view about this node's component.
+    pub(crate) fn hear(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        primary: &NodeView,
+        sender: Incarnation,
+        message: MembershipMessage,
+    ) -> Heard {
+        let mine = primary.primary_id();
+        let assembled = |view: Option<NodeView>| view.map_or(Heard::Nothing, Heard::Assembled);
+        match message {
+            MembershipMessage::Gathered { base, attempt } => {
+                assembled(self.gathered(cx, sender, (base, attempt)))
+            }
+            MembershipMessage::Scatter { base, attempt } => {
+                if base > mine {
+                    return Heard::Behind;
+                }
+                if base == mine {
+                    self.refused(cx, now, sender, attempt);
+                }
+                Heard::Nothing
+            }
+            MembershipMessage::Assemble { base, attempt } => {
+                let agreed = self.agreed.take_if(|agreed| {
+                    (agreed.base, agreed.attempt, agreed.proposer) == (base, attempt, sender)
+                });
+                let agreed = agreed.filter(|agreed| agreed.base == mine);
+                assembled(agreed.map(|agreed| agreed.view))
+            }
+            question => Proposal::read(cx, primary, sender, question).map_or(Heard::Nothing, Heard::Proposed),
         }
-        if agreed.attempt <= self.attempt || agreed.attempt > MAX_ATTEMPT {
+    }
+
+    /// A member of this lineage is there already: so it has installed what all acknowledged. Returns that
+    /// view if this node said yes to it, in the view that is its last one.
+    pub(crate) fn installed_by(
+        &mut self,
+        primary: &NodeView,
+        lineage: LineageMark,
+        by: Incarnation,
+    ) -> Option<NodeView> {
+        let mark = |agreed: &mut Agreed| agreed.view.lineage.mark() == lineage && agreed.view.contains(by);
+        let agreed = self.agreed.take_if(mark)?;
+        let is_split = agreed.base == primary.primary_id() && agreed.view.is_primary();
+        is_split.then_some(agreed.view)
+    }
+
+    /// This node's answer to a proposal. `willing`: whether it would settle for what fits.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context,
+        primary: &NodeView,
+        proposal: Proposal,
+        willing: bool,
+    ) -> MembershipMessage {
+        let Proposal {
+            base,
+            attempt,
+            proposer,
+            ..
+        } = proposal;
+        let agreed = proposal.view.filter(|_| willing).map(|view| Agreed {
+            base,
+            attempt,
+            proposer,
+            view,
+        });
+        if agreed.is_some_and(|agreed| self.agree(cx, agreed)) {
+            return MembershipMessage::Gathered { base, attempt };
+        }
+        MembershipMessage::Scatter {
+            base: primary.primary_id(),
+            attempt: self.attempt,
+        }
+    }
+
+    /// Says yes to a proposal, unless there was a later one. If it is asked again, it says yes again.
+    fn agree(&mut self, cx: &mut Context, agreed: Agreed) -> bool {
+        let again = self.agreed.as_ref() == Some(&agreed);
+        if !again && (agreed.attempt <= self.attempt || agreed.attempt > MAX_ATTEMPT) {
             return false;
         }
-        self.attempt = agreed.attempt;
-        self.gathering = None;
-        self.agreed = Some(agreed);
+        if agreed.view.is_primary() {
+            split::acknowledged(cx, &agreed.view);
+        }
+        if !again {
+            self.attempt = agreed.attempt;
+            self.gathering = None;
+            self.agreed = Some(agreed);
+        }
         true
     }
 
     /// A member says yes to an attempt. Returns the view if that was the last yes needed.
-    pub(crate) fn gathered(
+    fn gathered(
         &mut self,
         cx: &mut Context,
         by: Incarnation,
@@ -268,7 +402,7 @@ impl Nonprimary {
     }
 
     /// A member refuses, because it has seen this attempt.
-    pub(crate) fn refused(&mut self, cx: &mut Context, now: Time, by: Incarnation, attempt: u32) {
+    fn refused(&mut self, cx: &mut Context, now: Time, by: Incarnation, attempt: u32) {
         let most = self.attempt.saturating_add(MAX_ATTEMPTS_AHEAD);
         let told = attempt.min(most).min(MAX_ATTEMPT);
         self.attempt = self.attempt.max(told);
@@ -283,12 +417,14 @@ impl Nonprimary {
         self.pause = Some(pause);
     }
 
-    /// The highest attempt seen for the present primary view.
-    pub(crate) fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+    /// Installs a non-primary view on top of this primary view.
+    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, primary: &NodeView, view: NodeView) {
+        let mine = primary.primary_id();
+        assert!(
+            matches!(view.id, NodeViewId::NonPrimary { base, .. } if base == mine) || planted!(),
+            "R6: {} is installed on top of {mine}",
+            view.id
+        );
         // A proposal with a lower attempt than one that was agreed to since is not kept.
         let attempt = attempt_of(&view);
         assert!(
@@ -320,7 +456,7 @@ impl Nonprimary {
     }
 }
 
-/// Suspicions come in a burst, and one view should cover all of them. Under `any` a separation costs the
+/// Suspicions come in a burst, and one view should cover all of them. Under `any` a split costs the
 /// members what the others have, so they get more time.
 fn settles(cx: &Context) -> Duration {
     let heartbeat = cx.config.profile.heartbeat;
@@ -343,113 +479,15 @@ fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Itera
         .filter(|member| component.contains(member))
 }
 
-/// The question in a wide view: it names the members that stay by their ranks.
-fn by_rank(primary: &NodeView, view: &NodeView, attempt: u32, for_ms: u32) -> MembershipMessage {
-    let ranks = view
-        .members
-        .iter()
-        .filter_map(|member| primary.rank(member.incarnation));
-    let by = ranks.collect::<Ranks>().into_wire();
-    let (lineage, base) = (primary.lineage, primary.primary_id());
-    if view.is_primary() {
-        MembershipMessage::SeparateRanks {
-            lineage,
-            base,
-            attempt,
-            into: view.lineage,
-            number: view.number,
-            by,
-        }
-    } else {
-        MembershipMessage::GatherRanks {
-            lineage,
-            base,
-            attempt,
-            for_ms,
-            by,
-        }
-    }
-}
-
-fn for_ms(now: Time, since: Time) -> u32 {
-    u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX)
-}
-
-fn compose(
+/// Of the members that this node hears, those that are its component. A member that says that it does not
+/// hear this node has a component of its own, and would acknowledge nothing.
+pub(crate) fn component_of(
     cx: &Context,
-    now: Time,
-    primary: &NodeView,
-    component: &BTreeSet<Incarnation>,
-    attempt: u32,
-) -> NodeView {
-    let accusers = |member: Incarnation| {
-        let accusers = cx.detector.accusers(now, member).into_iter();
-        let mut accusers: Vec<Accusation> = accusers.take(8).collect();
-        // Nobody here doubts a member that is heard, but it may have a component of its own because it does
-        // not hear this node.
-        if let Some(doubt) = cx.detector.doubt(member, cx.me)
-            && accusers.is_empty()
-            && !planted!(PartUnaccused)
-        {
-            accusers.push(Accusation {
-                accuser: cx.me,
-                evidence: Evidence::Deaf,
-                before_ms: for_ms(now, doubt.since),
-            });
-        }
-        accusers
-    };
-    composed(primary, component, (cx.me, attempt), accusers)
-}
-
-/// The same, with the proposer as the accuser of all others: so all members that have the base compose the
-/// same view.
-pub(crate) fn compose_by_word(
-    primary: &NodeView,
-    component: &BTreeSet<Incarnation>,
-    (proposer, attempt): (Incarnation, u32),
-    for_ms: u32,
-) -> NodeView {
-    let says = Accusation {
-        accuser: proposer,
-        evidence: Evidence::Silent { for_ms },
-        before_ms: 0,
-    };
-    composed(primary, component, (proposer, attempt), |_| vec![says.clone()])
-}
-
-fn composed(
-    primary: &NodeView,
-    component: &BTreeSet<Incarnation>,
-    (proposer, attempt): (Incarnation, u32),
-    accusers: impl Fn(Incarnation) -> Vec<Accusation>,
-) -> NodeView {
-    let base: ViewId = primary.primary_id();
-    let (members, gone): (Vec<_>, Vec<_>) = primary
-        .members
-        .iter()
-        .cloned()
-        .partition(|member| component.contains(&member.incarnation));
-    let departed = gone
-        .into_iter()
-        .map(|member| Departure {
-            accusers: accusers(member.incarnation),
-            member,
-            cause: Cause::Crashed,
-        })
-        .collect();
-    NodeView {
-        lineage: primary.lineage,
-        id: NodeViewId::NonPrimary {
-            base,
-            attempt,
-            proposer,
-        },
-        number: primary.number,
-        members,
-        joined: Vec::new(),
-        departed,
-        merged: Vec::new(),
-        wire_level: primary.wire_level,
+    mut reachable: BTreeSet<Incarnation>,
+    hears_all: bool,
+) -> BTreeSet<Incarnation> {
+    if !cx.any() && hears_all && cx.detector.has_doubts() {
+        reachable.retain(|member| *member == cx.me || !cx.detector.doubted_by(*member).contains(&cx.me));
     }
+    reachable
 }
