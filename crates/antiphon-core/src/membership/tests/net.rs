@@ -465,9 +465,8 @@ impl Net {
 
     /// Whom a member observes.
     pub(super) fn subjects(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, me| {
-            let (view, rings) = (&seat.installed.view, &seat.installed.rings);
-            rings.subjects_in(view, me).collect()
+        self.members(node, |Seat { installed, .. }, me| {
+            installed.rings.subjects_in(&installed.view, me).collect()
         })
     }
 
