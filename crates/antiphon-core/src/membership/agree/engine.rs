@@ -13,9 +13,9 @@
 //! proposer asks the others for their votes. What the fast ballot does not decide, a proposer decides in a
 //! higher ballot, as in the coordinator engine.
 //!
-//! The proposer has what both engines have: the slot with its votes and proofs of death, and the effects. The
-//! fast ballot is handed the proposer with each call, because a vote in it is a vote in that slot. All effects
-//! go into the proposer's one queue, so a vote stands before the message that tells of it.
+//! The proposer has what both engines have: the slot with its votes and proofs of death, and the effects.
+//! The fast ballot is handed the proposer with each call, because a vote in it is a vote in that slot. All
+//! effects go into the proposer's one queue, so a vote stands before the message that tells of it.
 //!
 //! [`cut`]: crate::membership::agree::cut
 //! [`fast`]: crate::membership::agree::fast
