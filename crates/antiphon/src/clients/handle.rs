@@ -321,6 +321,12 @@ impl ClientSender {
         }
     }
 
+    /// Sets whether the client is told messages. At first it is; one that only sends spares its node each
+    /// message that it would drop. All else it is told in any case.
+    pub fn hears(&self, hears: bool) {
+        self.shared().set_hears(self.number, hears);
+    }
+
     /// Leaves, in order or not: others see it go with this departure. [`ClientEvent::Left`] follows.
     pub fn leave(&self, departure: Departure) {
         self.shared().leave(self.number, departure);
