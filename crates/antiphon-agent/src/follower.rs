@@ -191,7 +191,7 @@ mod tests {
         for (line, expected) in [
             (
                 r#"{"send_bundle":{"group":"g","payloads":[],"id":1}}"#.to_owned(),
-                "one payload at least",
+                "1 to 4096 messages",
             ),
             (
                 r#"{"send_bundle":{"group":"h","payloads":["x"],"id":2}}"#.to_owned(),
