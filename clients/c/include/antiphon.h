@@ -317,7 +317,7 @@ int antiphon_send_wait(antiphon *client, const char *group, const void *bytes, s
 
 /* Says several things in one line, for little more than one would cost. All members are told all of them, in
  * this order and with nothing in between, or none. Each is an ANTIPHON_MESSAGE, with the same `seq` and its
- * `part`. The agent takes about 1 MiB of them. */
+ * `part`. A bundle has 4096 messages and 1 MiB at most. */
 int antiphon_send_bundle(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count, int flags,
 			 antiphon_error *error);
 int antiphon_send_bundle_wait(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count,
