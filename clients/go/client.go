@@ -29,6 +29,7 @@ const (
 	bufferBytes   = 1 << 20  // of what is unread in a group, before the reading stops
 	mostBytes     = 64 << 20 // of the same, while its reader may wait for a reply
 	maxLineBytes  = 64 << 20 // more than any line of an agent has
+	mostLine      = 4 << 20  // of this client's lines
 	outgoingBytes = 64 << 10 // of lines that wait to be written; then operations wait
 	mostOutgoing  = 16 << 20 // of the same, with those that give something back and do not wait
 	closeWithin   = 5 * time.Second

@@ -352,6 +352,67 @@ func TestAGroupIsToldInOneStreamUntilItIsOver(t *testing.T) {
 	}
 }
 
+func TestABundleIsToldAsMessagesWithTheirParts(t *testing.T) {
+	c, ctx := connect(t, func(p *peer) {
+		p.expect(p.reply("join")["bundles"], true)
+		p.say(`{"event":"bundle","group":"g","view":"1.1","sender":"a/x","seq":7,"safe":true,` +
+			`"payloads":["one",{"base64":"/wD+"},"","gr\u00fc\u00dfe"]}`)
+		p.say(`{"event":"message","group":"g","view":"1.1","sender":"a/x","seq":8,"part":3,"payload":"part"}`)
+	})
+	g := must(c.Join(ctx, "g"))(t)
+	for part, payload := range []string{"one", "\xff\x00\xfe", "", "grüße"} {
+		expected := &Message{"g", "1.1", "a/x", 7, Payload(payload), true, part}
+		if m := must(g.Next(ctx))(t); !reflect.DeepEqual(m, expected) {
+			t.Errorf("expected %v, came %v", expected, m)
+		}
+	}
+	if m := must(g.Next(ctx))(t).(*Message); m.Seq != 8 || m.Part != 3 || g.size != 0 {
+		t.Error(m, g.size)
+	}
+}
+
+func TestSeveralPayloadsAreSaidInOneLineAndRefusedOneByOne(t *testing.T) {
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("join")
+		asked := p.reply("send_bundle")
+		p.expect(asked["payloads"], []any{"one", map[string]any{"base64": "/wD+"}, ""})
+		p.expect([]any{asked["group"], asked["safe"]}, []any{"g", true})
+		p.expect(p.heard("send_bundle"), map[string]any{"group": "g", "payloads": []any{"<two>"}})
+		p.say(`{"event":"refused","group":"g","reason":"no","request":{"send_bundle":{"payloads":["p",{"base64":"/w=="}]}}}`)
+	})
+	g := must(c.Join(ctx, "g"))(t)
+	if err := g.SendBundle(ctx, [][]byte{[]byte("one"), {255, 0, 254}, nil}, Safe, Wait); err != nil {
+		t.Error(err)
+	}
+	if err := g.SendBundle(ctx, [][]byte{[]byte("<two>")}); err != nil {
+		t.Error(err)
+	}
+	for _, payload := range []string{"p", "\xff"} {
+		if r := must(g.Next(ctx))(t).(*Refused); r.Reason != "no" || string(r.Payload) != payload {
+			t.Error(r)
+		}
+	}
+	isError(t, g.SendBundle(ctx, nil), ErrRefused, RanNo)
+	long := []byte(strings.Repeat("\x01", 500_000))
+	isError(t, g.SendBundle(ctx, [][]byte{long, long}, Wait), ErrRefused, RanNo)
+}
+
+func TestABundleStopsTheReadingUntilItsLastMessageIsTaken(t *testing.T) {
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("join")
+		p.say(`{"event":"bundle","group":"g","seq":7,"payloads":["x"%s]}`, strings.Repeat(`,"x"`, 299))
+	}, BufferBytes(10_000))
+	g := must(c.Join(ctx, "g"))(t)
+	for !c.holdsUp() {
+		runtime.Gosched()
+	}
+	for part := range 300 {
+		if m := must(g.Next(ctx))(t).(*Message); m.Part != part || c.holdsUp() != (part < 299) {
+			t.Fatal(m, part)
+		}
+	}
+}
+
 func TestAGroupThatNobodyReadsStopsTheReading(t *testing.T) {
 	said := make(chan int, 1000)
 	replied := make(chan struct{})

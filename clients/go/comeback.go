@@ -256,7 +256,7 @@ func (c *Client) startAnew(welcome *welcomed) {
 			continue
 		}
 		g.put(&Resync{name, anew}, 0)
-		c.again(operation{op: "join", fields: fields{"group": name}}, func(e *Error) {
+		c.again(operation{op: "join", fields: fields{"group": name, "bundles": true}}, func(e *Error) {
 			c.inform(&Lost{name, anew + ", and could not join again: " + e.Reason}, 0)
 			c.out(name)
 		})

@@ -111,6 +111,32 @@ func TestWhatIsCutOffInTheMiddleOfALineComesOnceInBothDirections(t *testing.T) {
 	}
 }
 
+func TestABundleCountsAsOneLineInBothDirections(t *testing.T) {
+	c, ctx := come(t,
+		func(p *peer) {
+			p.welcomes()
+			p.reply("join")
+			p.say(`{"event":"bundle","group":"g","seq":1,"payloads":["0","1","2"]}`)
+			p.heard("send_bundle")
+		},
+		func(p *peer) {
+			p.resumes(3, 3)
+			p.reply("send_bundle")
+		},
+	)
+	g := must(c.Join(ctx, "g"))(t)
+	for part := range 3 {
+		if m := must(g.Next(ctx))(t).(*Message); m.Part != part {
+			t.Error(m)
+		}
+	}
+	for _, options := range [][]SendOption{nil, {Wait}} {
+		if err := g.SendBundle(ctx, [][]byte{[]byte("one"), []byte("two")}, options...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAClientThatIsClosedWhileItsConnectionIsBrokenLeavesInOrder(t *testing.T) {
 	closing := make(chan struct{})
 	c, _ := come(t,

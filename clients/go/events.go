@@ -30,6 +30,7 @@ type Message struct {
 	Seq     uint64  `json:"seq"`
 	Payload Payload `json:"payload"`
 	Safe    bool    `json:"safe"`
+	Part    int     `json:"part"` // of a bundle, whose messages have one Seq
 }
 
 // Transitional says that what follows until the group's next view is completed among these members.

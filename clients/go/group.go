@@ -21,7 +21,7 @@ func (c *Client) Join(ctx context.Context, group string) (*Group, error) {
 	g := &Group{name: group, gone: make(chan struct{})}
 	g.stream = &stream{c: c, overrun: g.overrun}
 	_, err := c.do(ctx, operation{
-		op: "join", fields: fields{"group": group},
+		op: "join", fields: fields{"group": group, "bundles": true},
 		begin: func(id uint64) error {
 			if c.groups[group] != nil {
 				return refused("this client has joined %s already", group)
@@ -70,7 +70,23 @@ const (
 // Send says something to all members, this client included. Without Wait it returns when the line is on its
 // way, and a message that is not taken is a Refused in the group.
 func (g *Group) Send(ctx context.Context, payload []byte, options ...SendOption) error {
-	of := fields{"group": g.name, "payload": Payload(payload).plain()}
+	return g.say(ctx, "send", fields{"group": g.name, "payload": Payload(payload).plain()}, options)
+}
+
+// SendBundle says several things in one line. All members are told all of them, with nothing in between, or
+// none: each is a Message, with the same Seq and its Part.
+func (g *Group) SendBundle(ctx context.Context, payloads [][]byte, options ...SendOption) error {
+	if len(payloads) == 0 {
+		return refused("a bundle has one payload at least")
+	}
+	plain := make([]any, len(payloads))
+	for part, payload := range payloads {
+		plain[part] = Payload(payload).plain()
+	}
+	return g.say(ctx, "send_bundle", fields{"group": g.name, "payloads": plain}, options)
+}
+
+func (g *Group) say(ctx context.Context, op string, of fields, options []SendOption) error {
 	if slices.Contains(options, Safe) {
 		of["safe"] = true
 	}
@@ -83,10 +99,10 @@ func (g *Group) Send(ctx context.Context, payload []byte, options ...SendOption)
 	}
 	if !slices.Contains(options, Wait) {
 		defer c.mu.Unlock()
-		return c.tell(ctx, "send", of)
+		return c.tell(ctx, op, of)
 	}
 	c.mu.Unlock()
-	_, err := c.do(ctx, operation{op: "send", fields: of})
+	_, err := c.do(ctx, operation{op: op, fields: of})
 	return err
 }
 

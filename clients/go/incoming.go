@@ -26,6 +26,9 @@ type (
 			Send struct {
 				Payload Payload `json:"payload"`
 			} `json:"send"`
+			Bundle struct {
+				Payloads []Payload `json:"payloads"`
+			} `json:"send_bundle"`
 		} `json:"request"`
 	}
 	why struct {
@@ -134,6 +137,8 @@ func decode(line []byte) (any, error) {
 		event = new(View)
 	case "message":
 		event = new(Message)
+	case "bundle":
+		event = new(bundle)
 	case "transitional":
 		event = new(Transitional)
 	case "suspended":
@@ -197,7 +202,13 @@ func (c *Client) takeIn(event any, size int) {
 		if e.Group == nil {
 			c.lastWords = e.Reason
 		} else {
-			c.inform(&Refused{*e.Group, e.Reason, e.Request.Send.Payload}, size)
+			payloads := e.Request.Bundle.Payloads
+			if payloads == nil {
+				payloads = []Payload{e.Request.Send.Payload}
+			}
+			for _, payload := range payloads {
+				c.inform(&Refused{*e.Group, e.Reason, payload}, size)
+			}
 		}
 	case *groupLeft:
 		c.out(e.Group)

@@ -235,6 +235,9 @@ func command(op string, id uint64, of fields) ([]byte, error) {
 			head += ","
 		}
 	}
+	if size := len(head) + len(text); size > mostLine { // the agent would end the connection
+		return nil, refused("%s has %d bytes, and the agent takes %d: make it shorter", op, size, mostLine)
+	}
 	return append(append([]byte(head), text[1:]...), '}', '\n'), nil
 }
 

@@ -6,8 +6,26 @@ import (
 	"iter"
 )
 
-// eventBytes is about what an event takes beside its line.
-const eventBytes = 500
+const (
+	eventBytes = 500 // about what an event takes beside its line
+	partBytes  = 50  // and each payload of a bundle
+)
+
+// A bundle is messages that came in one line. Each is made when it is taken.
+type bundle struct {
+	Message
+	Payloads []Payload `json:"payloads"`
+	taken    int
+}
+
+func (b *bundle) take() *Message {
+	m := b.Message
+	m.Payload, m.Part = b.Payloads[b.taken], b.taken
+	b.taken++
+	return &m
+}
+
+func (b *bundle) isOver() bool { return b.taken == len(b.Payloads) }
 
 // A stream has events in their order until they are read, and what comes behind the last. The client's lock
 // guards it.
@@ -37,8 +55,12 @@ func (s *stream) put(event any, size int) {
 			return
 		}
 	}
-	s.events = append(s.events, sized{event, size + eventBytes})
-	s.size += size + eventBytes
+	size += eventBytes
+	if b, ok := event.(*bundle); ok {
+		size += partBytes * len(b.Payloads)
+	}
+	s.events = append(s.events, sized{event, size})
+	s.size += size
 	if s.size > s.c.bufferBytes && !s.over {
 		s.c.full[s] = struct{}{}
 	}
@@ -82,14 +104,20 @@ func (s *stream) next(ctx context.Context) (any, error) {
 			return nil, err
 		}
 	}
+	s.taken = c.lastID // it may have waited for this one
 	first := s.events[0]
+	if b, ok := first.event.(*bundle); ok {
+		if first.event = b.take(); !b.isOver() {
+			c.gate.ring()
+			return first.event, nil
+		}
+	}
 	s.events[0] = sized{}
 	s.events = s.events[1:]
 	s.size -= first.size
 	if s.size <= c.bufferBytes {
 		delete(c.full, s)
 	}
-	s.taken = c.lastID // it may have waited for this one
 	c.gate.ring()
 	return first.event, nil
 }

@@ -57,7 +57,7 @@ oo::class create antiphon::Client {
         set groups($group) [antiphon::Group create [my NewName] [self] $group]
         set joined $groups($group)
         try {
-            my Ask join [list group [antiphon::json::quote $group]]
+            my Ask join [list group [antiphon::json::quote $group] bundles true]
         } on error {message options} {
             if {[info object isa object $joined]} {$joined destroy}
             catch {unset groups($group)}

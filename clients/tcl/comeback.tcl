@@ -146,7 +146,7 @@ oo::class create antiphon::Comeback {
         set mine {}
         foreach {name events} [array get groups] {
             if {[info object isa object $events] && [$events IsWanted]} {
-                my Again join [list group [antiphon::json::quote $name]] [list GroupLost $name $cause]
+                my Again join [list group [antiphon::json::quote $name] bundles true] [list GroupLost $name $cause]
                 lappend mine $events $name
             } else {
                 my EndGroup $name ;# it was about to be joined, or left

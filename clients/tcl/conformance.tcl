@@ -34,7 +34,7 @@ proc json {name value} {
         }
         primary - safe {return [expr {$value ? "true" : "false"}]}
         id {if {[string is entier -strict $value]} {return $value}}
-        number - seq - version - token - entries - first - count - sum {return $value}
+        number - seq - part - version - token - entries - first - count - sum {return $value}
         nothing {return null}
     }
     return [encoding convertto utf-8 [antiphon::json::quote $value]]
@@ -143,6 +143,13 @@ namespace eval do {
         lassign [given [dict get $command payload]] payload option binary
         set options [some $command {safe -safe wait -wait}]
         $::do::groups([dict get $command group]) send $payload $option $binary {*}$options
+    }
+    proc send_bundle {command} {
+        set payloads [lmap payload [dict get $command payloads] {given $payload}]
+        set binary [expr {"1" in [lmap payload $payloads {lindex $payload 2}]}]
+        set payloads [expr {$binary ? [dict get $command payloads] : [lmap payload $payloads {lindex $payload 0}]}]
+        set options [some $command {safe -safe wait -wait}]
+        $::do::groups([dict get $command group]) sendbundle $payloads -binary $binary {*}$options
     }
     proc pause {command} {
         variable paused

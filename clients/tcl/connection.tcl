@@ -258,8 +258,9 @@ oo::class create antiphon::Connection {
         switch -- [dict get $event event] {
             message {
                 dict set event text [encoding convertfrom utf-8 [dict get $event payload]]
-                my Put [my GroupOf [dict get $event group]] [dict merge {safe 0} $event] $size
+                my Put [my GroupOf [dict get $event group]] [dict merge {safe 0 part 0} $event] $size
             }
+            bundle {my Put [my GroupOf [dict get $event group]] [dict merge {safe 0} $event] $size}
             view {my Put [my GroupOf [dict get $event group]] [dict merge {causes {}} $event] $size}
             transitional - suspended - resync {my Put [my GroupOf [dict get $event group]] $event $size}
             group_left {my EndGroup [dict get $event group]}
@@ -344,9 +345,14 @@ oo::class create antiphon::Connection {
             if {[dict get $event group] eq ""} {set lastWords [dict get $event reason]}
             return
         }
-        set payload [dict get $event request send payload]
-        my Put [my GroupOf [dict get $event group]] [list event refused group [dict get $event group] \
-            reason [dict get $event reason] payload $payload text [encoding convertfrom utf-8 $payload]] $size
+        set sent [lindex [dict get $event request] 1]
+        set payloads [if {[dict exists $sent payloads]} {dict get $sent payloads} else {
+            list [dict get $sent payload]
+        }]
+        foreach payload $payloads {
+            my Put [my GroupOf [dict get $event group]] [list event refused group [dict get $event group] \
+                reason [dict get $event reason] payload $payload text [encoding convertfrom utf-8 $payload]] $size
+        }
     }
 
     method TakeOfWatch {event size} {
@@ -365,7 +371,7 @@ oo::class create antiphon::Connection {
             my Finish [lindex $whys 0] error [list refused $reason]
         } elseif {[catch {dict get [lindex $request 1] id} number] == 0} {
             my Finish $number error [list refused $reason]
-        } elseif {[catch {lindex $request 0} op] || $op ni {send answer cancel leave}} {
+        } elseif {[catch {lindex $request 0} op] || $op ni {send send_bundle answer cancel leave}} {
             my Cut "the agent did not understand a command: $reason"
         }
     }

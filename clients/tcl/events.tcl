@@ -3,19 +3,21 @@
 namespace eval antiphon {
     variable mostBytes [expr {64 << 20}] ;# when the reader waits for a reply
     variable eventBytes 500              ;# about what Tcl takes for an event beside its line
+    variable partBytes 100               ;# and for each payload of a bundle
 }
 
 # Methods in capitals are for the client, not for programs.
 oo::class create antiphon::Events {
     variable client waits
     variable events first last bytes ;# from the first that is unread to behind the last
+    variable part                    ;# the next of the first, if that is a bundle
     variable takenAt                 ;# the connection's last number when the reader took its last event
     variable over failure dropping
     variable begun                   ;# the agent has said that it is on its way
 
     constructor {theClient} {
         array set events {}
-        lassign [list $theClient {} 0 0 0 0 {} 0 0] client waits first last bytes over failure dropping begun
+        lassign [list $theClient {} 0 0 0 0 {} 0 0 0] client waits first last bytes over failure dropping begun part
         set takenAt [$client LastNumber]
     }
 
@@ -39,6 +41,17 @@ oo::class create antiphon::Events {
             if {$outcome eq "late"} {antiphon::Fail timeout "nothing came within $within s"}
         }
         lassign $events($first) event size
+        if {[dict exists $event payloads]} {
+            set payloads [dict get $event payloads]
+            set payload [lindex $payloads $part]
+            set event [dict replace [dict remove $event payloads] event message part $part \
+                payload $payload text [encoding convertfrom utf-8 $payload]]
+            if {[incr part] < [llength $payloads]} {
+                my Taken
+                return 1
+            }
+            set part 0
+        }
         unset events($first)
         incr first
         incr bytes -$size
@@ -64,6 +77,9 @@ oo::class create antiphon::Events {
 
     method Add {event size} {
         incr size $::antiphon::eventBytes
+        if {[dict exists $event payloads]} {
+            incr size [expr {$::antiphon::partBytes * [llength [dict get $event payloads]]}]
+        }
         set events($last) [list $event $size]
         incr last
         incr bytes $size
@@ -74,8 +90,7 @@ oo::class create antiphon::Events {
     method Drop {} {
         array unset events
         set first $last
-        set bytes 0
-        set dropping 1
+        lassign {0 0 1} part bytes dropping
         my Taken
     }
 
@@ -124,13 +139,26 @@ oo::class create antiphon::Group {
     # holds it. `-binary 1`: the payload is bytes and no text.
     method send {payload args} {
         set given [antiphon::Options $args {-safe 0 -wait 0 -binary 0}]
+        my Speak send payload [antiphon::json::payload $payload [dict get $given -binary]] $given
+    }
+
+    # Says several things in one line. All members are told all of them, with nothing in between, or none. The
+    # options are those of `send`.
+    method sendbundle {payloads args} {
+        set given [antiphon::Options $args {-safe 0 -wait 0 -binary 0}]
+        if {![llength $payloads]} {antiphon::Fail refused "a bundle has one payload at least"}
+        set binary [dict get $given -binary]
+        set all [lmap payload $payloads {antiphon::json::payload $payload $binary}]
+        my Speak send_bundle payloads \[[join $all ,]\] $given
+    }
+
+    method Speak {op what said given} {
         if {[$client GroupOf $name] ne [self]} {
             antiphon::Fail not_held "this client is not in $name any more: join it again"
         }
-        set fields [list group [antiphon::json::quote $name] \
-            payload [antiphon::json::payload $payload [dict get $given -binary]] \
+        set fields [list group [antiphon::json::quote $name] $what $said \
             safe [expr {[dict get $given -safe] ? "true" : ""}]]
-        $client [expr {[dict get $given -wait] ? "Ask" : "Tell"}] send $fields
+        $client [expr {[dict get $given -wait] ? "Ask" : "Tell"}] $op $fields
         return
     }
 

@@ -2,7 +2,7 @@
 #
 # Values become what Tcl has for them: objects dictionaries, arrays lists, null nothing. A dictionary does not
 # tell {"base64":"aGk="} from the text `base64 aGk=`. So payloads, which stand under `payload`, `value` and in
-# `replies`, become bytes here already.
+# `payloads` and `replies`, become bytes here already.
 
 namespace eval antiphon::json {
     variable escapes {}
@@ -21,8 +21,8 @@ proc antiphon::json::parse {line} {
     return [Value text]
 }
 
-# The value at `at`, as `text`, as `bytes`, or as an object of which `each` member is bytes. In `args` a member
-# is none, whatever its name.
+# The value at `at`, as `text`, as `bytes`, or as an object or an array of which `each` member is bytes. In `args`
+# a member is none, whatever its name.
 proc antiphon::json::Value {as} {
     upvar 1 tokens tokens at at
     set token [lindex $tokens $at]
@@ -31,7 +31,8 @@ proc antiphon::json::Value {as} {
         \" {return [if {$as eq "bytes"} {Bytes $token} else {Text $token}]}
         \[ {
             set list {}
-            while {[More \]]} {lappend list [Value text]}
+            set kind [expr {$as eq "each" ? "bytes" : "text"}]
+            while {[More \]]} {lappend list [Value $kind]}
             return $list
         }
         \{ {
@@ -40,7 +41,7 @@ proc antiphon::json::Value {as} {
                 set name [Text [lindex $tokens $at]]
                 incr at
                 set isBytes [expr {$as eq "each" || $as ne "args" && $name in {payload value}}]
-                set kind [expr {$name eq "replies" ? "each" : $name eq "args" ? "args" : "text"}]
+                set kind [expr {$name in {replies payloads} ? "each" : $name eq "args" ? "args" : "text"}]
                 dict set object $name [Value [expr {$isBytes ? "bytes" : $kind}]]
             }
             if {$as eq "bytes" && [dict keys $object] eq "base64"} {

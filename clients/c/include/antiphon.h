@@ -144,13 +144,14 @@ void antiphon_set_queue_bytes(antiphon *client, size_t bytes);
 typedef enum antiphon_kind {
 	/* Of a group, `name`. */
 	ANTIPHON_VIEW = 1,     /* view, members, joined, left, crashed, causes, transitional, primary */
-	ANTIPHON_MESSAGE,      /* view, sender, seq, data, safe */
+	ANTIPHON_MESSAGE,      /* view, sender, seq, part, data, safe */
 	ANTIPHON_TRANSITIONAL, /* members: what follows until the next view was completed among these */
 	ANTIPHON_SUSPENDED,    /* nothing is delivered and nothing can be sent for now */
 	ANTIPHON_RESYNC,       /* cause: its node or its agent was away; it comes in again as a new member */
 	ANTIPHON_LEFT,	       /* after antiphon_leave: the last of the group */
 	ANTIPHON_LOST_GROUP,   /* cause: it is out; the last of the group */
-	/* cause, data: an antiphon_send that the group did not take. The agent may leave `data` out. */
+	/* cause, data: an antiphon_send that the group did not take, or each payload of an antiphon_send_bundle.
+	 * The agent may leave `data` out. */
 	ANTIPHON_NOT_SENT,
 	/* Of a lock or a job, `name`: over without this client's doing. */
 	ANTIPHON_LOST_LOCK, /* cause, token, id */
@@ -191,7 +192,8 @@ typedef enum antiphon_op {
 	/* key: verb; args, to or nodes, way, within_ms, no_reply -> answers */
 	ANTIPHON_COMMAND,
 	ANTIPHON_SERVE_COMMAND, /* key: verb */
-	ANTIPHON_COMMANDS	/* -> data: a JSON object */
+	ANTIPHON_COMMANDS,	/* -> data: a JSON object */
+	ANTIPHON_SEND_BUNDLE	/* name: group; payloads, safe. The reply comes when they were delivered */
 } antiphon_op;
 
 typedef enum antiphon_arg_type { ANTIPHON_TEXT = 1, ANTIPHON_INTEGER, ANTIPHON_BOOLEAN } antiphon_arg_type;
@@ -230,6 +232,7 @@ typedef struct antiphon_event {
 
 	const char *sender;
 	uint64_t seq;
+	uint32_t part; /* of a bundle, whose messages have one `seq` */
 	antiphon_bytes data;
 	bool safe;
 
@@ -281,6 +284,9 @@ typedef struct antiphon_request {
 	size_t arg_count;
 	const char *way; /* "http_kept" and so on; NULL: "library" */
 	bool no_reply;	 /* its reply comes when it is in the queues, with the failures of nodes until then */
+	/* Of a bundle alone. */
+	const antiphon_bytes *payloads;
+	size_t payload_count;
 } antiphon_request;
 
 /* Begins it: the id of its reply, or 0 and the error. It waits only while the agent takes nothing, since
@@ -308,6 +314,14 @@ int antiphon_send(antiphon *client, const char *group, const void *bytes, size_t
 /* The same, and waits until it was delivered. */
 int antiphon_send_wait(antiphon *client, const char *group, const void *bytes, size_t length, int flags,
 		       int timeout_ms, antiphon_error *error);
+
+/* Says several things in one line, for little more than one would cost. All members are told all of them, in
+ * this order and with nothing in between, or none. Each is an ANTIPHON_MESSAGE, with the same `seq` and its
+ * `part`. A bundle has 4096 messages and 1 MiB at most. */
+int antiphon_send_bundle(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count, int flags,
+			 antiphon_error *error);
+int antiphon_send_bundle_wait(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count,
+			      int flags, int timeout_ms, antiphon_error *error);
 
 /* Waits for a lock: `within_ms` -1 is without end, 0 not at all. Give the token to what the lock protects. */
 int antiphon_lock(antiphon *client, const char *name, int within_ms, uint64_t *token, antiphon_error *error);

@@ -113,12 +113,20 @@ void fail_pending(antiphon *client, const char *cause)
 
 /* ---- events ---- */
 
-void queue_event(antiphon *client, struct owned_event *owned)
+static void put_behind(antiphon *client, struct owned_event *owned)
 {
 	*client->last = owned;
 	client->last = &owned->next;
 	client->queued++;
 	client->queued_bytes += owned->size;
+}
+
+void queue_event(antiphon *client, struct owned_event *owned)
+{
+	struct owned_event *part;
+	while (client->bundle && (part = next_of_bundle(client)))
+		put_behind(client, part);
+	put_behind(client, owned);
 }
 
 static struct owned_event *unlink_at(antiphon *client, struct owned_event **at)
@@ -163,6 +171,9 @@ static struct owned_event *read_event(antiphon *client)
 {
 	size_t length;
 	char *line;
+	struct owned_event *part = client->bundle ? next_of_bundle(client) : NULL;
+	if (part)
+		return part;
 	while (!client->over && !client->is_down && (line = link_line(&client->link, &length))) {
 		const char *wrong;
 		struct owned_event *owned = event_of_line(client, line, length, &wrong);
@@ -219,7 +230,7 @@ static void write_until(antiphon *client, size_t most_kept)
 		size_t before = link_unwritten(&client->link) + kept(client);
 		struct owned_event *owned;
 		while (client->queued_bytes < client->most_bytes && (owned = read_event(client)))
-			queue_event(client, owned);
+			put_behind(client, owned);
 		/* What was read may say that enough was taken. */
 		if (client->queued_bytes >= client->most_bytes || !must_wait(client, most_kept))
 			return;
@@ -289,7 +300,7 @@ size_t antiphon_pending(const antiphon *client)
 	const struct text *in = &client->link.in;
 	bool line = in->length > client->link.taken &&
 		    memchr(in->bytes + client->link.taken, '\n', in->length - client->link.taken);
-	return client->queued + line;
+	return client->queued + left_of_bundle(client) + line;
 }
 
 /* ---- operations ---- */
@@ -334,9 +345,12 @@ int antiphon_wait(antiphon *client, uint64_t id, int timeout_ms, antiphon_event 
 			return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, "nothing with this id is under way");
 		if (owned)
 			break;
-		while ((owned = read_event(client)) &&
-		       (owned->event.kind != ANTIPHON_REPLY || owned->event.id != id))
-			queue_event(client, owned);
+		while (!owned && client->queued_bytes < client->most_bytes && (owned = read_event(client))) {
+			if (owned->event.kind == ANTIPHON_REPLY && owned->event.id == id)
+				break;
+			put_behind(client, owned);
+			owned = NULL;
+		}
 		if (owned || (owned = take_reply(client, id)))
 			break;
 		if (client->over)
@@ -449,6 +463,8 @@ static void drop_queue(antiphon *client)
 {
 	while (client->first)
 		free(unlink_at(client, &client->first));
+	free(client->bundle);
+	client->bundle = NULL;
 }
 
 int antiphon_close(antiphon *client, int timeout_ms)
@@ -460,6 +476,7 @@ int antiphon_close(antiphon *client, int timeout_ms)
 	bool in_time = !client->is_down;
 	if (!client->over && in_time)
 		put_request(client, &(antiphon_request){ .op = ANTIPHON_LEAVE }, 0, NULL);
+	drop_queue(client);
 	/* Its last line is the end of the connection; what comes before it is for nobody. */
 	while (!client->over && in_time) {
 		client->link.in.length = client->link.taken = client->link.searched = 0;

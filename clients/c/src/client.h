@@ -59,6 +59,7 @@ struct antiphon {
 	struct json_document document;
 	struct owned_event *first, **last;
 	size_t queued, queued_bytes, most_bytes;
+	struct bundle *bundle; /* whose parts come before the next line; or NULL */
 	struct pending *pending; /* in the order of their beginning */
 	size_t pending_count, pending_capacity;
 	uint64_t last_id;
@@ -76,6 +77,9 @@ struct owned_event *event_new(antiphon_kind kind, size_t more);
 /* The event of a line, which it changes; NULL if there is none to tell, with what is wrong if something
  * is. */
 struct owned_event *event_of_line(antiphon *client, char *line, size_t length, const char **wrong);
+/* The next part of the bundle; NULL: no memory. */
+struct owned_event *next_of_bundle(antiphon *client);
+size_t left_of_bundle(const antiphon *client);
 /* An event without a line, with copies of these; NULL: no memory. */
 struct owned_event *event_about(antiphon_kind kind, const char *name, const char *cause);
 /* Cuts at the end of a character. */
@@ -90,6 +94,7 @@ bool add_pending(antiphon *client, uint64_t id, const antiphon_request *request)
 struct pending take_pending(antiphon *client, struct pending *pending);
 /* Each that waits is told so. */
 void fail_pending(antiphon *client, const char *cause);
+/* Behind all that was read. */
 void queue_event(antiphon *client, struct owned_event *owned);
 /* The connection is over for good: all that wait are told so, and then the program. */
 void lose(antiphon *client, const char *cause);

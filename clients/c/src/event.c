@@ -301,7 +301,104 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	return reading->owned;
 }
 
-/* A line that was not carried out: of an operation, of a message, or of the connection itself. */
+/* Events that came in one line: they have all but their data in common. */
+struct bundle {
+	antiphon_event event;
+	size_t texts; /* bytes that its texts have, at the beginning of the copy */
+	size_t count, next;
+	antiphon_bytes payloads[];
+};
+
+/* Puts a text behind those that are there. */
+static const char *add_text(char **at, const char *text)
+{
+	if (!text)
+		return NULL;
+	size_t length = strlen(text) + 1;
+	char *copy = memcpy(*at, text, length);
+	*at += length;
+	return copy;
+}
+
+size_t left_of_bundle(const antiphon *client)
+{
+	return client->bundle ? client->bundle->count - client->bundle->next : 0;
+}
+
+struct owned_event *next_of_bundle(antiphon *client)
+{
+	struct bundle *bundle = client->bundle;
+	const antiphon_bytes payload = bundle->payloads[bundle->next];
+	struct owned_event *owned = event_new(bundle->event.kind, bundle->texts + payload.length + 1);
+	if (owned) {
+		antiphon_event *event = &owned->event;
+		char *at = (char *)(owned + 1);
+		*event = bundle->event;
+		event->name = add_text(&at, event->name);
+		event->cause = add_text(&at, event->cause);
+		event->view = add_text(&at, event->view);
+		event->sender = add_text(&at, event->sender);
+		event->data = (antiphon_bytes){ at, payload.length };
+		memcpy(at, payload.bytes, payload.length);
+		at[payload.length] = 0;
+		if (event->kind == ANTIPHON_MESSAGE)
+			event->part = (uint32_t)bundle->next;
+		bundle->next++;
+	}
+	if (!owned || bundle->next == bundle->count) {
+		free(bundle);
+		client->bundle = NULL;
+	}
+	if (!owned)
+		lose(client, "no memory for an event");
+	return owned;
+}
+
+/* An event for each payload. The first, or NULL. */
+static struct owned_event *read_bundle(struct reading *reading, const antiphon_event *event,
+				       const struct json *payloads, size_t length, const char **wrong)
+{
+	antiphon *client = reading->client;
+	if (!payloads || payloads->type != JSON_ARRAY || !payloads->count)
+		return NULL;
+	size_t lists = payloads->count * sizeof(antiphon_bytes);
+	struct bundle *bundle = malloc(sizeof *bundle + lists + length + 1);
+	if (!bundle) {
+		*wrong = "no memory for a bundle";
+		return NULL;
+	}
+	*bundle = (struct bundle){ .event = *event };
+	reading->copy = (char *)bundle->payloads + lists;
+	for (const struct json *one = json_first(&client->document, payloads); one;
+	     one = json_next(&client->document, payloads, one)) {
+		bundle->payloads[bundle->count] = (antiphon_bytes){ "", 0 };
+		bytes_of(reading, one, &bundle->payloads[bundle->count++]);
+	}
+	keep(reading, length);
+	const char **texts[] = { &bundle->event.name, &bundle->event.cause, &bundle->event.view, &bundle->event.sender };
+	for (int i = 0; i < 4; i++) {
+		if (!*texts[i])
+			continue;
+		*texts[i] = reading->copy + (*texts[i] - reading->line);
+		bundle->texts += strlen(*texts[i]) + 1;
+	}
+	client->bundle = bundle;
+	return next_of_bundle(client);
+}
+
+static struct owned_event *read_messages(struct reading *reading, size_t length, const char **wrong)
+{
+	const struct json *root = reading->root;
+	antiphon_event event = { .kind = ANTIPHON_MESSAGE };
+	event.name = json_string(member(reading, root, "group"));
+	event.view = json_string(member(reading, root, "view"));
+	event.sender = json_string(member(reading, root, "sender"));
+	event.seq = number_of(reading, "seq");
+	event.safe = json_is_true(member(reading, root, "safe"));
+	return read_bundle(reading, &event, member(reading, root, "payloads"), length, wrong);
+}
+
+/* A line that was not carried out: of an operation, of messages, or of the connection itself. */
 static struct owned_event *read_problem(struct reading *reading, size_t length, const char **wrong)
 {
 	antiphon *client = reading->client;
@@ -319,6 +416,11 @@ static struct owned_event *read_problem(struct reading *reading, size_t length, 
 		return read_reply(reading, oldest_pending(client, ANTIPHON_WHY), length, NULL, reason, wrong);
 	if (json_u64(member(reading, fields, "id"), &id))
 		return read_reply(reading, find_pending(client, id), length, NULL, reason, wrong);
+	if (!strcmp(fields->key, "send_bundle")) {
+		antiphon_event event = { .kind = ANTIPHON_NOT_SENT, .cause = reason };
+		event.name = json_string(member(reading, fields, "group"));
+		return read_bundle(reading, &event, member(reading, fields, "payloads"), length, wrong);
+	}
 	if (strcmp(fields->key, "send"))
 		return NULL;
 	if (!begin(reading, ANTIPHON_NOT_SENT, length, 0)) {
@@ -405,6 +507,7 @@ static struct owned_event *read_told(struct reading *reading, antiphon_kind kind
 		event->view = text_of(reading, "view");
 		event->sender = text_of(reading, "sender");
 		event->seq = number_of(reading, "seq");
+		event->part = (uint32_t)number_of(reading, "part");
 		event->safe = json_is_true(member(reading, reading->root, "safe"));
 		bytes_of(reading, member(reading, reading->root, "payload"), &event->data);
 		break;
@@ -462,6 +565,8 @@ struct owned_event *event_of_line(antiphon *client, char *line, size_t length, c
 	}
 	if (!strcmp(word, "why"))
 		return read_reply(&reading, oldest_pending(client, ANTIPHON_WHY), length, NULL, NULL, wrong);
+	if (!strcmp(word, "bundle"))
+		return read_messages(&reading, length, wrong);
 	if (!strcmp(word, "error") || !strcmp(word, "refused"))
 		return read_problem(&reading, length, wrong);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -48,6 +48,18 @@ static void put_data(struct text *out, const char *name, antiphon_bytes data)
 	text_add_payload(out, data.bytes ? data.bytes : "", data.bytes ? data.length : 0);
 }
 
+static void put_payloads(struct text *out, const antiphon_bytes *payloads, size_t count)
+{
+	key(out, "payloads");
+	text_add_string(out, "[");
+	for (size_t i = 0; i < count; i++) {
+		text_add_string(out, i ? "," : "");
+		text_add_payload(out, payloads[i].bytes ? payloads[i].bytes : "",
+				 payloads[i].bytes ? payloads[i].length : 0);
+	}
+	text_add_string(out, "]");
+}
+
 static void put_true(struct text *out, const char *name, bool value)
 {
 	if (value) {
@@ -104,6 +116,7 @@ static const struct {
 	[ANTIPHON_WHY] = { "why", "node", NULL },	     [ANTIPHON_CANCEL] = { "cancel", NULL, NULL },
 	[ANTIPHON_COMMAND] = { "command", NULL, "verb" },    [ANTIPHON_COMMANDS] = { "commands", NULL, NULL },
 	[ANTIPHON_SERVE_COMMAND] = { "serve_command", NULL, "verb" },
+	[ANTIPHON_SEND_BUNDLE] = { "send_bundle", "group", NULL },
 	[OP_HELLO] = { "hello", "name", NULL },
 };
 
@@ -121,6 +134,8 @@ static const char *what_is_missing(const antiphon_request *request)
 		return "the operation needs a key, or a verb";
 	if ((op == ANTIPHON_CALL || op == ANTIPHON_COMMAND) && !request->to && !request->nodes)
 		return "a call and a command need a receiver: any, all, or nodes";
+	if (op == ANTIPHON_SEND_BUNDLE && (!request->payloads || !request->payload_count))
+		return "a bundle has one payload at least";
 	for (size_t i = 0; op == ANTIPHON_COMMAND && i < request->arg_count; i++) {
 		const antiphon_arg *arg = &request->args[i];
 		bool is_known = arg->type >= ANTIPHON_TEXT && arg->type <= ANTIPHON_BOOLEAN;
@@ -140,7 +155,8 @@ static int end_line(antiphon *client, size_t before, antiphon_error *error)
 	out->failed = false;
 	out->length = before;
 	if (length > MOST_LINE_BYTES)
-		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO, "a line has at most 4 MiB: use shorter names");
+		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
+			    "a line has at most 4 MiB: use shorter names, or send less at once");
 	return fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a line");
 }
 
@@ -169,8 +185,15 @@ static void put_line(antiphon *client, const antiphon_request *request, uint64_t
 	if (ops[op].key)
 		put_string(out, ops[op].key, request->key);
 	switch (op) {
+	case ANTIPHON_JOIN:
+		put_true(out, "bundles", true);
+		break;
 	case ANTIPHON_SEND:
 		put_data(out, "payload", request->data);
+		put_true(out, "safe", request->safe);
+		break;
+	case ANTIPHON_SEND_BUNDLE:
+		put_payloads(out, request->payloads, request->payload_count);
 		put_true(out, "safe", request->safe);
 		break;
 	case ANTIPHON_LOCK:
@@ -234,14 +257,26 @@ static void put_line(antiphon *client, const antiphon_request *request, uint64_t
 	text_add_string(out, "}}\n");
 }
 
+static bool is_too_large(const antiphon_request *request)
+{
+	size_t count = request->op == ANTIPHON_SEND_BUNDLE ? request->payload_count : 0, left = MOST_DATA_BYTES;
+	for (size_t i = 0; i < count; i++) {
+		size_t length = request->payloads[i].bytes ? request->payloads[i].length : 0;
+		if (length > left)
+			return true;
+		left -= length;
+	}
+	return request->data.bytes && request->data.length > MOST_DATA_BYTES;
+}
+
 int put_request(antiphon *client, const antiphon_request *request, uint64_t id, antiphon_error *error)
 {
 	const char *missing = what_is_missing(request);
 	if (missing)
 		return fail(error, ANTIPHON_INVALID, ANTIPHON_RAN_NO, missing);
-	if (request->data.bytes && request->data.length > MOST_DATA_BYTES)
+	if (is_too_large(request))
 		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
-			    "a payload has at most 1048570 bytes: send it in parts");
+			    "a payload, or all of a bundle, has at most 1048570 bytes: send it in parts");
 	size_t before = client->link.out.length;
 	put_line(client, request, id);
 	return end_line(client, before, error);
@@ -312,17 +347,37 @@ int antiphon_leave(antiphon *client, const char *group, int timeout_ms, antiphon
 	return perform(client, &request, timeout_ms, NULL, NULL, error);
 }
 
-int antiphon_send(antiphon *client, const char *group, const void *bytes, size_t length, int flags,
-		  antiphon_error *error)
+/* Does not wait until it is delivered. */
+static int say(antiphon *client, const antiphon_request *request, antiphon_error *error)
 {
-	if (may_write(client, error))
-		return -1;
-	const antiphon_request request = { .op = ANTIPHON_SEND, .name = group, .data = { bytes, length },
-					   .safe = flags & ANTIPHON_SAFE };
-	if (put_request(client, &request, 0, error))
+	if (may_write(client, error) || put_request(client, request, 0, error))
 		return -1;
 	write_all(client);
 	return client->over ? fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause) : 0;
+}
+
+int antiphon_send(antiphon *client, const char *group, const void *bytes, size_t length, int flags,
+		  antiphon_error *error)
+{
+	const antiphon_request request = { .op = ANTIPHON_SEND, .name = group, .data = { bytes, length },
+					   .safe = flags & ANTIPHON_SAFE };
+	return say(client, &request, error);
+}
+
+int antiphon_send_bundle(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count, int flags,
+			 antiphon_error *error)
+{
+	const antiphon_request request = { .op = ANTIPHON_SEND_BUNDLE, .name = group, .payloads = payloads,
+					   .payload_count = count, .safe = flags & ANTIPHON_SAFE };
+	return say(client, &request, error);
+}
+
+int antiphon_send_bundle_wait(antiphon *client, const char *group, const antiphon_bytes *payloads, size_t count,
+			      int flags, int timeout_ms, antiphon_error *error)
+{
+	const antiphon_request request = { .op = ANTIPHON_SEND_BUNDLE, .name = group, .payloads = payloads,
+					   .payload_count = count, .safe = flags & ANTIPHON_SAFE };
+	return perform(client, &request, timeout_ms, NULL, NULL, error);
 }
 
 int antiphon_send_wait(antiphon *client, const char *group, const void *bytes, size_t length, int flags,

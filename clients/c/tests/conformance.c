@@ -327,6 +327,7 @@ static void tell(antiphon *of, const antiphon_event *event, void *unused)
 		put_string("view", event->view);
 		put_string("sender", event->sender);
 		put_u64("seq", event->seq);
+		put_u64("part", event->part);
 		put_bool("safe", event->safe);
 		put_data("payload", event->data);
 		end();
@@ -419,12 +420,17 @@ static bool flag(const char *key)
 	return json_is_true(field(key));
 }
 
+static antiphon_bytes bytes(const struct json *payload)
+{
+	char *at = "";
+	size_t length = 0;
+	json_payload(&document, payload, &at, &length);
+	return (antiphon_bytes){ at, length };
+}
+
 static antiphon_bytes data(const char *key)
 {
-	char *bytes = "";
-	size_t length = 0;
-	json_payload(&document, field(key), &bytes, &length);
-	return (antiphon_bytes){ bytes, length };
+	return bytes(field(key));
 }
 
 /* Seconds as milliseconds, rounded up; -1 without them. */
@@ -511,6 +517,21 @@ static int call(uint64_t id, antiphon_error *error)
 				nodes[request.node_count++] = json_string(one);
 	}
 	return start(id, NULL, &request, error);
+}
+
+static int send_bundle(uint64_t id, antiphon_error *error)
+{
+	static antiphon_bytes payloads[4096];
+	antiphon_request request = { .op = ANTIPHON_SEND_BUNDLE, .name = text("group"), .payloads = payloads,
+				     .safe = flag("safe") };
+	const struct json *given = field("payloads");
+	for (const struct json *one = json_first(&document, given); one; one = json_next(&document, given, one))
+		if (request.payload_count < 4096)
+			payloads[request.payload_count++] = bytes(one);
+	if (flag("wait"))
+		return start(id, NULL, &request, error);
+	return antiphon_send_bundle(client, request.name, payloads, request.payload_count,
+				    request.safe ? ANTIPHON_SAFE : 0, error);
 }
 
 static int join(const char *group, antiphon_error *error)
@@ -605,6 +626,8 @@ static int obey(const char *what, uint64_t id, antiphon_error *error)
 						  .safe = flag("safe") },
 			     error);
 	}
+	if (!strcmp(what, "send_bundle"))
+		return send_bundle(id, error);
 	if (!strcmp(what, "pause") || !strcmp(what, "resume")) {
 		struct entry *group = find(&groups, text("group"), NULL);
 		if (group)

@@ -223,6 +223,36 @@ static void a_line_that_was_cut_short_comes_once(void)
 	}
 }
 
+static void says_and_hears_bundles(struct script *script)
+{
+	take(script);
+	welcome(script);
+	say(script, "{\"event\":\"bundle\",\"group\":\"g\",\"seq\":1,\"payloads\":[\"a\",\"b\",\"c\"]}\n");
+	CHECK(hears(script, "{\"send_bundle\":{\"group\":\"g\",\"payloads\":[\"one\",\"two\"]}}"));
+	cut(script);
+	take(script);
+	CHECK(hears(script, RESUMES "2}}"));
+	welcome_again(script, "2");
+	say(script, E("d"));
+	CHECK(hears(script, "{\"leave\":{}}"));
+	cut(script);
+}
+
+static void a_bundle_counts_as_one_line(void)
+{
+	struct script script = { .plays = says_and_hears_bundles };
+	antiphon *client = connects(&script, 3000);
+	const antiphon_bytes payloads[] = { { "one", 3 }, { "two", 3 } };
+	antiphon_error error;
+	COMES(client, ANTIPHON_MESSAGE, "a");
+	CHECK(!antiphon_send_bundle(client, "g", payloads, 2, 0, &error));
+	COMES(client, ANTIPHON_MESSAGE, "b");
+	COMES(client, ANTIPHON_MESSAGE, "c");
+	COMES(client, ANTIPHON_MESSAGE, "d");
+	CHECK(!antiphon_close(client, 5000));
+	ends(&script);
+}
+
 static void cuts_within_what_it_hears(struct script *script)
 {
 	take(script);
@@ -407,7 +437,8 @@ static void forgets_it(struct script *script)
 	take(script);
 	CHECK(hears(script, RESUMES "12}}"));
 	welcome_again(script, "");
-	CHECK(hears(script, "{\"join\":{\"group\":\"g\",\"id\":15}}") && hears(script, "{\"join\":{\"group\":\"h\",\"id\":16}}"));
+	CHECK(hears(script, "{\"join\":{\"group\":\"g\",\"bundles\":true,\"id\":15}}"));
+	CHECK(hears(script, "{\"join\":{\"group\":\"h\",\"bundles\":true,\"id\":16}}"));
 	CHECK(hears(script, "{\"serve\":{\"group\":\"g\",\"verb\":\"v\",\"id\":17}}"));
 	CHECK(hears(script, "{\"serve_command\":{\"verb\":\"c\",\"id\":18}}"));
 	say(script, REPLY "15}\n" REPLY "16,\"error\":{\"code\":\"refused\",\"reason\":\"full\",\"ran\":\"no\"}}\n");
@@ -670,6 +701,7 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN); /* of the script; the library needs it not */
 	options_are_bounded();
 	a_line_that_was_cut_short_comes_once();
+	a_bundle_counts_as_one_line();
 	what_was_written_in_part_is_written_whole();
 	both_ends_say_what_they_took_and_sending_waits_for_it();
 	a_program_that_polls_comes_back();

@@ -139,6 +139,86 @@ static void a_call_that_waits_keeps_events_up_to_the_bound(void)
 	end_peer(&peer, client);
 }
 
+#define BUNDLE(payloads)                                                                    \
+	"{\"event\":\"bundle\",\"group\":\"g\",\"view\":\"1.1.0\",\"sender\":\"n/t\",\"seq\":7," \
+	"\"safe\":true,\"payloads\":[" payloads "]}\n"
+
+static void a_bundle_is_told_as_messages_with_their_parts(void)
+{
+	struct peer peer = { .lines = 1, .repeat = 1, .stays = true,
+			     .says = BUNDLE("\"one\",{\"base64\":\"/wD+\"},\"\",\"gr\\u00fc\\u00dfe\"")
+				     "{\"event\":\"message\",\"group\":\"g\",\"seq\":8,\"part\":3,\"payload\":\"x\"}\n"
+				     "{\"event\":\"reply\",\"op\":\"join\",\"id\":2}\n" };
+	static const antiphon_bytes told[] = { { "one", 3 }, { "\xff\0\xfe", 3 }, { "", 0 }, { "gr\xc3\xbc\xc3\x9f" "e", 7 } };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	CHECK(!antiphon_join(client, "g", 5000, &error) && antiphon_pending(client) == 5);
+	for (uint32_t part = 0; part < 4; part++) {
+		MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_MESSAGE);
+		CHECK(event->seq == 7 && event->part == part && event->safe && event->data.length == told[part].length);
+		CHECK(!memcmp(event->data.bytes, told[part].bytes, told[part].length + 1));
+		CHECK(!strcmp(event->sender, "n/t") && !strcmp(event->name, "g") && !strcmp(event->view, "1.1.0"));
+		antiphon_event_free(event);
+	}
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->seq == 8 && event->part == 3);
+	antiphon_event_free(event);
+	end_peer(&peer, client);
+	CHECK(strstr(peer.heard, "{\"join\":{\"group\":\"g\",\"bundles\":true,\"id\":2}}\n") != NULL);
+}
+
+static void a_bundle_is_taken_apart_as_it_is_read_and_comes_before_the_end(void)
+{
+	static char says[16384] = BUNDLE("\"x\"");
+	char *end = strstr(says, "]}");
+	for (int i = 1; i < 3000; i++)
+		end += sprintf(end, ",\"x\"");
+	strcpy(end, "]}\n");
+	struct peer peer = { .lines = 1, .repeat = 1, .says = says };
+	antiphon *client = connected(&peer);
+	antiphon_set_queue_bytes(client, 1 << 19);
+	antiphon_error error;
+	antiphon_event *event;
+	uint64_t lock = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_LOCK, .name = "x", .within_ms = -1 }, &error);
+	CHECK(antiphon_wait(client, lock, 5000, &event, &error) == -1 && error.code == ANTIPHON_UNAVAILABLE);
+	CHECK(antiphon_pending(client) == 3000);
+	for (uint32_t part = 0; part < 3000; part++) {
+		MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_MESSAGE && event->part == part);
+		antiphon_event_free(event);
+	}
+	MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_REPLY && event->id == lock);
+	antiphon_event_free(event);
+	end_peer(&peer, client);
+}
+
+static void several_payloads_are_said_in_one_line_and_refused_one_by_one(void)
+{
+	struct peer peer = { .lines = 2, .repeat = 1, .stays = true,
+			     .says = "{\"event\":\"refused\",\"group\":\"g\",\"reason\":\"no\",\"request\":{\"send_bundle\":"
+				     "{\"group\":\"g\",\"payloads\":[\"p\",{\"base64\":\"/w==\"}]}}}\n"
+				     "{\"event\":\"reply\",\"op\":\"send_bundle\",\"id\":2}\n" };
+	static const antiphon_bytes payloads[] = { { "one", 3 }, { "\xff\0\xfe", 3 }, { NULL, 0 } };
+	static const char *const not_sent[] = { "p", "\xff" };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	CHECK(!antiphon_send_bundle(client, "g", payloads, 2, 0, &error));
+	CHECK(!antiphon_send_bundle_wait(client, "g", payloads, 3, ANTIPHON_SAFE, 5000, &error));
+	for (int part = 0; part < 2; part++) {
+		MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_NOT_SENT);
+		CHECK(!strcmp(event->name, "g") && !strcmp(event->cause, "no") && !strcmp(event->data.bytes, not_sent[part]));
+		antiphon_event_free(event);
+	}
+	CHECK(antiphon_send_bundle(client, "g", payloads, 0, 0, &error) == -1 && error.code == ANTIPHON_INVALID);
+	static const char zeros[2 << 20];
+	const antiphon_bytes large[] = { { zeros, sizeof zeros }, { zeros, 1 } };
+	CHECK(antiphon_send_bundle(client, "g", large, 2, 0, &error) == -1 && error.code == ANTIPHON_REFUSED);
+	end_peer(&peer, client);
+	CHECK(strstr(peer.heard, "{\"send_bundle\":{\"group\":\"g\",\"payloads\":[\"one\",{\"base64\":\"/wD+\"}]}}\n"
+				 "{\"send_bundle\":{\"group\":\"g\",\"payloads\":[\"one\",{\"base64\":\"/wD+\"},\"\"],"
+				 "\"safe\":true,\"id\":2}}\n") != NULL);
+}
+
 static void what_is_no_line_ends_the_connection(void)
 {
 	struct peer peer = { .lines = 0, .repeat = 1, .stays = true,
@@ -440,6 +520,9 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN); /* of the script's peer; the library needs it not */
 	what_waits_is_told_that_the_connection_is_over();
 	a_call_that_waits_keeps_events_up_to_the_bound();
+	a_bundle_is_told_as_messages_with_their_parts();
+	a_bundle_is_taken_apart_as_it_is_read_and_comes_before_the_end();
+	several_payloads_are_said_in_one_line_and_refused_one_by_one();
 	what_is_no_line_ends_the_connection();
 	a_lock_that_is_granted_too_late_is_given_back();
 	bad_addresses_say_what_is_wrong();

@@ -308,7 +308,7 @@ export class Connection {
       case "lost":
         return this.#takeLost(event, bytes);
       case "refused":
-        return this.#takeRefused(event, bytes);
+        return this.#takeRefused({ type, ...event }, bytes);
       case "watching":
         return this.#put(this.watches.get(event.id), { type, entries: event.entries }, bytes);
       case "changed": {
@@ -358,12 +358,12 @@ export class Connection {
     } else this.#loseHeld(id, cause);
   }
 
-  #takeRefused({ group, reason, request }, bytes) {
+  #takeRefused({ type, group, reason, request }, bytes) {
     if (group === null) this.#lastWords = reason;
     else if (request) {
       const [{ payload, payloads = [payload] }] = Object.values(request);
-      for (const payload of payloads)
-        this.#put(this.groups.get(group), new Said({ type: "refused", group, reason, payload: decode(payload) }), bytes);
+      for (const said of payloads)
+        this.#put(this.groups.get(group), new Said({ type, group, reason, payload: decode(said) }), bytes);
     }
   }
 

@@ -5,7 +5,7 @@ import { AntiphonError, connect, ConnectionLost, type GroupEvent, type Payload, 
 function tell(event: GroupEvent | WatchEvent): string | null {
   switch (event.type) {
     case "view": return `${event.members.join()} ${event.crashed.map((member) => event.causes[member]).join()}`;
-    case "message": return `${event.sender} ${event.seq} ${event.part + 1} ${event.text} ${event.payload.length} ${event.safe}`;
+    case "message": return `${event.sender} ${event.seq + event.part} ${event.text} ${event.payload.length} ${event.safe}`;
     case "transitional": return event.members.join();
     case "suspended": return event.group;
     case "resync": return event.cause;

@@ -1,7 +1,6 @@
 //! What a group tells a session that is in it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use antiphon::clients::ClientEvent;
 use antiphon_api::Event;
@@ -20,8 +19,6 @@ use crate::told::{self, MessageLines};
 pub(crate) struct Follower {
     pub(crate) seat: Seat,
     pub(crate) group: String,
-    /// The session is told no messages, and none is made into an event.
-    pub(crate) unheard: Arc<AtomicBool>,
     pub(crate) desk: Arc<Desk>,
 }
 
@@ -59,11 +56,6 @@ impl Follower {
 
     async fn print(&self, events: impl Iterator<Item = ClientEvent>) {
         for event in events {
-            if matches!(event, ClientEvent::Message(_) | ClientEvent::Bundle(_))
-                && self.unheard.load(Ordering::Relaxed)
-            {
-                continue;
-            }
             self.desk.print(self.told(&event)).await;
         }
     }
@@ -199,7 +191,7 @@ mod tests {
         for (line, expected) in [
             (
                 r#"{"send_bundle":{"group":"g","payloads":[],"id":1}}"#.to_owned(),
-                "one payload at least",
+                "1 to 4096 messages",
             ),
             (
                 r#"{"send_bundle":{"group":"h","payloads":["x"],"id":2}}"#.to_owned(),

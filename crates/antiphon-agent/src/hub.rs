@@ -232,8 +232,6 @@ struct Joined {
     sender: ClientSender,
     /// Tells this membership from earlier ones of the session.
     number: u64,
-    /// The session is told no messages of the group.
-    unheard: Arc<AtomicBool>,
 }
 
 impl Drop for Session {
@@ -287,7 +285,7 @@ impl Session {
     /// Sets whether it is told the messages of a group that it has joined. At first it is.
     pub(crate) fn hears(&self, group: &str, hears: bool) {
         if let Some(joined) = self.inside().joined.get(group) {
-            joined.unheard.store(!hears, Ordering::Relaxed);
+            joined.sender.hears(hears);
         }
     }
 
@@ -571,19 +569,13 @@ impl Session {
         inside.last += 1;
         let number = inside.last;
         let sender = seat.sender();
-        let unheard = Arc::new(AtomicBool::new(false));
-        let joined = Joined {
-            sender,
-            number,
-            unheard: unheard.clone(),
-        };
+        let joined = Joined { sender, number };
         inside.joined.insert(group.clone(), joined);
         // The new follower first waits until the follower of the former membership has told everything.
         let before = inside.followed.remove(&group);
         let follower = Follower {
             seat,
             group: group.clone(),
-            unheard,
             desk: self.desk.clone(),
         };
         let (session, ended) = (self.inside.clone(), group.clone());

@@ -158,7 +158,7 @@ fn a_bundle_is_told_together_to_those_that_take_it_so_and_one_by_one_to_others()
         let none: [&str; 0] = [];
         assert_eq!(
             sender.send_bundle(none).await.err(),
-            Some(ClientSendError::NoMessage)
+            Some(ClientSendError::NoBundle)
         );
         let large = sender.send_bundle(vec![vec![0; 1000]; 100]).await.err();
         assert!(

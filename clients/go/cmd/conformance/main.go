@@ -40,6 +40,7 @@ type command struct {
 	To      any              `json:"to"`
 	Payload antiphon.Payload `json:"payload"`
 	Value   antiphon.Payload `json:"value"`
+	Bundle  bundle           `json:"payloads"`
 	Version *uint64          `json:"if_version"`
 	Within  *float64         `json:"within"`
 	TTL     *float64         `json:"ttl"`
@@ -52,6 +53,16 @@ type command struct {
 }
 
 type object map[string]any
+
+type bundle []antiphon.Payload
+
+func (b bundle) bytes() [][]byte {
+	all := make([][]byte, len(b))
+	for part, payload := range b {
+		all[part] = payload
+	}
+	return all
+}
 
 // A driver has what its commands name.
 type driver struct {
@@ -88,7 +99,7 @@ func main() {
 		switch {
 		case op == "connect":
 			op = "hello"
-		case op == "lock", op == "lead", op == "call", op == "send" && c.Wait:
+		case op == "lock", op == "lead", op == "call", c.Wait:
 		default:
 			d.obey(c)
 			continue
@@ -299,7 +310,7 @@ func (d *driver) do(c command) (any, error) {
 			return nil, err
 		}
 		return nil, group.Leave(ctx)
-	case "send", "pause", "resume":
+	case "send", "send_bundle", "pause", "resume":
 		if group == nil {
 			return nil, fmt.Errorf("join %s first", c.Group)
 		}
@@ -317,6 +328,9 @@ func (d *driver) do(c command) (any, error) {
 		}
 		if c.Wait {
 			options = append(options, antiphon.Wait)
+		}
+		if c.Do == "send_bundle" {
+			return nil, group.SendBundle(ctx, c.Bundle.bytes(), options...)
 		}
 		return nil, group.Send(ctx, c.Payload, options...)
 	case "lock":

@@ -151,7 +151,7 @@ async fn say(sender: &ClientSender, said: Said<'_>, safe: bool) -> Result<Fate, 
                 "a payload, or a bundle with 1 to 3 bytes more for each payload, has at most {limit} bytes: send it in parts"
             ))
         }
-        ClientSendError::NoMessage => refused("a bundle has one payload at least".to_owned()),
+        error @ ClientSendError::NoBundle => refused(error.to_string()),
         ClientSendError::Refused(Refusal::NotIn) => {
             unavailable("this client is not in the group now: wait for its view")
         }

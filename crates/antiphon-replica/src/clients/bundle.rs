@@ -8,6 +8,9 @@ use bytes::{Buf as _, Bytes};
 use super::format;
 use crate::format::{decode_first, encode_after};
 
+/// The most messages of a bundle. Told one by one, small ones are many times as long as in the bundle.
+pub const MAX_BUNDLE: usize = 4096;
+
 /// Messages that one client said at once, in its order: at least one. An iterator over them; it copies none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
@@ -16,14 +19,16 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Reads what a peer sent. None: it is not whole, or there is no message in it.
+    /// Reads what a peer sent. None: it is not whole, or there is no message in it, or too many are.
     pub(super) fn read(bytes: Bytes) -> Option<Self> {
         let (mut rest, mut count) = (&bytes[..], 0);
         while !rest.is_empty() {
             (_, rest) = first(rest)?;
             count += 1;
         }
-        (count > 0).then_some(Self { rest: bytes, count })
+        (1..=MAX_BUNDLE)
+            .contains(&count)
+            .then_some(Self { rest: bytes, count })
     }
 
     /// The bytes that they have together, their lengths included.
@@ -75,6 +80,7 @@ fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct BundleWriter {
     bytes: Vec<u8>,
     header: usize,
+    count: usize,
 }
 
 impl BundleWriter {
@@ -82,7 +88,11 @@ impl BundleWriter {
     pub fn new(number: u32) -> Self {
         let bytes = format::bundle(number);
         let header = bytes.len();
-        Self { bytes, header }
+        Self {
+            bytes,
+            header,
+            count: 0,
+        }
     }
 
     /// Appends a message. One of 4 GiB or more has no place in it; the caller has a far smaller bound.
@@ -95,11 +105,17 @@ impl BundleWriter {
             }
         }
         self.bytes.extend_from_slice(message);
+        self.count += 1;
+    }
+
+    /// How many messages are in it.
+    pub fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {
-        self.bytes.len() == self.header
+        self.count == 0
     }
 
     /// How many bytes the messages have together, their lengths included.

@@ -39,7 +39,8 @@
 //!
 //! # Bounds
 //! A member has [`MAX_CLIENTS`] clients in a group; so a list fits one message. It has one change under way:
-//! those that come meanwhile wait for the next, and a thousand that come at once make two views.
+//! those that come meanwhile wait for the next, and a thousand that come at once make two views. A bundle has
+//! up to [`MAX_BUNDLE`] messages.
 //!
 //! # Who dies when
 //! | who | when | then |
@@ -90,7 +91,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 use antiphon_core::{GroupView, Outcome};
 use bytes::Bytes;
 
-pub use self::bundle::{Bundle, BundleWriter};
+pub use self::bundle::{Bundle, BundleWriter, MAX_BUNDLE};
 pub use self::event::{Client, ClientId, ClientView, ClientViewId, Departure, Event, Output, Refusal};
 use self::format::{Leaving, Listed, Named, Words};
 

@@ -590,8 +590,13 @@ fn a_bundle_is_whole_or_ignored() {
     };
     assert_eq!(messages.len(), all.len());
     assert!(messages.slices().eq(all) && messages.clone().eq(all));
-    // One byte less, and none at all.
-    for bad in [said.slice(..said.len() - 1), nothing] {
+    // One byte less, none at all, and one message more than may be.
+    let mut many = BundleWriter::new(1);
+    (0..=MAX_BUNDLE).for_each(|_| many.push(b""));
+    let many = Bytes::copy_from_slice(many.said());
+    clients.handle_message(me, &many.slice(..many.len() - 1));
+    assert!(matches!(&events(&mut clients)[..], [Event::Bundle { .. }]));
+    for bad in [said.slice(..said.len() - 1), nothing, many] {
         clients.handle_message(me, &bad);
         assert!(matches!(&events(&mut clients)[..], [Event::Malformed { .. }]));
     }

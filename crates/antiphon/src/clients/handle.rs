@@ -9,7 +9,7 @@ use antiphon_replica::clients::BundleWriter;
 use bytes::Bytes;
 
 use super::shared::{Said, Shared};
-use super::{Bundle, ClientEntry, ClientViewId, Departure, Refusal, task};
+use super::{Bundle, ClientEntry, ClientViewId, Departure, MAX_BUNDLE, Refusal, task};
 use crate::{Cluster, Error, GroupBuilder, Order, Receipt, SafeReceipt, SendError, TotalEngine};
 
 /// What the names of groups of clients begin with.
@@ -255,7 +255,8 @@ impl ClientSender {
 
     /// Sends several messages together: every client is told all of them, in this order and with nothing in
     /// between, or none. They travel as one message, so many small ones cost little more than one. Together
-    /// they have at most what one payload may have, less what their lengths take: 1 to 3 bytes each.
+    /// they have at most what one payload may have, less what their lengths take, 1 to 3 bytes each; and they are
+    /// [`MAX_BUNDLE`] at most.
     ///
     /// # Errors
     /// [`ClientSendError`]: nothing was sent.
@@ -311,14 +312,20 @@ impl ClientSender {
         let mut bundle = BundleWriter::new(self.number);
         for payload in payloads {
             // What is too large already is refused for its size, and need not be whole.
-            if bundle.bytes() <= crate::MAX_PAYLOAD_BYTES {
+            if bundle.bytes() <= crate::MAX_PAYLOAD_BYTES && bundle.len() <= MAX_BUNDLE {
                 bundle.push(payload.as_ref());
             }
         }
-        match bundle.is_empty() {
-            true => Err(ClientSendError::NoMessage),
-            false => Ok(bundle),
+        match bundle.len() {
+            1..=MAX_BUNDLE => Ok(bundle),
+            _ => Err(ClientSendError::NoBundle),
         }
+    }
+
+    /// Sets whether the client is told messages. At first it is; one that only sends spares its node each
+    /// message that it would drop. All else it is told in any case.
+    pub fn hears(&self, hears: bool) {
+        self.shared().set_hears(self.number, hears);
     }
 
     /// Leaves, in order or not: others see it go with this departure. [`ClientEvent::Left`] follows.
@@ -467,8 +474,8 @@ pub enum ClientSendError {
     Refused(Refusal),
     /// The group does not take it.
     Group(SendError),
-    /// A bundle of no messages.
-    NoMessage,
+    /// A bundle of no messages, or of more than [`MAX_BUNDLE`].
+    NoBundle,
 }
 
 impl fmt::Display for ClientSendError {
@@ -476,7 +483,9 @@ impl fmt::Display for ClientSendError {
         match self {
             ClientSendError::Refused(refusal) => refusal.fmt(f),
             ClientSendError::Group(error) => error.fmt(f),
-            ClientSendError::NoMessage => f.write_str("there is no message in the bundle: give one at least"),
+            ClientSendError::NoBundle => {
+                write!(f, "a bundle has 1 to {MAX_BUNDLE} messages: make several of them")
+            }
         }
     }
 }

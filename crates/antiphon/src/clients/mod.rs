@@ -20,7 +20,8 @@ mod shared;
 mod task;
 
 pub use antiphon_replica::clients::{
-    Bundle, Client as ClientEntry, ClientId, ClientViewId, Departure, MAX_CLIENTS, MAX_NAME_BYTES, Refusal,
+    Bundle, Client as ClientEntry, ClientId, ClientViewId, Departure, MAX_BUNDLE, MAX_CLIENTS,
+    MAX_NAME_BYTES, Refusal,
 };
 
 pub use handle::{

@@ -79,6 +79,8 @@ struct Seat {
     crowded: Option<(u64, u64)>,
     /// It takes bundles whole.
     takes_bundles: bool,
+    /// It is told messages.
+    hears: bool,
     /// It is told what all are told.
     is_in: bool,
     /// It was slow: what is said until it is out is not for it.
@@ -138,6 +140,12 @@ impl Shared {
     pub(super) fn take_bundles(&self, number: u32, takes: bool) {
         if let Some(seat) = self.inside().seats.get_mut(&number) {
             seat.takes_bundles = takes;
+        }
+    }
+
+    pub(super) fn set_hears(&self, number: u32, hears: bool) {
+        if let Some(seat) = self.inside().seats.get_mut(&number) {
+            seat.hears = hears;
         }
     }
 
@@ -486,7 +494,8 @@ impl Inside {
                 return;
             }
         };
-        for seat in self.seats.values_mut() {
+        let is_said = matches!(event, ClientEvent::Message(_) | ClientEvent::Bundle(_));
+        for seat in self.seats.values_mut().filter(|seat| seat.hears || !is_said) {
             seat.push(self.taken, self.taken_bytes, &event);
             if let ClientEvent::Resync { .. } = event {
                 seat.is_in = false;
@@ -526,6 +535,7 @@ impl Seat {
             arrived: Arc::default(),
             crowded: None,
             takes_bundles: false,
+            hears: true,
             is_in: false,
             is_slow: false,
             is_over: false,
