@@ -148,7 +148,8 @@ impl Group {
         };
         let (group, decision) = (*group, &retained.decision);
         match message {
-            // The member takes this node for its leader. No other node leads the members that are where it is.
+            // The member takes this node for its leader. No other node leads the members that are where it
+            // is.
             GroupMessage::Resume { view, .. } | GroupMessage::Check { view, .. }
                 if *view == decision.from =>
             {

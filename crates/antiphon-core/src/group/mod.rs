@@ -22,13 +22,13 @@
 //!   ballot rule besides "this view" is needed.
 //! - Data records may be lost, doubled, reordered and late.
 //!
-//! # Who imports whom
+//! # Which part imports which
 //! `group/`, `order/` and `flush/` stand on each other as in this table. Each line imports only lines above
 //! it, and a test of the repository checks that.
 //!
 //! | what | knows |
 //! |---|---|
-//! | [`log`], `reached`, `large`, `cut`, `standstill`, `nodes`, `effect` | the messages of one sender; who is there |
+//! | [`log`], `reached`, `large`, `cut`, `standstill`, `nodes`, `effect` | the messages of one sender; the node view |
 //! | [`order`](crate::order) | which message of the logs is next |
 //! | [`stream`], the pairs of [`direct`] | the messages of one view |
 //! | [`flush`](crate::flush) | the way to the next view: it reads the stream, and says what it wants done |
