@@ -1,4 +1,5 @@
 //! No file of the core imports a file that imports it, directly or by way of others; and so it is with rooms.
+//! Of groups, flush and order, each part imports only those below it.
 //!
 //! A path leads to the file that declares its last name, also through `pub use`: what a folder's `mod.rs`
 //! re-exports is imported from where it is, and declaring a module is no import of it. Tests do not count.
@@ -11,6 +12,29 @@ use crate::Tree;
 const CORE: &str = "crates/antiphon-core/src/";
 /// Folders of it whose rooms import each other one way only.
 const HOUSES: [&str; 1] = ["membership"];
+/// Folders and files of it in the order of the table in `group/mod.rs`: each imports none of a later line. A
+/// file stands where the first of these names leads to it.
+const LAYERS: [&[&str]; 5] = [
+    &[
+        "group::cut",
+        "group::effect",
+        "group::large",
+        "group::log",
+        "group::nodes",
+        "group::reached",
+        "group::standstill",
+    ],
+    &["order"],
+    &[
+        "group::stream",
+        "group::direct::incoming",
+        "group::direct::limits",
+        "group::direct::outgoing",
+        "group::direct::state",
+    ],
+    &["flush"],
+    &["group"],
+];
 /// What declares a name.
 const DECLARES: [&str; 7] = ["struct", "enum", "fn", "const", "static", "trait", "type"];
 
@@ -48,6 +72,28 @@ pub fn room_circles(tree: &Tree) -> Vec<String> {
         }));
     }
     complaints
+}
+
+/// Files that import what stands on them.
+pub fn turned_layers(tree: &Tree) -> Vec<String> {
+    let files = Files::of(tree);
+    let mut complaints = Vec::new();
+    for (module, to) in files.imports() {
+        let Some(own) = layer(&module) else { continue };
+        for above in to.iter().filter(|to| layer(to) > Some(own)) {
+            let (file, above) = (&files.of[&module].path, above.join("::"));
+            complaints.push(format!("{file}: imports {above}, which stands on it"));
+        }
+    }
+    complaints
+}
+
+fn layer(module: &Module) -> Option<usize> {
+    let path = format!("{}::", module.join("::"));
+    let leads_there = |name: &&str| path.starts_with(&format!("{name}::"));
+    LAYERS
+        .iter()
+        .position(|names| names.iter().any(|name| leads_there(&name)))
 }
 
 /// Those that lead back to themselves, and by which of those that they import.
@@ -369,6 +415,29 @@ mod tests {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         assert_eq!(room_circles(&Tree::of(&files)).len(), 2);
         crate::nothing_to_say(room_circles(&Tree::of_this_repository()));
+    }
+
+    #[test]
+    fn the_flush_imports_the_stream_and_the_group_imports_the_flush() {
+        let files = [
+            ("lib.rs", "mod flush;\nmod group;\n"),
+            (
+                "flush/mod.rs",
+                "use crate::group::stream::Stream;\npub struct Flush(Stream);\n",
+            ),
+            ("flush/a.rs", "use crate::group::member::Group;\n"),
+            ("group/mod.rs", "mod member;\nmod stream;\n"),
+            (
+                "group/member.rs",
+                "use crate::flush::Flush;\npub struct Group(Flush);\n",
+            ),
+            ("group/stream.rs", "pub struct Stream;\n"),
+        ]
+        .map(|(path, text)| (format!("{CORE}{path}"), text));
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let complaint = format!("{CORE}flush/a.rs: imports group::member, which stands on it");
+        assert_eq!(turned_layers(&Tree::of(&files)), [complaint]);
+        crate::nothing_to_say(turned_layers(&Tree::of_this_repository()));
     }
 
     #[test]

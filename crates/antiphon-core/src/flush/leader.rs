@@ -5,220 +5,164 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
-use super::Holding;
+use super::slowest::settling;
 use super::verdict::Verdict;
-use super::{Collect, Confirm, Flow, Lead, MAX_K, cut_of};
-use crate::group::Context;
-use crate::group::member::{Group, Membership, Phase};
-use crate::group::slow;
+use super::{Around, Collect, Confirm, Flow, Flush, Holding, Lead, Requests, Retained, Wish};
+use crate::group::cut::cut_of;
+use crate::group::nodes::MAX_K;
 
 /// The cause for the removal of a member that did not answer.
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
 
-impl Membership {
+impl Flush {
     /// Whether the present view should not stay.
-    fn wants_flush(&self, ctx: &Context<'_>) -> bool {
-        let outdated = |member: &Incarnation| !ctx.present(*member) || self.dropped.contains_key(member);
-        self.resume
-            || !self.joins.is_empty()
-            || !self.leaves.is_empty()
-            || !self.slow.is_empty()
-            || self.stream.members.iter().any(outdated)
-    }
-
-    pub(super) fn am_leader(&self, ctx: &Context<'_>) -> bool {
-        self.leader(ctx) == Some(ctx.me)
+    fn is_wanted(&self, around: &Around<'_>) -> bool {
+        let dropped = |member: &Incarnation| self.requests.dropped.contains_key(member);
+        !self.requests.are_none() || around.has_departures() || around.stream.members.iter().any(dropped)
     }
 
     /// All participants that the leader must read: the members of its view, and those that left with it while
     /// that is not settled.
-    fn participants(&self, ctx: &Context<'_>) -> BTreeSet<Incarnation> {
+    fn participants(&self, around: &Around<'_>) -> BTreeSet<Incarnation> {
         let leavers = self.retained.iter().flat_map(|retained| &retained.decision.left);
-        let all = self.stream.members.iter().chain(leavers).copied();
-        all.filter(|member| ctx.present(*member) && !self.dropped.contains_key(member))
+        let all = around.stream.members.iter().chain(leavers).copied();
+        all.filter(|member| around.node.has(*member) && !self.requests.dropped.contains_key(member))
             .collect()
-    }
-}
-
-impl Group {
-    pub(crate) fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
-        let Phase::Member(membership) = &mut self.phase else {
-            return None;
-        };
-        membership.am_leader(ctx).then_some(&mut **membership)
     }
 
     /// Gathers for a moment, then flushes.
-    pub(crate) fn gather(&mut self, ctx: &mut Context<'_>) {
-        if let Some(membership) = self.leading(ctx)
-            && membership.lead == Lead::Idle
-        {
-            let wait = if membership.slow.is_empty() {
-                ctx.profile.batch
+    pub(super) fn gather(&mut self, around: &Around<'_>) {
+        if around.leads() && self.lead == Lead::Idle {
+            let wait = if self.requests.slow.is_empty() {
+                around.profile.batch
             } else {
-                slow::settling(ctx.profile)
+                settling(around.profile)
             };
-            membership.lead = Lead::Batching { at: ctx.now + wait };
+            self.lead = Lead::Batching {
+                at: around.now + wait,
+            };
         }
     }
 
     /// Begins a flush, or begins it again: reads every participant.
-    pub(crate) fn collect(&mut self, ctx: &mut Context<'_>) {
-        let name = self.name.clone();
-        let Some(membership) = self.leading(ctx) else {
+    pub(super) fn collect(&mut self, around: &Around<'_>) {
+        if !around.leads() {
             return;
-        };
-        let promised = membership.promise.map_or(0, |promise| promise.target.k);
-        let tried = match &membership.lead {
+        }
+        let promised = self.promise.map_or(0, |promise| promise.target.k);
+        let tried = match &self.lead {
             Lead::Collecting(collect) => collect.target.k,
             _ => 0,
         };
         // R5: no view id is used twice. `k` rises above everything that this leader has seen, and the ballot
         // tells leaders apart.
-        let k = membership.stream.id.k.max(promised).max(tried).saturating_add(1);
-        let target = GroupViewId {
-            node: ctx.node.id,
-            number: ctx.node.number,
-            k,
-        };
-        let (group, view) = (membership.id, membership.stream.id);
+        let view = around.stream.id;
+        let k = view.k.max(promised).max(tried).saturating_add(1);
+        let target = around.node.group_view(k);
         // Ids that no member of this program can have reached were refused, and node views rise.
         assert!(
             target > view && target.k > promised.max(tried) || planted!(),
             "R5: a flush for {target:?} after {view:?}, promised {promised}, tried {tried}"
         );
-        if let Flow::Catching(_) = membership.flow {
-            membership.flow = Flow::Wedged;
+        if let Flow::Catching(_) = self.flow {
+            self.flow = Flow::Wedged;
         }
-        let participants = membership.participants(ctx);
+        let participants = self.participants(around);
         // R14: every survivor is read, not a quorum of them.
         let waiting = if planted!(SkipFlush) {
-            BTreeSet::from([ctx.me])
+            BTreeSet::from([around.me])
         } else {
             participants.clone()
         };
-        membership.lead = Lead::Collecting(Collect {
+        self.lead = Lead::Collecting(Collect {
             target,
             waiting,
             strangers: None,
             reports: BTreeMap::new(),
-            stall_at: ctx.now + ctx.profile.flush_stall,
+            stall_at: around.stall_at(),
         });
-        for to in participants {
-            let name = name.clone();
-            ctx.send(
-                to,
-                GroupMessage::FlushStart {
-                    group,
-                    name,
-                    view,
-                    target,
-                },
-            );
+        self.read(around, target, participants);
+        if around.has_departures() && !planted!(SkipFlush) {
+            self.ask_strangers(around);
         }
-        let departures = membership
-            .stream
-            .members
-            .iter()
-            .any(|member| !ctx.present(*member));
-        if departures && !planted!(SkipFlush) {
-            self.ask_strangers(ctx);
+    }
+
+    /// Asks nodes where they stand.
+    fn read(&mut self, around: &Around<'_>, target: GroupViewId, nodes: BTreeSet<Incarnation>) {
+        for to in nodes {
+            let start = GroupMessage::FlushStart {
+                group: around.group,
+                name: around.name.to_owned(),
+                view: around.stream.id,
+                target,
+            };
+            self.wishes.send(to, start);
         }
     }
 
     /// Asks the nodes outside of the leader's view too. A missing member may have led on to a view without
     /// this leader, and only joiners may be left of that view: they answer that the leader was removed. A
     /// node that knows nothing says so.
-    fn ask_strangers(&mut self, ctx: &mut Context<'_>) {
-        let name = self.name.clone();
-        let Some(membership) = self.leading(ctx) else {
+    fn ask_strangers(&mut self, around: &Around<'_>) {
+        let participants = self.participants(around);
+        let Lead::Collecting(collect) = &mut self.lead else {
             return;
         };
-        let participants = membership.participants(ctx);
-        let (group, view) = (membership.id, membership.stream.id);
-        let Lead::Collecting(collect) = &mut membership.lead else {
-            return;
-        };
-        let outside =
-            |node: &Incarnation| !participants.contains(node) && !membership.dropped.contains_key(node);
-        let strangers: BTreeSet<_> = ctx.node.members.iter().copied().filter(outside).collect();
+        let dropped = &self.requests.dropped;
+        let outside = |node: &Incarnation| !participants.contains(node) && !dropped.contains_key(node);
+        let strangers: BTreeSet<_> = around.node.members.iter().copied().filter(outside).collect();
         let target = collect.target;
         collect.strangers = Some(strangers.clone());
-        for to in strangers {
-            let name = name.clone();
-            ctx.send(
-                to,
-                GroupMessage::FlushStart {
-                    group,
-                    name,
-                    view,
-                    target,
-                },
-            );
-        }
+        self.read(around, target, strangers);
     }
 
     /// A node outside of the leader's view has answered. If it still takes itself for a member, it is told
     /// that it is none.
-    fn hear_stranger(&mut self, ctx: &mut Context<'_>, from: Incarnation, standing: Standing) {
-        let Some(membership) = self.leading(ctx) else {
+    fn hear_stranger(&mut self, around: &Around<'_>, from: Incarnation, standing: Standing) {
+        let Lead::Collecting(collect) = &mut self.lead else {
             return;
         };
-        let (group, mine) = (membership.id, membership.stream.id);
-        let Lead::Collecting(collect) = &mut membership.lead else {
-            return;
-        };
+        let mine = around.stream.id;
         match standing {
             Standing::At {
                 view,
                 decision: Some(ref decision),
                 ..
             } if view > mine && decision.from == mine => drop(collect.reports.insert(from, standing)),
-            Standing::At { view, .. } if view < mine => self.tell_removed(ctx, from, group),
+            Standing::At { view, .. } if view < mine => self.tell_removed(around, from),
             Standing::At { .. } | Standing::Joining | Standing::Gone { .. } => {}
         }
     }
 
-    pub(crate) fn handle_report(
+    pub(super) fn handle_report(
         &mut self,
-        ctx: &mut Context<'_>,
+        around: &Around<'_>,
         from: Incarnation,
         target: GroupViewId,
         standing: Standing,
     ) {
-        self.complete_as_ghost(ctx, from, target, &standing);
-        let Some(membership) = self.leading(ctx) else {
+        let Lead::Collecting(collect) = &mut self.lead else {
             return;
         };
-        let Lead::Collecting(collect) = &mut membership.lead else {
-            return;
-        };
-        if collect.target != target {
+        if collect.target != target || !around.leads() {
             return;
         }
+        let strangers = collect.strangers.as_mut();
         if collect.waiting.remove(&from) {
+            collect.stall_at = around.stall_at();
             collect.reports.insert(from, standing);
-        } else if collect
-            .strangers
-            .as_mut()
-            .is_some_and(|strangers| strangers.remove(&from))
-        {
-            self.hear_stranger(ctx, from, standing);
+        } else if strangers.is_some_and(|strangers| strangers.remove(&from)) {
+            collect.stall_at = around.stall_at();
+            self.hear_stranger(around, from, standing);
         } else {
             return;
         }
-        if let Some(Lead::Collecting(collect)) = self.leading(ctx).map(|membership| &mut membership.lead) {
-            collect.stall_at = ctx.now + ctx.profile.flush_stall;
-        }
-        self.conclude_if_read(ctx);
+        self.conclude_if_read(around);
     }
 
     /// Goes on once all have answered.
-    fn conclude_if_read(&mut self, ctx: &mut Context<'_>) {
-        let Some(membership) = self.leading(ctx) else {
-            return;
-        };
-        let Lead::Collecting(collect) = &membership.lead else {
+    fn conclude_if_read(&mut self, around: &Around<'_>) {
+        let Lead::Collecting(collect) = &self.lead else {
             return;
         };
         if !collect.waiting.is_empty() {
@@ -226,39 +170,33 @@ impl Group {
         }
         // A member that is gone went on without this leader, perhaps into a view that it has left since.
         let went_on = |(who, standing): (&Incarnation, &Standing)| {
-            matches!(standing, Standing::Gone { .. }) && membership.stream.rank(*who).is_some()
+            matches!(standing, Standing::Gone { .. }) && around.stream.rank(*who).is_some()
         };
         if collect.strangers.is_none() && collect.reports.iter().any(went_on) {
-            self.ask_strangers(ctx);
+            self.ask_strangers(around);
         }
-        let lead = self.leading(ctx).map(|membership| &membership.lead);
-        let all_read = matches!(lead, Some(Lead::Collecting(collect))
+        let all_read = matches!(&self.lead, Lead::Collecting(collect)
             if collect.strangers.as_ref().is_none_or(BTreeSet::is_empty));
         if all_read {
-            self.conclude(ctx);
+            self.conclude(around);
         }
     }
 
     /// A participant has answered a later flush than this leader's: go above it.
-    pub(crate) fn handle_flush_refused(&mut self, ctx: &mut Context<'_>, promised: GroupViewId) {
-        let Some(membership) = self.leading(ctx) else {
+    pub(super) fn handle_refused(&mut self, around: &Around<'_>, promised: GroupViewId) {
+        let Lead::Collecting(collect) = &mut self.lead else {
             return;
         };
-        let Lead::Collecting(collect) = &mut membership.lead else {
-            return;
-        };
-        if promised.node == ctx.node.id && promised >= collect.target && promised.k < MAX_K / 2 {
+        let is_of_now = promised.node == around.node.id && around.leads();
+        if is_of_now && promised >= collect.target && promised.k < MAX_K / 2 {
             collect.target.k = promised.k;
-            self.collect(ctx);
+            self.collect(around);
         }
     }
 
     /// All have reported.
-    fn conclude(&mut self, ctx: &mut Context<'_>) {
-        let Some(membership) = self.leading(ctx) else {
-            return;
-        };
-        let Lead::Collecting(collect) = &mut membership.lead else {
+    fn conclude(&mut self, around: &Around<'_>) {
+        let Lead::Collecting(collect) = &mut self.lead else {
             return;
         };
         assert!(
@@ -268,356 +206,292 @@ impl Group {
         );
         let target = collect.target;
         let reports = std::mem::take(&mut collect.reports);
-        let stall_at = ctx.now + ctx.profile.flush_stall;
-        let group = membership.id;
-        match membership.judge(ctx, target, &reports) {
+        match self.judge(around, target, &reports) {
             Verdict::Adopt(decision, source, installed) => {
-                let mine = membership.stream.id;
+                let mine = around.stream.id;
                 let stands_here =
                     |standing: &Standing| matches!(standing, Standing::At { view, .. } if *view == mine);
                 let here = reports.iter().filter(|(_, standing)| stands_here(standing));
                 let here = here.map(|(who, _)| *who);
-                let holding = Holding::of(&decision, target, here.clone()).filter(|_| !installed);
-                membership.lead = Lead::Deciding {
+                self.lead = Lead::Deciding {
                     adopted: true,
-                    stall_at,
-                    holding,
+                    stall_at: around.stall_at(),
+                    holding: Holding::of(&decision, target, here.clone()).filter(|_| !installed),
                 };
                 // R14: all get this view before anything else. This leader may leave with that very view.
-                let me = ctx.me;
-                for to in here.filter(|to| *to != me) {
-                    let decision = decision.clone();
-                    ctx.send(
-                        to,
-                        GroupMessage::Complete {
-                            group,
-                            target,
-                            decision,
-                            installed,
-                        },
-                    );
-                }
-                self.catch_up(ctx, *decision, Some(source), installed);
+                let others = here.filter(|to| *to != around.me);
+                self.complete(around, others, target, &decision, installed);
+                self.catch_up(around, *decision, Some(source), installed);
             }
             // No member can complete it for this member, nor for the members that stand where it does: each
             // of them finds that out when it leads.
             Verdict::Lost => {
                 let cause = "what it lacks of an earlier view is gone with all members that had it";
-                self.removed(ctx, cause.to_owned());
+                self.wishes.push(Wish::StartOver(cause.to_owned()));
             }
             Verdict::Complete(survivors, joiners) => {
-                let Some(retained) = &membership.retained else {
+                let Some(decision) = self.retained.as_ref().map(|retained| retained.decision.clone()) else {
                     return;
                 };
-                let decision = Box::new(retained.decision.clone());
-                for to in &survivors {
-                    let decision = decision.clone();
-                    ctx.send(
-                        *to,
-                        GroupMessage::Complete {
-                            group,
-                            target,
-                            decision,
-                            installed: true,
-                        },
-                    );
-                }
-                let confirm = Confirm {
+                self.complete(around, survivors.iter().copied(), target, &decision, true);
+                self.lead = Lead::Confirming(Confirm {
                     survivors,
                     joiners,
                     joiners_told: false,
                     completing: true,
-                    stall_at,
-                };
-                membership.lead = Lead::Confirming(confirm);
-                self.confirmed(ctx);
+                    stall_at: around.stall_at(),
+                });
+                self.confirmed(around);
             }
             Verdict::Drop(misfits) => {
-                self.remove(ctx, misfits, "it is in another view than the group");
-                self.collect(ctx);
+                self.remove(around, misfits, "it is in another view than the group");
+                self.collect(around);
             }
             Verdict::Decide(decision, survivors) => {
                 // R15: the cut contains everything that this member has delivered; a smaller cut is our own
                 // mistake.
-                let mut logs = membership.stream.logs.iter().enumerate();
+                let mut logs = around.stream.logs.iter().enumerate();
                 let covered =
                     logs.all(|(rank, log)| cut_of(&decision, rank).covers_all(&log.delivered_set()));
-                // A member that is gone already has nothing to install.
-                let gone = reports
-                    .iter()
-                    .filter(|(_, standing)| matches!(standing, Standing::Gone { .. }));
-                membership
-                    .confirmations
-                    .extend(gone.map(|(who, _)| (*who, decision.id)));
                 assert!(
                     covered || planted!(),
                     "R15: the cut {:?} lacks what {:?} has delivered",
                     decision.cut,
-                    ctx.me
+                    around.me
                 );
-                membership.lead = Lead::Deciding {
+                // A member that is gone already has nothing to install.
+                let gone = reports
+                    .iter()
+                    .filter(|(_, standing)| matches!(standing, Standing::Gone { .. }));
+                self.confirmations
+                    .extend(gone.map(|(who, _)| (*who, decision.id)));
+                self.lead = Lead::Deciding {
                     adopted: false,
-                    stall_at,
+                    stall_at: around.stall_at(),
                     holding: Holding::of(&decision, target, survivors.iter().copied()),
                 };
-                let me = ctx.me;
-                for to in survivors.into_iter().filter(|to| *to != me) {
-                    ctx.send(
-                        to,
-                        GroupMessage::FlushCut {
-                            group,
-                            decision: decision.clone(),
-                        },
-                    );
+                for to in survivors.into_iter().filter(|to| *to != around.me) {
+                    let (group, decision) = (around.group, decision.clone());
+                    self.wishes.send(to, GroupMessage::FlushCut { group, decision });
                 }
                 if planted!(JoinerFirst) {
-                    self.welcome(ctx, &decision);
+                    self.welcome(&decision);
                 }
-                self.catch_up(ctx, *decision, None, false);
+                self.catch_up(around, *decision, None, false);
             }
         }
     }
 
+    /// Gives members a decision of another leader, or one that was installed.
+    fn complete(
+        &mut self,
+        around: &Around<'_>,
+        members: impl Iterator<Item = Incarnation>,
+        target: GroupViewId,
+        decision: &Decision,
+        installed: bool,
+    ) {
+        for to in members {
+            let complete = GroupMessage::Complete {
+                group: around.group,
+                target,
+                decision: Box::new(decision.clone()),
+                installed,
+            };
+            self.wishes.send(to, complete);
+        }
+    }
+
     /// Sends the joiners of a decision their first view.
-    fn welcome(&mut self, ctx: &mut Context<'_>, decision: &Decision) {
-        let Phase::Member(membership) = &self.phase else {
-            return;
-        };
-        let unsettled = match &membership.lead {
-            Lead::Confirming(confirm) => confirm.survivors.len(),
-            _ => usize::MAX,
+    fn welcome(&mut self, decision: &Decision) {
+        let (unsettled, joiners) = match &self.lead {
+            Lead::Confirming(confirm) => (confirm.survivors.len(), Some(&confirm.joiners)),
+            _ => (usize::MAX, None),
         };
         assert!(
             unsettled == 0 || planted!(),
             "R12: joiners are told of {:?}, which {unsettled} survivors have not installed",
             decision.id
         );
-        for joiner in &decision.joined {
-            let confirmed = match &membership.lead {
-                Lead::Confirming(confirm) => !confirm.joiners.contains(&joiner.incarnation),
-                _ => false,
+        let joined = decision.joined.iter().map(|joiner| joiner.incarnation);
+        for joiner in joined.filter(|joiner| joiners.is_none_or(|waiting| waiting.contains(joiner))) {
+            let decision = Box::new(decision.clone());
+            self.wishes.push(Wish::Welcome { joiner, decision });
+        }
+    }
+
+    /// The next view is installed here: tells the leader. The leader itself goes on.
+    pub(crate) fn installed(&mut self, around: &Around<'_>) {
+        let Some(Retained { decision, stream }) = &self.retained else {
+            return;
+        };
+        let leader = around.leader();
+        // The leader of the flush may leave with it: it waits until a member has the view.
+        let led = self.promise.map(|promise| promise.leader);
+        let to: BTreeSet<_> = leader.into_iter().chain(led).collect();
+        for to in to.into_iter().filter(|to| *to != around.me) {
+            let (group, view) = (around.group, decision.id);
+            self.wishes.send(to, GroupMessage::Installed { group, view });
+        }
+        let adopted = matches!(self.lead, Lead::Deciding { adopted: true, .. });
+        if leader != Some(around.me) {
+            self.lead = Lead::Idle;
+        } else if adopted || decision.id.node != around.node.id {
+            // R14: another leader's view is installed; now every member is read again.
+            self.collect(around);
+        } else {
+            let takes_part = |member: &&Incarnation| {
+                **member != around.me
+                    && around.node.has(**member)
+                    && (decision.members.contains(member) || decision.left.contains(member))
+                    && self.confirmations.get(member) != Some(&decision.id)
             };
-            if confirmed {
-                continue;
-            }
-            ctx.send(joiner.incarnation, self.first_view(ctx, membership, decision));
+            let old_members = stream.iter().flat_map(|stream| &stream.members);
+            let survivors = old_members.filter(takes_part).copied().collect();
+            let joiners = decision.joined.iter().map(|joiner| joiner.incarnation);
+            let joiners = joiners.filter(|joiner| around.node.has(*joiner)).collect();
+            self.lead = Lead::Confirming(Confirm {
+                survivors,
+                joiners,
+                joiners_told: false,
+                completing: false,
+                stall_at: around.stall_at(),
+            });
+            self.confirmed(around);
         }
     }
 
-    /// What a joiner of this decision is told.
-    pub(super) fn first_view(
-        &self,
-        ctx: &Context<'_>,
-        membership: &Membership,
-        decision: &Decision,
-    ) -> GroupMessage {
-        let gone = decision.left.iter().chain(&decision.crashed);
-        let gone = gone.filter(|member| !ctx.present(**member) && !planted!(NamelessDeparted));
-        let former = |gone: &Incarnation| ctx.former.iter().rev().find(|member| member.incarnation == *gone);
-        GroupMessage::FirstView {
-            group: membership.id,
-            name: self.name.clone(),
-            terms: self.terms(),
-            decision: Box::new(decision.clone()),
-            departed: membership.departed.iter().cloned().collect(),
-            gone: gone.filter_map(former).cloned().collect(),
-        }
-    }
-
-    /// The leader itself has installed its own decision: now all others are to install it.
-    pub(crate) fn begin_confirming(&mut self, ctx: &mut Context<'_>, old_members: &[Incarnation]) {
-        let stall_at = ctx.now + ctx.profile.flush_stall;
-        let Some(membership) = self.leading(ctx) else {
-            return;
-        };
-        let Some(retained) = &membership.retained else {
-            return;
-        };
-        let decision = &retained.decision;
-        let takes_part = |member: &&Incarnation| {
-            **member != ctx.me
-                && ctx.present(**member)
-                && (decision.members.contains(member) || decision.left.contains(member))
-                && membership.confirmations.get(member) != Some(&decision.id)
-        };
-        let survivors = old_members.iter().filter(takes_part).copied().collect();
-        let joiners = decision.joined.iter().map(|joiner| joiner.incarnation);
-        let joiners = joiners.filter(|joiner| ctx.present(*joiner)).collect();
-        let confirm = Confirm {
-            survivors,
-            joiners,
-            joiners_told: false,
-            completing: false,
-            stall_at,
-        };
-        membership.lead = Lead::Confirming(confirm);
-        self.confirmed(ctx);
-    }
-
-    pub(crate) fn handle_installed(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if let Lead::Confirming(confirm) = &mut membership.lead
-            && view == membership.stream.id
+    pub(super) fn handle_installed(&mut self, around: &Around<'_>, from: Incarnation, view: GroupViewId) {
+        let mine = around.stream.id;
+        if let Lead::Confirming(confirm) = &mut self.lead
+            && view == mine
         {
-            let news = confirm.survivors.remove(&from) | confirm.joiners.remove(&from);
-            if news {
-                confirm.stall_at = ctx.now + ctx.profile.flush_stall;
-                self.confirmed(ctx);
+            if confirm.survivors.remove(&from) | confirm.joiners.remove(&from) {
+                confirm.stall_at = around.stall_at();
+                self.confirmed(around);
             }
-        } else if ctx.present(from) && view > membership.stream.id {
-            membership.confirmations.insert(from, view);
+        } else if around.node.has(from) && view > mine {
+            self.confirmations.insert(from, view);
             // A member that has installed it was told that all hold its cut.
-            if let Flow::Catching(catch_up) = &mut membership.flow
+            if let Flow::Catching(catch_up) = &mut self.flow
                 && catch_up.decision.id == view
             {
                 catch_up.safe = true;
             }
-            self.try_install(ctx);
+            self.try_install(around);
         }
     }
 
     /// Goes on as far as the confirmations allow: survivors first, then joiners, then the next flush.
-    pub(super) fn confirmed(&mut self, ctx: &mut Context<'_>) {
-        let Some(membership) = self.leading(ctx) else {
+    pub(super) fn confirmed(&mut self, around: &Around<'_>) {
+        let Lead::Confirming(confirm) = &mut self.lead else {
             return;
         };
-        let Lead::Confirming(confirm) = &mut membership.lead else {
-            return;
-        };
-        if !confirm.survivors.is_empty() {
+        if !confirm.survivors.is_empty() || !around.leads() {
             return;
         }
         if !confirm.joiners.is_empty() {
             // R12: every survivor has it, so the next leader will not undo it, whichever member that is. Now
             // the joiners may have it too.
             if !std::mem::replace(&mut confirm.joiners_told, true)
-                && let Some(retained) = &membership.retained
+                && let Some(retained) = &self.retained
             {
                 let decision = retained.decision.clone();
-                self.welcome(ctx, &decision);
+                self.welcome(&decision);
             }
             return;
         }
         let completing = confirm.completing;
-        let (group, view) = (membership.id, membership.stream.id);
-        let everyone = membership.participants(ctx);
-        membership.retained = None;
-        membership.lead = Lead::Idle;
-        let me = ctx.me;
-        for to in everyone.into_iter().filter(|to| *to != me) {
-            ctx.send(to, GroupMessage::Settled { group, view });
+        let everyone = self.participants(around);
+        self.retained = None;
+        self.lead = Lead::Idle;
+        for to in everyone.into_iter().filter(|to| *to != around.me) {
+            let (group, view) = (around.group, around.stream.id);
+            self.wishes.send(to, GroupMessage::Settled { group, view });
         }
-        let urgent = membership
-            .stream
-            .members
-            .iter()
-            .any(|member| !ctx.present(*member))
-            || membership.resume;
-        if completing || urgent {
-            self.collect(ctx);
-        } else if membership.wants_flush(ctx) {
-            self.gather(ctx);
+        if completing || around.has_departures() || self.requests.resume {
+            self.collect(around);
+        } else if self.is_wanted(around) {
+            self.gather(around);
         }
     }
 
     /// Removes living members from this group alone, and tells them.
-    fn remove(&mut self, ctx: &mut Context<'_>, members: Vec<Incarnation>, cause: &str) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
+    fn remove(&mut self, around: &Around<'_>, members: Vec<Incarnation>, cause: &str) {
         // If the removed member comes back, it must not take an earlier view for a later one.
-        let k = membership
-            .promise
-            .map_or(0, |promise| promise.target.k)
-            .max(membership.stream.id.k);
-        let view = GroupViewId {
-            node: ctx.node.id,
-            number: ctx.node.number,
-            k,
-        };
-        let me = ctx.me;
-        for member in members.into_iter().filter(|member| *member != me) {
-            membership.dropped.insert(member, cause.to_owned());
-            membership.leaves.remove(&member);
-            let (group, cause) = (membership.id, cause.to_owned());
-            ctx.send(member, GroupMessage::Removed { group, view, cause });
+        let promised = self.promise.map_or(0, |promise| promise.target.k);
+        let view = around.node.group_view(promised.max(around.stream.id.k));
+        for member in members.into_iter().filter(|member| *member != around.me) {
+            self.requests.dropped.insert(member, cause.to_owned());
+            self.requests.leaves.remove(&member);
+            let removed = GroupMessage::Removed {
+                group: around.group,
+                view,
+                cause: cause.to_owned(),
+            };
+            self.wishes.send(member, removed);
         }
     }
 
     /// The leader's part of a new primary view: whatever is unfinished begins again under the new ballot.
-    pub(crate) fn restart_lead(&mut self, ctx: &mut Context<'_>, resumed: bool) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        let present = |member: &Incarnation| ctx.present(*member);
-        membership.joins.retain(|joiner| present(&joiner.incarnation));
-        membership.leaves.retain(present);
-        membership.slow.retain(|member, _| present(member));
-        membership.confirmations.clear();
-        if !membership.am_leader(ctx) {
-            membership.lead = Lead::Idle;
-            membership.joins.clear();
-            membership.leaves.clear();
-            membership.slow.clear();
-            membership.dropped.clear();
-            membership.resume = false;
-            let (group, view) = (membership.id, membership.stream.id);
-            if let Some(leader) = membership.leader(ctx) {
-                let waits = resumed || membership.flow != Flow::Open;
-                ctx.send(
-                    leader,
-                    if waits {
-                        GroupMessage::Resume { group, view }
-                    } else {
-                        GroupMessage::Check { group, view }
-                    },
-                );
+    pub(crate) fn restart_lead(&mut self, around: &Around<'_>, resumed: bool) {
+        self.requests.keep(|member| around.node.has(member));
+        self.confirmations.clear();
+        if !around.leads() {
+            self.lead = Lead::Idle;
+            self.requests = Requests::default();
+            if let Some(leader) = around.leader() {
+                let (group, view) = (around.group, around.stream.id);
+                let waits = resumed || self.flow != Flow::Open;
+                let question = if waits {
+                    GroupMessage::Resume { group, view }
+                } else {
+                    GroupMessage::Check { group, view }
+                };
+                self.wishes.send(leader, question);
             }
             return;
         }
-        membership.resume |= resumed;
-        let idle = matches!(membership.lead, Lead::Idle | Lead::Batching { .. });
-        let departures = membership.stream.members.iter().any(|member| !present(member));
-        let unfinished = !idle || membership.flow != Flow::Open || membership.retained.is_some();
-        if unfinished || departures || membership.resume {
-            self.collect(ctx);
+        self.requests.resume |= resumed;
+        let idle = matches!(self.lead, Lead::Idle | Lead::Batching { .. });
+        let unfinished = !idle || self.flow != Flow::Open || self.retained.is_some();
+        if unfinished || around.has_departures() || self.requests.resume {
+            self.collect(around);
         }
     }
 
     /// R18: a flush ends. A member that holds it up is removed from the group.
-    pub(crate) fn lead_timeout(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn lead_timeout(&mut self, around: &Around<'_>) {
         // G13 nothing hangs: a view that cannot deliver to a member ends without that member.
-        let now = ctx.now;
-        let Some(membership) = self.leading(ctx) else {
+        let now = around.now;
+        if !around.leads() {
             return;
-        };
-        match &mut membership.lead {
+        }
+        match &mut self.lead {
             Lead::Idle => {}
             Lead::Batching { at } if *at <= now => {
-                membership.lead = Lead::Idle;
-                if membership.wants_flush(ctx) {
-                    self.collect(ctx);
+                self.lead = Lead::Idle;
+                if self.is_wanted(around) {
+                    self.collect(around);
                 }
             }
             Lead::Collecting(collect) if collect.stall_at <= now && collect.waiting.is_empty() => {
                 // A node outside of the view has been silent for so long, and the node layer does not call it
                 // dead. The group does not stand still for it.
                 collect.strangers = Some(BTreeSet::new());
-                self.conclude(ctx);
+                self.conclude(around);
             }
             Lead::Collecting(collect) if collect.stall_at <= now => {
                 let stalled: Vec<_> = collect.waiting.iter().copied().collect();
-                self.remove(ctx, stalled, STALLED);
-                self.collect(ctx);
+                self.remove(around, stalled, STALLED);
+                self.collect(around);
             }
             Lead::Deciding {
                 stall_at, holding, ..
             } if *stall_at <= now => {
                 let missing = holding.as_ref().map(Holding::missing).unwrap_or_default();
-                self.remove(ctx, missing, STALLED);
-                self.collect(ctx);
+                self.remove(around, missing, STALLED);
+                self.collect(around);
             }
             Lead::Confirming(confirm) if confirm.stall_at <= now => {
                 let late = if confirm.survivors.is_empty() {
@@ -626,9 +500,9 @@ impl Group {
                     &mut confirm.survivors
                 };
                 let stalled = std::mem::take(late).into_iter().collect();
-                confirm.stall_at = now + ctx.profile.flush_stall;
-                self.remove(ctx, stalled, STALLED);
-                self.confirmed(ctx);
+                confirm.stall_at = around.stall_at();
+                self.remove(around, stalled, STALLED);
+                self.confirmed(around);
             }
             Lead::Batching { .. } | Lead::Collecting(_) | Lead::Deciding { .. } | Lead::Confirming(_) => {}
         }

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing};
-use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
+use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::asked::Asked;
-use super::{CatchUp, Flow, Lead, Promise, cut_of};
-use crate::Class;
-use crate::group::context::id_is_possible;
-use crate::group::direct;
+use super::{Around, CatchUp, Flow, Flush, Lead, Promise, Wish};
+use crate::group::MAX_GROUP_MEMBERS;
+use crate::group::cut::cut_of;
+use crate::group::direct::is_possible;
 use crate::group::log::Log;
-use crate::group::member::{Group, Membership, Phase};
-use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
+use crate::group::reached::Reached;
+use crate::group::stream::Stream;
+use crate::{Profile, Time};
 
 /// In one view no log reaches further than this beyond what a member has delivered.
 const MAX_CUT_AHEAD: u64 = 1 << 32;
@@ -21,63 +22,166 @@ const MAX_CUT_AHEAD: u64 = 1 << 32;
 /// So often the named holders are asked before all others of the view are asked as well.
 const ASKED_IN_VAIN: usize = 4;
 
-impl Membership {
-    fn standing(&self) -> Standing {
-        let (held, nulls) = self.stream.held();
+impl Flush {
+    /// Where this member stands, for a report.
+    fn standing(&self, around: &Around<'_>) -> Standing {
+        let stream = around.stream;
+        let (held, nulls) = stream.held();
+        let retained = self.retained.as_ref();
         Standing::At {
-            view: self.stream.id,
+            view: stream.id,
             held,
-            beyond: self.stream.beyond(),
+            beyond: stream.beyond(),
             nulls,
-            ordered: self.stream.engine.ordered(),
-            decision: self
-                .retained
-                .as_ref()
-                .map(|retained| Box::new(retained.decision.clone())),
-            safe: self.stream.has_undelivered_safe(),
+            ordered: stream.engine.ordered(),
+            decision: retained.map(|retained| Box::new(retained.decision.clone())),
+            safe: stream.has_undelivered_safe(),
             held_cut: self.held_cut.clone().map(Box::new),
-            told: self.direct.heard(&self.stream.members),
+            told: around.direct.heard(&stream.members),
         }
     }
 
-    /// Whether this member can follow a decision at all.
-    fn fits(&self, decision: &Decision) -> bool {
-        let old = self.stream.members.len();
-        let distinct: BTreeSet<_> = decision.members.iter().collect();
-        let shape = decision.cut.len() == old
-            && decision.holders.len() == old
-            && decision.start.len() == decision.members.len()
-            && decision.members.len() <= MAX_GROUP_MEMBERS
-            && distinct.len() == decision.members.len()
-            && decision.id > decision.from
-            && decision
-                .start
-                .iter()
-                .all(|start| (1..u64::MAX / 2).contains(start));
-        let told = decision
-            .told
-            .iter()
-            .all(|told| usize::from(told.member) < old && direct::is_possible(&told.heard, old))
-            && decision.told.is_sorted_by(|a, b| a.member < b.member);
-        let spans = decision.beyond.iter().map(|part| part.span);
-        let spans = if self.stream.engine.passes_gaps() {
-            spans
-                .clone()
-                .all(|span| usize::from(span.sender) < old && span.count > 0)
-        } else {
-            spans.len() == 0
+    /// The leader is doubted if the flush does not go on from here.
+    fn watch_leader(&mut self, around: &Around<'_>) {
+        self.watch = Some((around.stall_at(), 0));
+    }
+
+    /// A new primary view: flushes of earlier node views are void, and so are promises to their leaders.
+    pub(crate) fn restart(&mut self, around: &Around<'_>, was_suspended: bool) {
+        self.promise = None;
+        if let Flow::Catching(_) = self.flow {
+            self.flow = Flow::Wedged;
+        }
+        // If the application waits for a view and the request for it comes to nothing, ask again.
+        let resumed = was_suspended && self.suspended;
+        if resumed || self.flow != Flow::Open {
+            self.watch_leader(around);
+        }
+        self.restart_lead(around, resumed);
+    }
+
+    /// A leader asks where this member stands; `view` is what the leader has installed.
+    pub(crate) fn handle_start(
+        &mut self,
+        around: &Around<'_>,
+        from: Incarnation,
+        view: GroupViewId,
+        target: GroupViewId,
+    ) {
+        let (group, mine) = (around.group, around.stream);
+        let retained = self.retained.as_ref();
+        let left_with_mine = retained.is_some_and(|retained| retained.decision.left.contains(&from));
+        if view < mine.id && mine.rank(from).is_none() && !left_with_mine {
+            let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
+            return self
+                .wishes
+                .send(from, GroupMessage::Removed { group, view, cause });
+        }
+        // R14: this member has gone on from the leader's view. That is a fact, whatever it promised to which
+        // leader. Otherwise two leaders, one of them behind, would outbid each other.
+        let followed = retained.is_some_and(|retained| retained.decision.from == view);
+        let to_other = self.promise.is_some_and(|promise| promise.leader != from);
+        if !(followed && to_other) {
+            if let Some(promise) = self.promise
+                && (target < promise.target || target == promise.target && from != promise.leader)
+            {
+                let promised = promise.target;
+                return self
+                    .wishes
+                    .send(from, GroupMessage::FlushRefused { group, promised });
+            }
+            self.promise = Some(Promise { target, leader: from });
+            self.watch_leader(around);
+            // R13: nothing more is accepted in this view, except what the cut of this flush names.
+            if !planted!(ReportBeforeWedge) || self.flow != Flow::Open {
+                self.flow = Flow::Wedged;
+            }
+            self.reported = mine.logs.iter().map(Log::end).collect();
+        }
+        let report = GroupMessage::FlushReport {
+            group,
+            target,
+            standing: self.standing(around),
         };
-        // Every cut has what was delivered here (R15). No leader makes a cut without it.
-        let reach = self.stream.logs.iter().enumerate().all(|(rank, log)| {
-            let cut = cut_of(decision, rank);
-            (cut.covers_all(&log.delivered_set()) || planted!())
-                && cut.end() <= log.next().saturating_add(MAX_CUT_AHEAD)
-        });
-        shape && told && spans && reach && decision.from == self.stream.id
+        self.wishes.send(from, report);
+    }
+
+    /// The leader's decision.
+    pub(super) fn handle_cut(&mut self, around: &Around<'_>, from: Incarnation, decision: Decision) {
+        let (target, leader) = (decision.id, from);
+        if self.promise == Some(Promise { target, leader }) {
+            self.catch_up(around, decision, None, false);
+        }
+    }
+
+    /// The leader completes a view that a member has installed already, or whose cut a member has said to
+    /// hold.
+    pub(super) fn handle_complete(
+        &mut self,
+        around: &Around<'_>,
+        from: Incarnation,
+        target: GroupViewId,
+        decision: Decision,
+        installed: bool,
+    ) {
+        if self.promise != Some(Promise { target, leader: from }) {
+            return;
+        }
+        if around.stream.id == decision.id {
+            let (group, view) = (around.group, decision.id);
+            return self.wishes.send(from, GroupMessage::Installed { group, view });
+        }
+        self.catch_up(around, decision, Some(from), installed);
+    }
+
+    /// From here on this member knows the cut. `installed` says that it may deliver the cut as soon as it
+    /// holds it.
+    pub(super) fn catch_up(
+        &mut self,
+        around: &Around<'_>,
+        decision: Decision,
+        source: Option<Incarnation>,
+        installed: bool,
+    ) {
+        if planted!(SkipInstalledView) && decision.from < around.stream.id {
+            return self.wishes.push(Wish::Install(Box::new(decision)));
+        }
+        if !fits(around.stream, &decision) || !around.node.allows(decision.id) {
+            return self.wishes.push(Wish::Nonsense);
+        }
+        self.flow = Flow::Catching(Box::new(CatchUp {
+            decision,
+            said: false,
+            safe: installed,
+            source,
+            attempt: 0,
+            asked: Asked::default(),
+            pull_at: around.now,
+        }));
+        if !around.leads() {
+            self.watch_leader(around);
+        }
+        self.try_install(around);
+    }
+
+    /// Installs the decided view if all of the cut is here, and asks for the part that is missing.
+    pub(crate) fn try_install(&mut self, around: &Around<'_>) {
+        if !self.pull(around) || !self.may_deliver(around) || self.must_stay(around) {
+            return;
+        }
+        if let Flow::Catching(catch_up) = std::mem::replace(&mut self.flow, Flow::Wedged) {
+            self.wishes.push(Wish::Install(Box::new(catch_up.decision)));
+        }
     }
 
     /// Takes what a holder supplies, while a cut says what is missing.
-    pub(crate) fn take_repair(&mut self, ctx: &mut Context<'_>, record: GroupData) {
+    pub(crate) fn take_repair(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        stream: &mut Stream,
+        record: GroupData,
+    ) {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return;
         };
@@ -89,16 +193,16 @@ impl Membership {
                 last,
                 messages,
                 ..
-            } if view == self.stream.id => {
+            } if view == stream.id => {
                 let rank = usize::from(sender);
-                if rank >= self.stream.logs.len() {
+                if rank >= stream.logs.len() {
                     return;
                 }
                 let cut = cut_of(&catch_up.decision, rank);
-                self.stream.repair(rank, first, messages, &cut);
+                stream.repair(rank, first, messages, &cut);
                 if last && catch_up.asked.answered(rank, first) {
                     // The rest of this run is not on its way: ask for it at once.
-                    catch_up.pull_at = ctx.now;
+                    catch_up.pull_at = now;
                 }
             }
             GroupData::RepairOrders {
@@ -106,42 +210,42 @@ impl Membership {
                 first,
                 ref runs,
                 ..
-            } if view == self.stream.id => {
-                self.stream.repair_orders(first, runs);
+            } if view == stream.id => {
+                stream.repair_orders(first, runs);
                 catch_up.asked.orders_answered();
-                catch_up.pull_at = ctx.now;
+                catch_up.pull_at = now;
             }
             _ => return,
         }
         if let Some((at, _)) = &mut self.watch {
-            *at = ctx.now + ctx.profile.flush_stall;
+            *at = now + profile.flush_stall;
         }
     }
 
     /// A leader that leaves with its own decision stays until another member has installed it. Otherwise no
     /// member would know the decision by which the leader has delivered.
-    fn must_stay(&mut self, ctx: &Context<'_>) -> bool {
+    fn must_stay(&mut self, around: &Around<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
         };
         let decision = &catch_up.decision;
         let stays = matches!(self.lead, Lead::Deciding { adopted: false, .. })
-            && !decision.members.contains(&ctx.me)
+            && !decision.members.contains(&around.me)
             && !decision.members.is_empty()
             && !self.confirmations.values().any(|view| *view == decision.id);
         if stays {
-            catch_up.pull_at = ctx.now + ctx.profile.flush_stall;
+            catch_up.pull_at = around.stall_at();
         }
         stays
     }
 
     /// Asks holders for the missing part of the cut. True if nothing is missing.
-    fn pull(&mut self, ctx: &mut Context<'_>) -> bool {
+    fn pull(&mut self, around: &Around<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
         };
         let catch_up = &mut **catch_up;
-        let stream = &self.stream;
+        let stream = around.stream;
         let decision = &catch_up.decision;
         let prefixes = (0..stream.logs.len()).filter_map(|rank| {
             let end = decision.cut[rank].saturating_add(1);
@@ -159,21 +263,21 @@ impl Membership {
         if missing.peek().is_none() && !order_missing {
             return true;
         }
-        if catch_up.pull_at > ctx.now {
+        if catch_up.pull_at > around.now {
             return false;
         }
         let asked = &mut catch_up.asked;
-        if asked.expire(ctx.now) {
+        if asked.expire(around.now) {
             // Others may hold it as well.
             catch_up.attempt += 1;
         }
-        let until = ctx.now + ctx.profile.retransmit * 2;
+        let until = around.now + around.profile.retransmit * 2;
         let attempt = catch_up.attempt;
         let holder = |named: &[u16]| {
             let named = named
                 .iter()
                 .filter_map(|rank| stream.members.get(usize::from(*rank)).copied());
-            let live = |who: &Incarnation| *who != ctx.me && ctx.present(*who);
+            let live = |who: &Incarnation| *who != around.me && around.node.has(*who);
             let all = catch_up.source.into_iter().chain(named);
             let mut live_ones: Vec<_> = all.filter(live).collect();
             // Not all holders are named. The named ones may be gone, or no members any more, when this member
@@ -183,8 +287,12 @@ impl Membership {
             }
             live_ones.get(attempt % live_ones.len().max(1)).copied()
         };
-        let (group, view) = (self.id, stream.id);
-        let mut pulls = Vec::new();
+        let (group, view) = (around.group, stream.id);
+        let mut ask = |to: Option<Incarnation>, question: GroupData| {
+            if let Some(to) = to {
+                self.wishes.push(Wish::Ask { to, question });
+            }
+        };
         for (rank, first, end, holders) in missing {
             if asked.room() == 0 {
                 break;
@@ -193,336 +301,164 @@ impl Membership {
                 continue;
             }
             asked.ask(rank, first, end, until);
-            let sender = rank as u16;
-            pulls.push((
-                holder(holders),
-                GroupData::Pull {
-                    group,
-                    view,
-                    sender,
-                    first,
-                    end,
-                },
-            ));
+            let question = GroupData::Pull {
+                group,
+                view,
+                sender: rank as u16,
+                first,
+                end,
+            };
+            ask(holder(holders), question);
         }
         if order_missing && !asked.awaits_orders() {
             asked.ask_for_orders(until);
             let first = stream.engine.ordered();
-            pulls.push((
-                holder(&decision.order_holders),
-                GroupData::PullOrders { group, view, first },
-            ));
-        }
-        for (to, pull) in pulls {
-            if let Some(to) = to {
-                ctx.effects.push_back(Effect::Data {
-                    to: vec![to],
-                    class: Class::Control,
-                    records: vec![pull],
-                });
-            }
+            let question = GroupData::PullOrders { group, view, first };
+            ask(holder(&decision.order_holders), question);
         }
         catch_up.pull_at = asked.next_timeout().unwrap_or(until);
         false
     }
-}
 
-impl Group {
-    /// A new primary view: flushes of earlier node views are void, and so are promises to their leaders.
-    pub(crate) fn restart_flush(&mut self, ctx: &mut Context<'_>, was_suspended: bool) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        membership.promise = None;
-        if let Flow::Catching(_) = membership.flow {
-            membership.flow = Flow::Wedged;
+    /// What holds before a cut is delivered. A decision that does not fit was refused.
+    pub(crate) fn assert_complete(&self, stream: &Stream, decision: &Decision) {
+        // G16 no member takes a detour, G18 no view is skipped: only a decision about this very view ends it.
+        assert!(
+            decision.from == stream.id && decision.id > stream.id || planted!(),
+            "G18: {:?} follows {:?}, and is installed after {:?}",
+            decision.id,
+            decision.from,
+            stream.id
+        );
+        for (rank, log) in stream.logs.iter().enumerate() {
+            let (cut, delivered) = (cut_of(decision, rank), log.delivered_set());
+            assert!(
+                cut.covers_all(&delivered) || planted!(),
+                "R15: of {rank} the cut has {cut:?}, and {delivered:?} was delivered here"
+            );
+            let missing = cut_spans(&cut).find_map(|(first, end)| log.missing(first, end));
+            assert!(
+                missing.is_none() || planted!(),
+                "G14: of {rank} the cut has {cut:?}, and {missing:?} is missing here"
+            );
+            let reported = self.reported.get(rank).copied().unwrap_or(u64::MAX);
+            assert!(
+                log.end() <= reported.max(cut.end()) || planted!(),
+                "R13: of {rank} {reported} was reported, the cut ends at {}, and the log at {}",
+                cut.end(),
+                log.end()
+            );
         }
-        if membership.flow != Flow::Open {
-            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
-        }
-        let resumed = was_suspended && membership.suspended;
-        if resumed {
-            // The application waits for a view; if the request for it comes to nothing, ask again.
-            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
-        }
-        self.restart_lead(ctx, resumed);
-    }
-
-    /// A leader asks where this member stands; `view` is what the leader has installed.
-    pub(crate) fn handle_flush_start(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        group: GroupId,
-        view: GroupViewId,
-        target: GroupViewId,
-    ) {
-        if !id_is_possible(ctx, target) {
-            return ctx.nonsense();
-        }
-        let answer = |standing| GroupMessage::FlushReport {
-            group,
-            target,
-            standing,
-        };
-        match &mut self.phase {
-            Phase::Locating { .. } | Phase::Joining { .. } => {
-                // A member that was removed and asks to join again does not wait for a view that it had
-                // before.
-                let floor = ctx.floors.get(&group);
-                let joining = self.asked && floor.is_none_or(|floor| floor.view < view);
-                let standing = if joining {
-                    Standing::Joining
-                } else {
-                    ctx.gone(group)
-                };
-                ctx.send(from, answer(standing));
-            }
-            // R14: this node has installed the view that it left with. Members that come from the same view
-            // complete that.
-            Phase::Ghost { retained, until, .. } if retained.decision.from == view => {
-                *until = ctx.now + ctx.profile.flush_stall;
-                let decision = retained.decision.clone();
-                let standing = Standing::At {
-                    view: decision.id,
-                    held: Vec::new(),
-                    beyond: Vec::new(),
-                    nulls: Vec::new(),
-                    ordered: 0,
-                    decision: Some(Box::new(decision)),
-                    safe: false,
-                    held_cut: None,
-                    told: Vec::new(),
-                };
-                ctx.send(from, answer(standing));
-            }
-            Phase::Ghost { .. } | Phase::Refused => {
-                let standing = ctx.gone(group);
-                ctx.send(from, answer(standing));
-            }
-            Phase::Member(membership) => {
-                let mine = &membership.stream;
-                let left_with_mine = membership
-                    .retained
-                    .as_ref()
-                    .is_some_and(|retained| retained.decision.left.contains(&from));
-                if view < mine.id && mine.rank(from).is_none() && !left_with_mine {
-                    let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
-                    return ctx.send(from, GroupMessage::Removed { group, view, cause });
-                }
-                // R14: this member has gone on from the leader's view. That is a fact, whatever it promised
-                // to which leader. Otherwise two leaders, one of them behind, would outbid each other.
-                let followed = membership
-                    .retained
-                    .as_ref()
-                    .is_some_and(|retained| retained.decision.from == view);
-                if followed && membership.promise.is_some_and(|promise| promise.leader != from) {
-                    let standing = membership.standing();
-                    return ctx.send(from, answer(standing));
-                }
-                if let Some(promise) = membership.promise
-                    && (target < promise.target || target == promise.target && from != promise.leader)
-                {
-                    return ctx.send(
-                        from,
-                        GroupMessage::FlushRefused {
-                            group,
-                            promised: promise.target,
-                        },
-                    );
-                }
-                membership.promise = Some(Promise { target, leader: from });
-                membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
-                // R13: nothing more is accepted in this view, except what the cut of this flush names.
-                if !planted!(ReportBeforeWedge) || membership.flow != Flow::Open {
-                    membership.flow = Flow::Wedged;
-                }
-                membership.reported = membership.stream.logs.iter().map(Log::end).collect();
-                let standing = membership.standing();
-                ctx.send(from, answer(standing));
-            }
-        }
-    }
-
-    /// The leader's decision.
-    pub(crate) fn handle_cut(&mut self, ctx: &mut Context<'_>, from: Incarnation, decision: Decision) {
-        let Phase::Member(membership) = &self.phase else {
-            return;
-        };
-        if membership.promise
-            == Some(Promise {
-                target: decision.id,
-                leader: from,
-            })
-        {
-            self.catch_up(ctx, decision, None, false);
-        }
-    }
-
-    /// The leader completes a view that a member has installed already, or whose cut a member has said to
-    /// hold.
-    pub(crate) fn handle_complete(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        target: GroupViewId,
-        decision: Decision,
-        installed: bool,
-    ) {
-        let Phase::Member(membership) = &self.phase else {
-            return;
-        };
-        if membership.promise != Some(Promise { target, leader: from }) {
-            return;
-        }
-        if membership.stream.id == decision.id {
-            let (group, view) = (membership.id, decision.id);
-            return ctx.send(from, GroupMessage::Installed { group, view });
-        }
-        self.catch_up(ctx, decision, Some(from), installed);
-    }
-
-    /// From here on this member knows the cut. `installed` says that it may deliver the cut as soon as it
-    /// holds it.
-    pub(crate) fn catch_up(
-        &mut self,
-        ctx: &mut Context<'_>,
-        decision: Decision,
-        source: Option<Incarnation>,
-        installed: bool,
-    ) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if planted!(SkipInstalledView) && decision.from < membership.stream.id {
-            return self.install(ctx, decision);
-        }
-        if !membership.fits(&decision) || !id_is_possible(ctx, decision.id) {
-            ctx.nonsense();
-            return;
-        }
-        let pull_at = ctx.now;
-        membership.flow = Flow::Catching(Box::new(CatchUp {
-            decision,
-            said: false,
-            safe: installed,
-            source,
-            attempt: 0,
-            asked: Asked::default(),
-            pull_at,
-        }));
-        if membership.leader(ctx) != Some(ctx.me) {
-            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
-        }
-        self.try_install(ctx);
-    }
-
-    /// Installs the decided view if all of the cut is here, and asks for the part that is missing.
-    pub(crate) fn try_install(&mut self, ctx: &mut Context<'_>) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if !membership.pull(ctx) || !membership.may_deliver(ctx) || membership.must_stay(ctx) {
-            return;
-        }
-        let Flow::Catching(catch_up) = std::mem::replace(&mut membership.flow, Flow::Wedged) else {
-            return;
-        };
-        self.install(ctx, catch_up.decision);
+        assert!(
+            stream.engine.ordered() >= decision.ordered || planted!(),
+            "R16: the cut has {} places of the order, and {} are known here",
+            decision.ordered,
+            stream.engine.ordered()
+        );
     }
 
     /// All members have the view: the messages of the view before are not needed any more.
-    pub(crate) fn handle_settled(&mut self, ctx: &mut Context<'_>, view: GroupViewId) {
-        match &mut self.phase {
-            Phase::Member(membership)
-                if membership.stream.id == view && !matches!(membership.lead, Lead::Confirming(_)) =>
-            {
-                membership.retained = None;
-            }
-            Phase::Ghost { retained, .. } if retained.decision.id <= view => ctx.over.push(self.handle),
-            _ => {}
+    pub(super) fn handle_settled(&mut self, around: &Around<'_>, view: GroupViewId) {
+        if around.stream.id == view && !matches!(self.lead, Lead::Confirming(_)) {
+            self.retained = None;
         }
     }
 
     /// Another node says that this node is no member any more.
-    pub(crate) fn handle_removed(&mut self, ctx: &mut Context<'_>, view: GroupViewId, cause: String) {
-        if let Phase::Member(membership) = &self.phase
-            && view >= membership.stream.id
-        {
-            self.removed(ctx, cause);
+    pub(super) fn handle_removed(&mut self, around: &Around<'_>, view: GroupViewId, cause: String) {
+        if view >= around.stream.id {
+            self.wishes.push(Wish::StartOver(cause));
         }
     }
 
-    pub(crate) fn flush_timeout(&mut self, ctx: &mut Context<'_>) {
-        if ctx.suspended {
-            if let Phase::Member(membership) = &mut self.phase {
-                // Nothing is due before there is a primary again; do not ask to be called at once.
-                membership.delay(ctx);
-            }
-            return;
-        }
-        self.try_install(ctx);
-        self.lead_timeout(ctx);
-        let Phase::Member(membership) = &mut self.phase else {
+    /// Time has passed under a primary view.
+    pub(crate) fn timeout(&mut self, around: &Around<'_>) {
+        self.lead_timeout(around);
+        let Some((at, doubts)) = self.watch else {
             return;
         };
-        let Some((at, doubts)) = membership.watch else {
-            return;
-        };
-        if at > ctx.now {
+        if at > around.now {
             return;
         }
-        let waiting = membership.flow != Flow::Open || membership.suspended;
-        let leader = membership.leader(ctx).filter(|leader| *leader != ctx.me);
+        let waiting = self.flow != Flow::Open || self.suspended;
+        let leader = around.leader().filter(|leader| *leader != around.me);
         let (true, Some(leader)) = (waiting, leader) else {
-            membership.watch = None;
+            self.watch = None;
             return;
         };
-        membership.watch = Some((ctx.now + ctx.profile.flush_stall, doubts.saturating_add(1)));
-        let (group, view) = (membership.id, membership.stream.id);
-        ctx.send(leader, GroupMessage::Resume { group, view });
+        self.watch = Some((around.stall_at(), doubts.saturating_add(1)));
+        let (group, view) = (around.group, around.stream.id);
+        self.wishes.send(leader, GroupMessage::Resume { group, view });
         // R18: a stalled leader is replaced by a node view only.
         if doubts > 0 {
-            ctx.effects.push_back(Effect::Accuse {
-                peer: leader,
-                evidence: Evidence::FlushStalled,
-            });
+            self.wishes.push(Wish::Accuse(leader));
         }
     }
 
-    /// G37: this node did not run for so long. It has not yet read the messages that came meanwhile.
-    pub(crate) fn forgive(&mut self, missed: Duration) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if let Some((at, _)) = &mut membership.watch {
-            *at = *at + missed;
-        }
-        match &mut membership.lead {
-            Lead::Idle | Lead::Batching { .. } => {}
-            Lead::Collecting(super::Collect { stall_at, .. })
-            | Lead::Deciding { stall_at, .. }
-            | Lead::Confirming(super::Confirm { stall_at, .. }) => *stall_at = *stall_at + missed,
-        }
-    }
-}
-
-impl Membership {
-    /// Pushes all deadlines of the flush past now.
-    fn delay(&mut self, ctx: &Context<'_>) {
-        let later = ctx.now + ctx.profile.flush_stall;
+    /// Time has passed without a primary view. Nothing is due before there is one again: this member does not
+    /// ask to be called at once.
+    pub(crate) fn delay(&mut self, around: &Around<'_>) {
+        let later = around.stall_at();
         if let Some((at, _)) = &mut self.watch {
             *at = later;
         }
         if let Flow::Catching(catch_up) = &mut self.flow {
             catch_up.pull_at = later;
         }
-        match &mut self.lead {
-            Lead::Idle => {}
-            Lead::Batching { at } => *at = later,
-            Lead::Collecting(super::Collect { stall_at, .. })
-            | Lead::Deciding { stall_at, .. }
-            | Lead::Confirming(super::Confirm { stall_at, .. }) => *stall_at = later,
+        if let Lead::Batching { at } = &mut self.lead {
+            *at = later;
+        }
+        if let Some(at) = self.lead.stall_at() {
+            *at = later;
         }
     }
+
+    /// G37: this node did not run for so long. It has not yet read the messages that came meanwhile.
+    pub(crate) fn forgive(&mut self, missed: Duration) {
+        let watch = self.watch.as_mut().map(|(at, _)| at);
+        for at in watch.into_iter().chain(self.lead.stall_at()) {
+            *at = *at + missed;
+        }
+    }
+}
+
+/// Whether a member can follow a decision about its present view at all.
+fn fits(stream: &Stream, decision: &Decision) -> bool {
+    let old = stream.members.len();
+    let distinct: BTreeSet<_> = decision.members.iter().collect();
+    let shape = decision.cut.len() == old
+        && decision.holders.len() == old
+        && decision.start.len() == decision.members.len()
+        && decision.members.len() <= MAX_GROUP_MEMBERS
+        && distinct.len() == decision.members.len()
+        && decision.id > decision.from
+        && decision
+            .start
+            .iter()
+            .all(|start| (1..u64::MAX / 2).contains(start));
+    let told = decision
+        .told
+        .iter()
+        .all(|told| usize::from(told.member) < old && is_possible(&told.heard, old))
+        && decision.told.is_sorted_by(|a, b| a.member < b.member);
+    let spans = decision.beyond.iter().map(|part| part.span);
+    let spans = if stream.engine.passes_gaps() {
+        spans
+            .clone()
+            .all(|span| usize::from(span.sender) < old && span.count > 0)
+    } else {
+        spans.len() == 0
+    };
+    // Every cut has what was delivered here (R15). No leader makes a cut without it.
+    let reach = stream.logs.iter().enumerate().all(|(rank, log)| {
+        let cut = cut_of(decision, rank);
+        (cut.covers_all(&log.delivered_set()) || planted!())
+            && cut.end() <= log.next().saturating_add(MAX_CUT_AHEAD)
+    });
+    shape && told && spans && reach && decision.from == stream.id
+}
+
+/// The runs of numbers that a cut has.
+fn cut_spans(cut: &Reached) -> impl Iterator<Item = (u64, u64)> + '_ {
+    std::iter::once((0, cut.next())).chain(cut.beyond())
 }

@@ -13,6 +13,25 @@
 //!
 //! A flush begins when members depart, join or leave, or come back from a suspension.
 //!
+//! # What goes in and what comes out
+//! A [`Flush`] is one member's part in the flushes of its group, also as the leader.
+//!
+//! ```text
+//!  messages of other members   ─►  ┌───────┐  ─►  messages, questions for what the cut lacks here,
+//!  a joiner, a member that leaves  │ Flush │      a joiner to welcome, a leader to accuse
+//!  a primary view, or none         └───────┘  ─►  at last: a decision to install, or the end of the membership
+//!  time                             ▲     │   ─►  when to call it if nothing comes
+//!                                   │     └ owns: promise, cut, what it keeps for others, requests to the leader
+//!                     Around: the time, the node view, the group's id and name, the stream of its view
+//! ```
+//! The group lends an [`Around`] with each call, and then carries out each [`Wish`] in order
+//! (`group/flushing.rs`). Whatever changes the group is there and in `group/install.rs`: the flush reads the
+//! stream, and writes to it only the repairs that the cut names ([`Flush::take_repair`]). An `Install` or a
+//! `StartOver` is the last wish of a call. After an `Install` the group begins the next view with
+//! [`Flush::begin_view`], and then calls [`Flush::installed`].
+//!
+//! A node that is no member has no `Flush`. What it answers to a leader is in `group/flushing.rs` too.
+//!
 //! # What holds
 //! - From its report on, a member takes messages of the old view only as repairs up to the cut (R13).
 //! - The leader reads *every* survivor. If one of them has installed the next view, that view is completed
@@ -53,15 +72,146 @@
 //! | a joiner | before its view | it is in the view, and the next flush removes it |
 //! | all old members | after joiners got the view | the joiners know the decision and go on as its members |
 
+mod around;
 mod asked;
-mod cut;
-mod install;
 mod leader;
 mod member;
 mod requests;
 mod safe;
+mod slowest;
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 mod verdict;
+mod wish;
 
-pub(crate) use self::cut::cut_of;
-pub(crate) use self::state::{CatchUp, Collect, Confirm, Flow, Holding, Lead, MAX_K, Promise, Retained};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use antiphon_wire::group::{Decision, GroupMessage};
+use antiphon_wire::{GroupViewId, Incarnation};
+
+use self::state::{CatchUp, Collect, Confirm, Flow, Holding, Lead, Requests};
+use self::wish::Wishes;
+use crate::Time;
+use crate::group::stream::Stream;
+
+pub(crate) use self::around::Around;
+pub(crate) use self::state::{Promise, Retained};
+pub(crate) use self::wish::Wish;
+
+/// A member's part in the flushes of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flush {
+    flow: Flow,
+    /// The flush answered last under this node view.
+    pub(crate) promise: Option<Promise>,
+    /// The decision on the next view for which this member has said that it holds the cut.
+    held_cut: Option<Decision>,
+    /// Per sender, where its log ended when this member reported to a flush last; empty before that.
+    reported: Vec<u64>,
+    /// When to doubt the flush's leader, and how often it was doubted.
+    watch: Option<(Time, u32)>,
+    /// What came before the present view, until all members have installed the present view.
+    pub(crate) retained: Option<Retained>,
+    /// The application was told that the group is suspended.
+    suspended: bool,
+    lead: Lead,
+    requests: Requests,
+    /// `Installed` of members that were faster than this one.
+    confirmations: BTreeMap<Incarnation, GroupViewId>,
+    wishes: Wishes,
+}
+
+impl Flush {
+    /// No flush is under way. A member that has joined keeps the decision that let it in.
+    pub(crate) fn new(retained: Option<Retained>) -> Self {
+        Self {
+            flow: Flow::Open,
+            promise: None,
+            held_cut: None,
+            reported: Vec::new(),
+            watch: None,
+            retained,
+            suspended: false,
+            lead: Lead::Idle,
+            requests: Requests::default(),
+            confirmations: BTreeMap::new(),
+            wishes: Wishes::default(),
+        }
+    }
+
+    /// Whether messages flow: no flush is under way, as far as this member knows.
+    pub(crate) fn is_open(&self) -> bool {
+        self.flow == Flow::Open
+    }
+
+    /// The node view is not primary any more. True if the application was not told yet.
+    pub(crate) fn suspend(&mut self) -> bool {
+        // R17: whatever comes now waits for the flush that follows the next primary view.
+        if self.is_open() && !planted!(DeliverWhileSuspended) {
+            self.flow = Flow::Wedged;
+        }
+        !std::mem::replace(&mut self.suspended, true)
+    }
+
+    /// A message of another member, or of this member itself.
+    pub(crate) fn handle_message(&mut self, around: &Around<'_>, from: Incarnation, message: GroupMessage) {
+        match message {
+            GroupMessage::FlushReport { target, standing, .. } => {
+                self.handle_report(around, from, target, standing);
+            }
+            GroupMessage::FlushRefused { promised, .. } => self.handle_refused(around, promised),
+            GroupMessage::FlushCut { decision, .. } => self.handle_cut(around, from, *decision),
+            GroupMessage::Complete {
+                target,
+                decision,
+                installed,
+                ..
+            } => self.handle_complete(around, from, target, *decision, installed),
+            GroupMessage::CutHeld { target, .. } => self.handle_cut_held(around, from, target),
+            GroupMessage::CutSafe { target, .. } => self.handle_cut_safe(around, from, target),
+            GroupMessage::Installed { view, .. } => self.handle_installed(around, from, view),
+            GroupMessage::Settled { view, .. } => self.handle_settled(around, view),
+            GroupMessage::Removed { view, cause, .. } => self.handle_removed(around, view, cause),
+            GroupMessage::Leave { .. } => self.handle_leave(around, from),
+            GroupMessage::Check { view, .. } => self.handle_check(around, from, view),
+            GroupMessage::Resume { view, .. } => self.handle_resume(around, from, view),
+            GroupMessage::Slow {
+                view, for_us, cause, ..
+            } => self.handle_slow(around, from, view, Duration::from_micros(for_us), cause),
+            _ => {}
+        }
+    }
+
+    /// A decided view begins at this member, and messages flow. What ended is kept for others.
+    pub(crate) fn begin_view(&mut self, decision: Decision, old: Stream) {
+        self.flow = Flow::Open;
+        self.held_cut = None;
+        self.reported.clear();
+        self.watch = None;
+        self.suspended = false;
+        self.requests.install(&decision);
+        self.retained = Some(Retained {
+            decision,
+            stream: Some(old),
+        });
+    }
+
+    /// Members that are alive and are to be removed.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        self.requests.dropped.keys().copied()
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll(&mut self) -> Option<Wish> {
+        self.wishes.poll()
+    }
+
+    /// When there is something to do if nothing comes.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let watch = self.watch.map(|(at, _)| at);
+        let times = [watch, self.flow.next_timeout(), self.lead.next_timeout()];
+        times.into_iter().flatten().min()
+    }
+}

@@ -46,91 +46,79 @@
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
-use super::{Flow, Lead, Promise};
-use crate::group::Context;
-use crate::group::member::{Group, Membership, Phase};
+use super::{Around, Flow, Flush, Lead, Promise};
 
-impl Membership {
-    /// The latest decision of which a participant has said that it holds the cut, and the participant. If
-    /// this part of the cluster goes on apart, only decisions made since then count.
-    pub(super) fn cut_held_by<'a>(
-        &self,
-        ctx: &Context<'_>,
-        reports: impl Iterator<Item = (&'a Incarnation, &'a Standing)>,
-    ) -> Option<(&'a Decision, Incarnation)> {
-        let (mine, epoch) = (self.stream.id, ctx.node.id.epoch);
-        let held = reports.filter_map(|(who, standing)| match standing {
-            Standing::At {
-                held_cut: Some(decision),
-                view,
-                ..
-            } if *view == mine && decision.from == mine && decision.id.node.epoch == epoch => {
-                Some((&**decision, *who))
-            }
-            _ => None,
-        });
-        held.max_by_key(|(decision, _)| decision.id)
-    }
+/// The latest decision of which a participant has said that it holds the cut, and the participant. If this
+/// part of the cluster goes on apart, only decisions made since then count.
+pub(super) fn cut_held_by<'a>(
+    around: &Around<'_>,
+    reports: impl Iterator<Item = (&'a Incarnation, &'a Standing)>,
+) -> Option<(&'a Decision, Incarnation)> {
+    let (mine, epoch) = (around.stream.id, around.node.id.epoch);
+    let held = reports.filter_map(|(who, standing)| match standing {
+        Standing::At {
+            held_cut: Some(decision),
+            view,
+            ..
+        } if *view == mine && decision.from == mine && decision.id.node.epoch == epoch => {
+            Some((&**decision, *who))
+        }
+        _ => None,
+    });
+    held.max_by_key(|(decision, _)| decision.id)
+}
 
+impl Flush {
     /// Whether the cut, which this member holds, may be delivered now.
-    pub(super) fn may_deliver(&mut self, ctx: &mut Context<'_>) -> bool {
-        let (group, promise) = (self.id, self.promise);
+    pub(super) fn may_deliver(&mut self, around: &Around<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
         };
         if !catch_up.decision.safe || catch_up.safe || planted!(SafeCutUnconfirmed) {
             return true;
         }
-        catch_up.pull_at = ctx.now + ctx.profile.flush_stall;
-        if let Some(Promise { target, leader }) = promise
+        catch_up.pull_at = around.stall_at();
+        if let Some(Promise { target, leader }) = self.promise
             && !std::mem::replace(&mut catch_up.said, true)
         {
             // G25: from here on every leader completes this decision.
             self.held_cut = Some(catch_up.decision.clone());
-            ctx.send(leader, GroupMessage::CutHeld { group, target });
+            let group = around.group;
+            self.wishes.send(leader, GroupMessage::CutHeld { group, target });
         }
         false
     }
-}
 
-impl Group {
-    /// As the flush's leader: a participant holds the cut.
-    pub(crate) fn handle_cut_held(&mut self, ctx: &mut Context<'_>, from: Incarnation, target: GroupViewId) {
-        let stall_at = ctx.now + ctx.profile.flush_stall;
-        let Some(membership) = self.leading(ctx) else {
-            return;
-        };
-        let group = membership.id;
+    /// As the leader: a participant holds the cut.
+    pub(super) fn handle_cut_held(&mut self, around: &Around<'_>, from: Incarnation, target: GroupViewId) {
         let Lead::Deciding {
             holding: Some(holding),
-            stall_at: stall,
+            stall_at,
             ..
-        } = &mut membership.lead
+        } = &mut self.lead
         else {
             return;
         };
-        if holding.target != target || !holding.waiting.remove(&from) {
+        if !around.leads() || holding.target != target || !holding.waiting.remove(&from) {
             return;
         }
-        *stall = stall_at;
+        *stall_at = around.stall_at();
         if holding.waiting.is_empty() {
+            let group = around.group;
             for to in std::mem::take(&mut holding.participants) {
-                ctx.send(to, GroupMessage::CutSafe { group, target });
+                self.wishes.send(to, GroupMessage::CutSafe { group, target });
             }
         }
     }
 
     /// All participants hold the cut.
-    pub(crate) fn handle_cut_safe(&mut self, ctx: &mut Context<'_>, from: Incarnation, target: GroupViewId) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if membership.promise != Some(Promise { target, leader: from }) {
+    pub(super) fn handle_cut_safe(&mut self, around: &Around<'_>, from: Incarnation, target: GroupViewId) {
+        if self.promise != Some(Promise { target, leader: from }) {
             return;
         }
-        if let Flow::Catching(catch_up) = &mut membership.flow {
+        if let Flow::Catching(catch_up) = &mut self.flow {
             catch_up.safe = true;
-            self.try_install(ctx);
+            self.try_install(around);
         }
     }
 }

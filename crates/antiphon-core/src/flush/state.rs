@@ -1,28 +1,26 @@
 //! How far a member is with a flush, and what it keeps for others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use antiphon_wire::group::{Decision, Standing};
+use antiphon_wire::group::{Decision, GroupData, Joiner, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use crate::flush::asked::Asked;
+use crate::group::effect::Effect;
+use crate::group::standstill::Slow;
 use crate::group::stream::Stream;
 use crate::{GroupOptions, Time};
-
-/// View ids of a group count up from 1. No member of this program gets this far. Above the last number there
-/// is none, and the leader would use a view id twice (R5).
-pub(crate) const MAX_K: u32 = u32::MAX / 2;
 
 /// The flush a member has answered last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) target: GroupViewId,
-    pub(crate) leader: Incarnation,
+    pub(super) leader: Incarnation,
 }
 
 /// Whether messages flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(super) enum Flow {
     /// They do.
     Open,
     /// Reported; waits for a cut.
@@ -32,22 +30,22 @@ pub(crate) enum Flow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CatchUp {
-    pub(crate) decision: Decision,
+pub(super) struct CatchUp {
+    pub(super) decision: Decision,
     /// It has said that it holds the cut.
-    pub(crate) said: bool,
+    pub(super) said: bool,
     /// All participants hold the cut.
-    pub(crate) safe: bool,
+    pub(super) safe: bool,
     /// A member that has installed the view already, if the decision came from one.
-    pub(crate) source: Option<Incarnation>,
+    pub(super) source: Option<Incarnation>,
     /// How often a holder did not answer in time.
-    pub(crate) attempt: usize,
+    pub(super) attempt: usize,
     pub(super) asked: Asked,
-    pub(crate) pull_at: Time,
+    pub(super) pull_at: Time,
 }
 
 impl Flow {
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
+    pub(super) fn next_timeout(&self) -> Option<Time> {
         match self {
             Flow::Catching(catch_up) => Some(catch_up.pull_at),
             Flow::Open | Flow::Wedged => None,
@@ -63,9 +61,69 @@ pub(crate) struct Retained {
     pub(crate) stream: Option<Stream>,
 }
 
+impl Retained {
+    /// Supplies what a member lacks of the previous view.
+    pub(crate) fn answer(&self, from: Incarnation, record: &GroupData, out: &mut VecDeque<Effect>) {
+        let Some(stream) = &self.stream else { return };
+        match *record {
+            GroupData::Pull {
+                view,
+                sender,
+                first,
+                end,
+                ..
+            } if view == stream.id => stream.pull(from, usize::from(sender), first, end, out),
+            GroupData::PullOrders { view, first, .. } if view == stream.id => {
+                stream.pull_orders(from, first, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why the leader should begin a flush.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Requests {
+    pub(super) joins: Vec<Joiner>,
+    pub(super) leaves: BTreeSet<Incarnation>,
+    /// The members whose nodes say that their application has stopped reading.
+    pub(super) slow: BTreeMap<Incarnation, Slow>,
+    /// Members that are alive but are to be removed, and the reason.
+    pub(super) dropped: BTreeMap<Incarnation, String>,
+    /// A member waits for a flush.
+    pub(super) resume: bool,
+}
+
+impl Requests {
+    pub(super) fn are_none(&self) -> bool {
+        !self.resume && self.joins.is_empty() && self.leaves.is_empty() && self.slow.is_empty()
+    }
+
+    /// Nodes have departed.
+    pub(super) fn keep(&mut self, present: impl Fn(Incarnation) -> bool) {
+        self.joins.retain(|joiner| present(joiner.incarnation));
+        self.leaves.retain(|member| present(*member));
+        self.slow.retain(|member, _| present(*member));
+    }
+
+    /// This view is installed, and what it was asked to do is done.
+    pub(super) fn install(&mut self, decision: &Decision) {
+        self.resume = false;
+        // If a member is still slow in the next view, its node says so again.
+        self.slow.clear();
+        let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
+        // A member that was removed and joins again is admitted once it is out.
+        self.joins.retain(|joiner| !joined(joiner.incarnation));
+        // What was said of a member that is admitted anew belongs to its earlier membership.
+        let stays = |member: &Incarnation| decision.members.contains(member) && !joined(*member);
+        self.leaves.retain(stays);
+        self.dropped.retain(|member, _| stays(member));
+    }
+}
+
 /// What the leader of a group's flush is doing. At all other members, `Idle`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lead {
+pub(super) enum Lead {
     Idle,
     /// Gathers joins and leaves for one flush.
     Batching {
@@ -85,31 +143,31 @@ pub(crate) enum Lead {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Collect {
-    pub(crate) target: GroupViewId,
-    pub(crate) waiting: BTreeSet<Incarnation>,
+pub(super) struct Collect {
+    pub(super) target: GroupViewId,
+    pub(super) waiting: BTreeSet<Incarnation>,
     /// Nodes outside of the leader's view that were asked whether they know a later one; `None` before any
     /// was asked.
-    pub(crate) strangers: Option<BTreeSet<Incarnation>>,
-    pub(crate) reports: BTreeMap<Incarnation, Standing>,
-    pub(crate) stall_at: Time,
+    pub(super) strangers: Option<BTreeSet<Incarnation>>,
+    pub(super) reports: BTreeMap<Incarnation, Standing>,
+    pub(super) stall_at: Time,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Confirm {
+pub(super) struct Confirm {
     /// Survivors (and leavers) that are not known to have installed it.
-    pub(crate) survivors: BTreeSet<Incarnation>,
-    pub(crate) joiners: BTreeSet<Incarnation>,
-    pub(crate) joiners_told: bool,
+    pub(super) survivors: BTreeSet<Incarnation>,
+    pub(super) joiners: BTreeSet<Incarnation>,
+    pub(super) joiners_told: bool,
     /// This completes a view for members that are behind. Members that have it are wedged and wait for
     /// another flush.
-    pub(crate) completing: bool,
-    pub(crate) stall_at: Time,
+    pub(super) completing: bool,
+    pub(super) stall_at: Time,
 }
 
 impl Lead {
     /// When the leader has something to do if nothing comes.
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
+    pub(super) fn next_timeout(&self) -> Option<Time> {
         match self {
             Lead::Batching { at } => Some(*at),
             Lead::Collecting(Collect { stall_at, .. })
@@ -118,19 +176,29 @@ impl Lead {
             Lead::Idle => None,
         }
     }
+
+    /// When the flush has stalled, if there is one.
+    pub(super) fn stall_at(&mut self) -> Option<&mut Time> {
+        match self {
+            Lead::Idle | Lead::Batching { .. } => None,
+            Lead::Collecting(Collect { stall_at, .. })
+            | Lead::Deciding { stall_at, .. }
+            | Lead::Confirming(Confirm { stall_at, .. }) => Some(stall_at),
+        }
+    }
 }
 
 /// A leader waits until all participants hold a cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holding {
-    pub(crate) target: GroupViewId,
-    pub(crate) participants: Vec<Incarnation>,
-    pub(crate) waiting: BTreeSet<Incarnation>,
+pub(super) struct Holding {
+    pub(super) target: GroupViewId,
+    pub(super) participants: Vec<Incarnation>,
+    pub(super) waiting: BTreeSet<Incarnation>,
 }
 
 impl Holding {
     /// For a decision with safe messages that these participants are about to fetch.
-    pub(crate) fn of(
+    pub(super) fn of(
         decision: &Decision,
         target: GroupViewId,
         participants: impl Iterator<Item = Incarnation>,
@@ -144,7 +212,7 @@ impl Holding {
     }
 
     /// Participants that have not said that they hold the cut.
-    pub(crate) fn missing(&self) -> Vec<Incarnation> {
+    pub(super) fn missing(&self) -> Vec<Incarnation> {
         self.waiting.iter().copied().collect()
     }
 }

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing, TellsHeard};
 use antiphon_wire::{GroupViewId, Incarnation};
 
-use super::cut_of;
-use crate::group::context::MAX_CAUSE_BYTES;
-use crate::group::direct;
-use crate::group::member::Membership;
+use super::safe::cut_held_by;
+use super::{Around, Flush};
+use crate::group::MAX_GROUP_MEMBERS;
+use crate::group::cut::cut_of;
+use crate::group::direct::is_possible;
+use crate::group::effect::MAX_CAUSE_BYTES;
 use crate::group::reached::Reached;
-use crate::group::{Context, MAX_GROUP_MEMBERS};
 
 /// No number in a report reaches this far. So the number after a smaller one is a number too.
 const MAX_NUMBER: u64 = 1 << 63;
@@ -43,15 +44,15 @@ struct Row<'a> {
     ordered: u64,
 }
 
-impl Membership {
+impl Flush {
     pub(super) fn judge(
         &self,
-        ctx: &Context<'_>,
+        around: &Around<'_>,
         target: GroupViewId,
         reports: &BTreeMap<Incarnation, Standing>,
     ) -> Verdict {
-        let mine = self.stream.id;
-        if self.is_left_behind(reports) {
+        let mine = around.stream.id;
+        if is_left_behind(around, reports) {
             return Verdict::Lost;
         }
         let mut behind = BTreeSet::new();
@@ -74,11 +75,11 @@ impl Membership {
                     told,
                     ..
                 } if *view == mine => {
-                    let members = self.stream.members.len();
+                    let members = around.stream.members.len();
                     let shape = held.len() == members && nulls.len() == members;
                     let possible = nulls.iter().zip(held).all(|(nulls, held)| nulls <= held);
                     let possible = possible && held.iter().chain([ordered]).all(|held| *held < MAX_NUMBER);
-                    let passes = self.stream.engine.passes_gaps();
+                    let passes = around.stream.engine.passes_gaps();
                     let spans = beyond.iter().all(|span| {
                         usize::from(span.sender) < members
                             && span
@@ -87,8 +88,8 @@ impl Membership {
                                 .is_some_and(|end| end < MAX_NUMBER)
                     });
                     let spans = spans && (passes || beyond.is_empty());
-                    let possible = possible && direct::is_possible(told, members);
-                    if !(shape && possible && spans) || self.stream.rank(from).is_none() {
+                    let possible = possible && is_possible(told, members);
+                    if !(shape && possible && spans) || around.stream.rank(from).is_none() {
                         misfits.push(from);
                     }
                 }
@@ -113,79 +114,22 @@ impl Membership {
             return Verdict::Complete(behind, joining);
         }
         // G25: a member that is gone may have delivered it.
-        if let Some((decision, holder)) = self.cut_held_by(ctx, reports.iter()) {
+        if let Some((decision, holder)) = cut_held_by(around, reports.iter()) {
             return Verdict::Adopt(Box::new(decision.clone()), holder, false);
         }
-        let (decision, survivors) = self.decide(ctx, target, reports);
+        let (decision, survivors) = self.decide(around, target, reports);
         Verdict::Decide(Box::new(decision), survivors)
-    }
-
-    /// Whether this leader was left behind. Two things must hold. All members that have gone on from this
-    /// view came with the next view, and hold nothing of this one. The members that are still here do not
-    /// hold the whole cut together: the members that did are gone. R12: joiners have the next view, so its
-    /// leader did not wait for this member any more, and had removed it.
-    fn is_left_behind(&self, reports: &BTreeMap<Incarnation, Standing>) -> bool {
-        let mine = self.stream.id;
-        let mut next = reports.iter().filter_map(|(who, standing)| match standing {
-            Standing::At {
-                view,
-                decision: Some(decision),
-                ..
-            } if *view > mine && decision.from == mine && decision.id == *view => Some((*who, &**decision)),
-            _ => None,
-        });
-        let came = |(who, next): (Incarnation, &Decision)| {
-            next.joined.iter().any(|joiner| joiner.incarnation == who)
-        };
-        // The first decision is the one that would be completed.
-        let Some((_, decision)) = next.clone().next().filter(|_| next.all(came)) else {
-            return false;
-        };
-        !planted!(SkipInstalledView) && !self.is_held_here(decision, reports)
-    }
-
-    /// Whether the members that are still in this view, this member among them, hold all of a cut of it
-    /// together.
-    fn is_held_here(&self, decision: &Decision, reports: &BTreeMap<Incarnation, Standing>) -> bool {
-        let mut held: Vec<Reached> = self.stream.members.iter().map(|_| Reached::new(0)).collect();
-        let mut most = 0;
-        for standing in reports.values() {
-            let Standing::At {
-                view,
-                held: prefixes,
-                beyond,
-                ordered,
-                ..
-            } = standing
-            else {
-                continue;
-            };
-            if *view != self.stream.id {
-                continue;
-            }
-            for (held, last) in held.iter_mut().zip(prefixes) {
-                held.raise(last.saturating_add(1));
-            }
-            for span in beyond {
-                if let Some(held) = held.get_mut(usize::from(span.sender)) {
-                    held.add(span.first, span.first.saturating_add(span.count));
-                }
-            }
-            most = most.max(*ordered);
-        }
-        let mut held = held.iter().enumerate();
-        most >= decision.ordered && held.all(|(rank, held)| held.covers_all(&cut_of(decision, rank)))
     }
 
     /// The cut and the next view, from the reports of all survivors. No survivor has delivered more than it
     /// reported.
     fn decide(
         &self,
-        ctx: &Context<'_>,
+        around: &Around<'_>,
         target: GroupViewId,
         reports: &BTreeMap<Incarnation, Standing>,
     ) -> (Decision, Vec<Incarnation>) {
-        let old = &self.stream.members;
+        let old = &around.stream.members;
         let rows: Vec<Row<'_>> = old
             .iter()
             .enumerate()
@@ -197,7 +141,7 @@ impl Membership {
                     ordered,
                     view,
                     ..
-                }) if *view == self.stream.id => Some(Row {
+                }) if *view == around.stream.id => Some(Row {
                     rank,
                     held,
                     beyond,
@@ -225,7 +169,7 @@ impl Membership {
             };
             let mut end = end.unwrap_or(0);
             if planted!(ForgetDeadSendersMessages) && !survives(sender) {
-                end = self.stream.held().0[sender];
+                end = around.stream.held().0[sender];
             }
             let holds = rows
                 .iter()
@@ -255,22 +199,29 @@ impl Membership {
             .collect();
 
         let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
-        let slowest = self.slowest(ctx, |member| {
+        let slowest = self.requests.slowest(around, |member| {
             survivors.len() > 1 && survivors.iter().any(|rank| old[*rank] == member)
         });
-        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]) || slowest == Some(old[*rank]);
+        let mut leaves =
+            |rank: &usize| self.requests.leaves.contains(&old[*rank]) || slowest == Some(old[*rank]);
         // The leader leaves last: until then it answers for the group.
         let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
-        let keeps_leader = leader_stays || planted!(KeepSlowLeader) && slowest == Some(ctx.me);
-        let stays = |rank: &usize| !leaves(rank) || keeps_leader && old[*rank] == ctx.me;
+        let keeps_leader = leader_stays || planted!(KeepSlowLeader) && slowest == Some(around.me);
+        let stays = |rank: &usize| !leaves(rank) || keeps_leader && old[*rank] == around.me;
         let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
         let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
         let admissible =
-            |joiner: &&Joiner| ctx.present(joiner.incarnation) && !old.contains(&joiner.incarnation);
+            |joiner: &&Joiner| around.node.has(joiner.incarnation) && !old.contains(&joiner.incarnation);
         let joined: Vec<Joiner> = if staying.is_empty() {
             Vec::new()
         } else {
-            self.joins.iter().filter(admissible).take(room).copied().collect()
+            self.requests
+                .joins
+                .iter()
+                .filter(admissible)
+                .take(room)
+                .copied()
+                .collect()
         };
         let members: Vec<_> = staying
             .iter()
@@ -296,9 +247,14 @@ impl Membership {
         let causes = old.iter().filter_map(|member| {
             let stays = members.iter().any(|(other, _)| other == member);
             // If a slow member has asked to leave meanwhile, it leaves in order.
-            let slow = slowest == Some(*member) && !self.leaves.contains(member);
-            let slow = self.slow.get(member).filter(|_| slow).map(|slow| &slow.cause);
-            let cause = slow.or_else(|| self.dropped.get(member));
+            let slow = slowest == Some(*member) && !self.requests.leaves.contains(member);
+            let slow = self
+                .requests
+                .slow
+                .get(member)
+                .filter(|_| slow)
+                .map(|slow| &slow.cause);
+            let cause = slow.or_else(|| self.requests.dropped.get(member));
             let cause = cause.or_else(|| removed(member)).filter(|_| !stays)?;
             Some(DepartureCause {
                 incarnation: *member,
@@ -307,7 +263,7 @@ impl Membership {
         });
         let causes = causes.collect();
         let safe = reports.values().any(
-            |standing| matches!(standing, Standing::At { view, safe: true, .. } if *view == self.stream.id),
+            |standing| matches!(standing, Standing::At { view, safe: true, .. } if *view == around.stream.id),
         );
         let beyond = if planted!(PrefixCutForUnordered) {
             Vec::new()
@@ -318,7 +274,7 @@ impl Membership {
         let told = old.iter().enumerate().filter(|(_, member)| !stays(member));
         // They have reported what they took, and they take no more (R13).
         let told = told.filter_map(|(rank, member)| match reports.get(member) {
-            Some(Standing::At { told, view, .. }) if *view == self.stream.id => Some(TellsHeard {
+            Some(Standing::At { told, view, .. }) if *view == around.stream.id => Some(TellsHeard {
                 member: rank as u16,
                 heard: told.clone(),
             }),
@@ -331,7 +287,7 @@ impl Membership {
             safe,
             told,
             id: target,
-            from: self.stream.id,
+            from: around.stream.id,
             crashed: crashed.map(|(_, member)| *member).collect(),
             cut,
             holders,
@@ -343,7 +299,7 @@ impl Membership {
             left,
         };
         // R12: members that stay keep their order of rank, and joiners come last.
-        let ranks = decision.members.iter().map(|member| self.stream.rank(*member));
+        let ranks = decision.members.iter().map(|member| around.stream.rank(*member));
         let ranks: Vec<_> = ranks.map(|rank| rank.unwrap_or(usize::MAX)).collect();
         assert!(
             decision.id > decision.from && ranks.is_sorted() && ranks.len() <= MAX_GROUP_MEMBERS
@@ -354,6 +310,62 @@ impl Membership {
         );
         (decision, survivors.into_iter().map(|rank| old[rank]).collect())
     }
+}
+
+/// Whether this leader was left behind. Two things must hold. All members that have gone on from this
+/// view came with the next view, and hold nothing of this one. The members that are still here do not
+/// hold the whole cut together: the members that did are gone. R12: joiners have the next view, so its
+/// leader did not wait for this member any more, and had removed it.
+fn is_left_behind(around: &Around<'_>, reports: &BTreeMap<Incarnation, Standing>) -> bool {
+    let mine = around.stream.id;
+    let mut next = reports.iter().filter_map(|(who, standing)| match standing {
+        Standing::At {
+            view,
+            decision: Some(decision),
+            ..
+        } if *view > mine && decision.from == mine && decision.id == *view => Some((*who, &**decision)),
+        _ => None,
+    });
+    let came =
+        |(who, next): (Incarnation, &Decision)| next.joined.iter().any(|joiner| joiner.incarnation == who);
+    // The first decision is the one that would be completed.
+    let Some((_, decision)) = next.clone().next().filter(|_| next.all(came)) else {
+        return false;
+    };
+    !planted!(SkipInstalledView) && !is_held_here(around, decision, reports)
+}
+
+/// Whether the members that are still in this view, this member among them, hold all of a cut of it
+/// together.
+fn is_held_here(around: &Around<'_>, decision: &Decision, reports: &BTreeMap<Incarnation, Standing>) -> bool {
+    let mut held: Vec<Reached> = around.stream.members.iter().map(|_| Reached::new(0)).collect();
+    let mut most = 0;
+    for standing in reports.values() {
+        let Standing::At {
+            view,
+            held: prefixes,
+            beyond,
+            ordered,
+            ..
+        } = standing
+        else {
+            continue;
+        };
+        if *view != around.stream.id {
+            continue;
+        }
+        for (held, last) in held.iter_mut().zip(prefixes) {
+            held.raise(last.saturating_add(1));
+        }
+        for span in beyond {
+            if let Some(held) = held.get_mut(usize::from(span.sender)) {
+                held.add(span.first, span.first.saturating_add(span.count));
+            }
+        }
+        most = most.max(*ordered);
+    }
+    let mut held = held.iter().enumerate();
+    most >= decision.ordered && held.all(|(rank, held)| held.covers_all(&cut_of(decision, rank)))
 }
 
 /// R15: all that any survivor holds of departed senders behind the prefix. Each part names a member that

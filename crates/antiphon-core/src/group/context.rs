@@ -3,30 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::group::{GroupMessage, Standing};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member, ViewId};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
 use super::credit::Credit;
+use super::effect::MAX_CAUSE_BYTES;
+use super::nodes::Nodes;
 use super::{Effect, GroupHandle};
 use crate::flush::state::Ghost;
-use crate::flush::state::MAX_K;
 use crate::random::Random;
 use crate::{Profile, Time};
 
-/// What the group layer needs of the last primary node view.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    pub(crate) id: ViewId,
-    pub(crate) number: u32,
-    pub(crate) members: Vec<Incarnation>,
-    /// Their names.
-    pub(crate) names: Vec<String>,
-}
-
 /// So many members that departed are remembered, the last ones.
 pub(super) const MAX_FORMER: usize = 512;
-
-/// The most bytes of a cause of a removal. A longer one does not come from this program.
-pub(crate) const MAX_CAUSE_BYTES: usize = 256;
 
 /// What an incarnation remembers of a group, whether or not it is a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,11 +80,6 @@ impl Context<'_> {
         }
     }
 
-    /// Whether the last primary view has this member.
-    pub(crate) fn present(&self, incarnation: Incarnation) -> bool {
-        self.node.members.contains(&incarnation)
-    }
-
     /// This node is no member of the group: its answer to a flush of it.
     pub(crate) fn gone(&self, group: GroupId) -> Standing {
         let floor = self.floors.get(&group).filter(|_| !planted!(ForgetRemoval));
@@ -140,9 +123,4 @@ impl Context<'_> {
     pub(crate) fn nonsense(&mut self) {
         *self.nonsense += 1;
     }
-}
-
-/// Whether a view of a group may have this id: its node view is the present one or an earlier one.
-pub(crate) fn id_is_possible(ctx: &Context<'_>, id: GroupViewId) -> bool {
-    id.k < MAX_K && (id.node, id.number) <= (ctx.node.id, ctx.node.number)
 }

@@ -8,7 +8,6 @@ use super::Context;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::member::*;
 use super::stream::BatchHeader;
-use crate::flush::Flow;
 use crate::order::Word;
 
 /// The most departed senders whose end is remembered, and for how many views.
@@ -40,7 +39,7 @@ impl Membership {
                 ..
             } if view == self.stream.id => {
                 // R13: from its report on, a member takes old-view messages only as repairs of the flush.
-                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+                let open = self.flush.is_open() || planted!(ReceiveAfterWedge);
                 let sender = usize::from(sender);
                 if !open || self.stream.rank(from) != Some(sender) {
                     return false;
@@ -67,7 +66,7 @@ impl Membership {
             GroupData::Rows {
                 view, ask, ref reach, ..
             } if view == self.stream.id => {
-                let Some(rank) = self.stream.rank(from).filter(|_| matches!(self.flow, Flow::Open)) else {
+                let Some(rank) = self.stream.rank(from).filter(|_| self.flush.is_open()) else {
                     return false;
                 };
                 self.stream.rows(rank, ask, reach)
@@ -140,8 +139,8 @@ impl Membership {
                 false
             }
             GroupData::Pull { .. } | GroupData::PullOrders { .. } => {
-                if let Some(retained) = &self.retained {
-                    retained.answer(ctx, from, &record);
+                if let Some(retained) = &self.flush.retained {
+                    retained.answer(from, &record, ctx.effects);
                 }
                 false
             }
@@ -165,7 +164,8 @@ impl Membership {
                 true
             }
             GroupData::Repair { .. } | GroupData::RepairOrders { .. } => {
-                self.take_repair(ctx, record);
+                let flush = &mut self.flush;
+                flush.take_repair(ctx.now, ctx.profile, &mut self.stream, record);
                 false
             }
         }
@@ -173,7 +173,7 @@ impl Membership {
 
     /// Takes what a member says about the order, in the open view only (R13).
     fn hear(&mut self, ctx: &mut Context<'_>, from: Incarnation, record: GroupData) -> bool {
-        let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+        let open = self.flush.is_open() || planted!(ReceiveAfterWedge);
         open && self.hear_always(ctx, from, record)
     }
 
@@ -191,7 +191,7 @@ impl Membership {
     fn takes_supplies(&self) -> bool {
         // R13: a reply to a request of the open view that comes after the report is not taken. The flush
         // knows what is missing, and asks for that itself.
-        matches!(self.flow, Flow::Open) && self.stream.spread.supplies()
+        self.flush.is_open() && self.stream.spread.supplies()
     }
 
     /// The member that gets a frame with this record from this member, if there is one.
@@ -207,7 +207,7 @@ impl Membership {
             return None;
         };
         let origin = self.stream.rank(from)?;
-        let open = matches!(self.flow, Flow::Open) && *view == self.stream.id;
+        let open = self.flush.is_open() && *view == self.stream.id;
         if (!open || origin != usize::from(*sender)) && !planted!(HandOnOldViews) {
             return None;
         }

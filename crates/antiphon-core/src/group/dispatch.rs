@@ -227,33 +227,13 @@ impl Groups {
             return;
         };
         match message {
-            GroupMessage::Settled { view, .. } => group.handle_settled(&mut ctx, view),
-            GroupMessage::Removed { view, cause, .. } => group.handle_removed(&mut ctx, view, cause),
-            GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
-            GroupMessage::Check { group: id, view } => group.handle_check(&mut ctx, from, id, view),
-            GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
-            GroupMessage::FlushReport { target, standing, .. } => {
-                group.handle_report(&mut ctx, from, target, standing);
-            }
-            GroupMessage::FlushRefused { promised, .. } => group.handle_flush_refused(&mut ctx, promised),
-            GroupMessage::FlushCut { decision, .. } => group.handle_cut(&mut ctx, from, *decision),
-            GroupMessage::Complete {
-                target,
-                decision,
-                installed,
-                ..
-            } => group.handle_complete(&mut ctx, from, target, *decision, installed),
-            GroupMessage::CutHeld { target, .. } => group.handle_cut_held(&mut ctx, from, target),
-            GroupMessage::CutSafe { target, .. } => group.handle_cut_safe(&mut ctx, from, target),
-            GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
             GroupMessage::Overdue { view, .. } => group.handle_overdue(&mut ctx, from, view),
-            GroupMessage::Slow {
-                group: id,
-                view,
-                for_us,
-                cause,
-            } => group.handle_slow(&mut ctx, from, id, view, for_us, cause),
-            _ => {}
+            message => {
+                group.answer_as_ghost(&mut ctx, from, &message);
+                group.flush(&mut ctx, |flush, around| {
+                    flush.handle_message(around, from, message)
+                });
+            }
         }
     }
 }

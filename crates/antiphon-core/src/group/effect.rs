@@ -1,4 +1,4 @@
-//! What the group layer wants done, and how large a group may be.
+//! What the group layer wants done, and how large a group and the cause of a removal may be.
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Evidence, Incarnation};
@@ -53,3 +53,6 @@ pub enum Effect {
 
 /// The most members of a group: each acknowledges every other's messages.
 pub const MAX_GROUP_MEMBERS: usize = 64;
+
+/// The most bytes of a cause of a removal. A longer one does not come from this program.
+pub(crate) const MAX_CAUSE_BYTES: usize = 256;

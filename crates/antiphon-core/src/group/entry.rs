@@ -4,7 +4,6 @@
 //! A node that waits asks again by a timer, through the elder: the answer may be lost, and the member that
 //! gave it may be gone.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, Joiner};
@@ -15,12 +14,13 @@ use super::context::Floor;
 use super::direct::Direct;
 use super::large::Assembly;
 use super::member::*;
+use super::nodes::MAX_K;
 use super::object::Objects;
 use super::reached::Reached;
 use super::standstill::Standstill;
 use super::stream::{Beginning, Stream};
 use super::terms::differ;
-use crate::flush::{Flow, Lead, MAX_K, Retained};
+use crate::flush::{Flush, Retained};
 use crate::{GroupEvent, GroupView};
 
 /// Joins that wait for this node to found the group it was asked for.
@@ -67,7 +67,7 @@ impl Group {
 
     pub(crate) fn located(&mut self, ctx: &mut Context<'_>, leader: Incarnation) {
         let looking = matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. });
-        if !looking || leader == ctx.me || !ctx.present(leader) {
+        if !looking || leader == ctx.me || !ctx.node.has(leader) {
             return;
         }
         self.phase = Phase::Joining {
@@ -115,12 +115,9 @@ impl Group {
             nonce: self.nonce,
             first: self.next_seq,
         };
-        let id = GroupViewId {
-            node: ctx.node.id,
-            number: ctx.node.number,
-            // A view number that no group can have reached does not count.
-            k: last_k.checked_add(1).filter(|k| *k < MAX_K).unwrap_or(1),
-        };
+        // A view number that no group can have reached does not count.
+        let k = last_k.checked_add(1).filter(|k| *k < MAX_K).unwrap_or(1);
+        let id = ctx.node.group_view(k);
         let decision = Decision {
             id,
             from: GroupViewId { k: 0, ..id },
@@ -187,22 +184,9 @@ impl Group {
         self.phase = Phase::Member(Box::new(Membership {
             id: group,
             stream,
-            flow: Flow::Open,
-            promise: None,
-            held_cut: None,
-            reported: Vec::new(),
-            watch: None,
-            retained,
-            lead: Lead::Idle,
-            joins: Vec::new(),
-            leaves: BTreeSet::new(),
-            slow: BTreeMap::new(),
+            flush: Flush::new(retained),
             standstill: Standstill::default(),
-            dropped: BTreeMap::new(),
-            resume: false,
-            confirmations: BTreeMap::new(),
             departed: past.departed.into(),
-            suspended: false,
             assembly: Assembly::new(largest),
             objects,
             direct: Direct::default(),
@@ -301,15 +285,11 @@ impl Group {
                 },
             );
         }
-        let name = self.name.clone();
-        self.admit(
-            ctx,
-            Joiner {
-                incarnation: from,
-                nonce,
-                first,
-            },
-            name,
-        );
+        let joiner = Joiner {
+            incarnation: from,
+            nonce,
+            first,
+        };
+        self.flush(ctx, |flush, around| flush.admit(around, joiner));
     }
 }

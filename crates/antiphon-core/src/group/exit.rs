@@ -94,7 +94,7 @@ impl Group {
     /// The membership is void; the group is joined again. False if this node wanted to leave anyway.
     pub(crate) fn resync(&mut self, ctx: &mut Context<'_>, cause: String) -> bool {
         if let Phase::Member(membership) = &self.phase {
-            let promised = membership.promise.as_ref().map(|promise| promise.target);
+            let promised = membership.flush.promise.as_ref().map(|promise| promise.target);
             let floor = promised.unwrap_or(membership.stream.id).max(membership.stream.id);
             ctx.floors.insert(membership.id, Floor::removed(floor, &cause));
         }

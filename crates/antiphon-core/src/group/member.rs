@@ -7,10 +7,10 @@
 //!     └──Grant──► Member (founder)          Refused: its options differ
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use antiphon_wire::block::Form;
-use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
+use antiphon_wire::group::{DepartedSender, GroupData, GroupReport, GroupTerms};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, ViewId};
 
 use super::credit::{Backlog, Credit};
@@ -19,11 +19,11 @@ use super::large::{Assembly, Part};
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
 use super::queue::{Queue, Sent, Tickets};
-use super::standstill::{Slow, Standstill};
+use super::standstill::Standstill;
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::state::Ghost;
-use crate::flush::{Flow, Lead, Promise, Retained};
+use crate::flush::{Flush, Retained};
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
 };
@@ -101,32 +101,9 @@ pub(crate) struct Group {
 pub(crate) struct Membership {
     pub(crate) id: GroupId,
     pub(crate) stream: Stream,
-    pub(crate) flow: Flow,
-    /// The flush answered last under this node view.
-    pub(crate) promise: Option<Promise>,
-    /// The decision on the next view for which this member has said that it holds the cut.
-    pub(crate) held_cut: Option<Decision>,
-    /// Per sender, where its log ended when this member reported to a flush last; empty before that.
-    pub(crate) reported: Vec<u64>,
-    /// When to doubt the flush's leader, and how often it was doubted.
-    pub(crate) watch: Option<(Time, u32)>,
-    /// What came before the present view, until all members have installed the present view.
-    pub(crate) retained: Option<Retained>,
-    pub(crate) lead: Lead,
-    pub(crate) joins: Vec<Joiner>,
-    pub(crate) leaves: BTreeSet<Incarnation>,
-    /// The members whose nodes say that their application has stopped reading.
-    pub(crate) slow: BTreeMap<Incarnation, Slow>,
+    pub(crate) flush: Flush,
     pub(crate) standstill: Standstill,
-    /// Members that are alive but are to be removed, and the reason.
-    pub(crate) dropped: BTreeMap<Incarnation, String>,
-    /// A member waits for a flush.
-    pub(crate) resume: bool,
-    /// `Installed` of members that were faster than this one.
-    pub(crate) confirmations: BTreeMap<Incarnation, GroupViewId>,
     pub(crate) departed: VecDeque<DepartedSender>,
-    /// The application was told that the group is suspended.
-    pub(crate) suspended: bool,
     /// Messages of the present view that are delivered in part.
     pub(crate) assembly: Assembly,
     /// Payloads beside the log, whatever the view.
@@ -139,18 +116,9 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// The survivor of lowest group rank leads (R12).
+    /// The member that leads the group.
     pub(crate) fn leader(&self, ctx: &Context<'_>) -> Option<Incarnation> {
-        let present = |member: &&Incarnation| ctx.present(**member);
-        if planted!(LeadByNodeRank) {
-            return ctx
-                .node
-                .members
-                .iter()
-                .find(|member| self.stream.members.contains(member))
-                .copied();
-        }
-        self.stream.members.iter().find(present).copied()
+        ctx.node.leader_of(&self.stream.members)
     }
 }
 
@@ -306,7 +274,7 @@ impl Group {
 
     /// Whether the present view still takes messages of this member.
     pub(super) fn may_send(&self) -> bool {
-        matches!(&self.phase, Phase::Member(membership) if matches!(membership.flow, Flow::Open))
+        matches!(&self.phase, Phase::Member(membership) if membership.flush.is_open())
     }
 
     /// Moves what credit admits from the queue into the log, and delivers what is ready.
@@ -386,7 +354,7 @@ impl Group {
             let Phase::Member(membership) = &mut self.phase else {
                 return;
             };
-            let open = matches!(membership.flow, Flow::Open);
+            let open = membership.flush.is_open();
             let wedged = !open && !planted!(ReceiveAfterWedge);
             if wedged || ctx.suspended && !planted!(DeliverWhileSuspended) {
                 return;
@@ -428,7 +396,7 @@ impl Group {
         self.pump(ctx);
         if let Phase::Member(membership) = &mut self.phase
             && !ctx.suspended
-            && matches!(membership.flow, Flow::Open)
+            && membership.flush.is_open()
         {
             let stream = &mut membership.stream;
             let filled = stream.end_batch();
@@ -472,10 +440,10 @@ impl Group {
                     self.deliver(ctx, view, from, (first, block));
                 }
             }
-            Phase::Ghost { retained, .. } => retained.answer(ctx, from, &record),
+            Phase::Ghost { retained, .. } => retained.answer(from, &record, ctx.effects),
             Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => {}
         }
-        self.try_install(ctx);
+        self.flush(ctx, Flush::try_install);
     }
 
     /// The member that gets a frame with this record from this member, if there is one.
@@ -497,7 +465,7 @@ impl Group {
         match &self.phase {
             Phase::Locating { .. } | Phase::Joining { .. } => self.locate(ctx),
             Phase::Member(_) => {
-                self.restart_flush(ctx, was_suspended);
+                self.flush(ctx, |flush, around| flush.restart(around, was_suspended));
                 self.ask_to_leave_again(ctx);
             }
             Phase::Ghost { .. } | Phase::Refused => {}
@@ -508,11 +476,7 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        // R17: whatever comes now waits for the flush that follows the next primary view.
-        if membership.flow == Flow::Open && !planted!(DeliverWhileSuspended) {
-            membership.flow = Flow::Wedged;
-        }
-        if !std::mem::replace(&mut membership.suspended, true) {
+        if membership.flush.suspend() {
             self.event(ctx, GroupEvent::Suspended);
         }
     }
@@ -590,21 +554,17 @@ impl Group {
         match &self.phase {
             Phase::Locating { retry_at } | Phase::Joining { retry_at, .. } => Some(*retry_at),
             Phase::Member(membership) => {
-                let open = matches!(membership.flow, Flow::Open);
+                let open = membership.flush.is_open();
                 let stream = open.then(|| membership.stream.next_timeout());
                 let objects = open.then(|| membership.objects.next_timeout());
                 let direct = open.then(|| membership.direct.next_timeout());
                 let leave = self.leaving.and(membership.leave_at);
-                let watch = membership.watch.map(|(at, _)| at);
-                let flow = membership.flow.next_timeout();
                 [
                     stream.flatten(),
                     objects.flatten(),
                     direct.flatten(),
                     leave,
-                    watch,
-                    flow,
-                    membership.lead.next_timeout(),
+                    membership.flush.next_timeout(),
                     membership.standstill.next_timeout(),
                 ]
                 .into_iter()
@@ -624,13 +584,18 @@ impl Group {
                 }
             }
             Phase::Member(membership) => {
-                if matches!(membership.flow, Flow::Open) {
+                if membership.flush.is_open() {
                     membership.stream.timeout(ctx.now, ctx.profile, ctx.effects);
                     membership.objects_timeout(ctx);
                     membership.direct_timeout(ctx.now);
                 }
                 self.slow_timeout(ctx);
-                self.flush_timeout(ctx);
+                if ctx.suspended {
+                    self.flush(ctx, Flush::delay);
+                } else {
+                    self.flush(ctx, Flush::try_install);
+                    self.flush(ctx, Flush::timeout);
+                }
                 self.ask_to_leave(ctx);
             }
             Phase::Ghost { .. } | Phase::Refused => {}

@@ -60,6 +60,7 @@ impl Group {
                 held += objects;
                 bound += own.min(each) + all.min(each.saturating_mul(membership.stream.members.len() - 1));
                 let before = membership
+                    .flush
                     .retained
                     .as_ref()
                     .and_then(|retained| retained.stream.as_ref());

@@ -22,6 +22,18 @@
 //!   ballot rule besides "this view" is needed.
 //! - Data records may be lost, doubled, reordered and late.
 //!
+//! # Which part imports which
+//! `group/`, `order/` and `flush/` stand on each other as in this table. Each line imports only lines above
+//! it, and a test of the repository checks that.
+//!
+//! | what | knows |
+//! |---|---|
+//! | [`log`], `reached`, `large`, `cut`, `standstill`, `nodes`, `effect` | the messages of one sender; the node view |
+//! | [`order`](crate::order) | which message of the logs is next |
+//! | [`stream`], the pairs of [`direct`] | the messages of one view |
+//! | [`flush`](crate::flush) | the way to the next view: it reads the stream, and says what it wants done |
+//! | all other files here | one group, which does that (`flushing.rs`, `install.rs`); all groups of a node |
+//!
 //! # What it never does
 //! A group delivers nothing under a non-primary view. It forgets nothing that a survivor may still miss. It
 //! sends nothing again under another view: a message that was accepted during a flush goes out in the next
@@ -29,16 +41,20 @@
 
 pub(crate) mod context;
 pub(crate) mod credit;
+pub(crate) mod cut;
 mod data;
 pub(crate) mod direct;
 pub(crate) mod directory;
 pub(crate) mod effect;
 pub(crate) mod entry;
 mod exit;
+mod flushing;
+mod install;
 pub(crate) mod large;
 pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
+pub(crate) mod nodes;
 pub(crate) mod object;
 mod objections;
 pub(crate) mod queue;
@@ -58,12 +74,13 @@ use std::time::Duration;
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, GroupId, Incarnation, Member, NodeView, ViewId};
 
-pub(crate) use self::context::{Context, Nodes};
+pub(crate) use self::context::Context;
 use self::context::{Floor, MAX_FORMER};
 use self::credit::Credit;
 use self::directory::Directory;
 pub use self::effect::{Effect, MAX_GROUP_MEMBERS};
 use self::member::{Group, Phase};
+use self::nodes::Nodes;
 pub(crate) use self::terms::terms_of;
 use crate::flush::state::Ghost;
 use crate::random::Random;
@@ -443,7 +460,9 @@ impl Groups {
     /// This node did not run for so long. The nodes that it waits for had no more time than it had itself.
     pub fn forgive(&mut self, missed: Duration) {
         for group in self.groups.values_mut() {
-            group.forgive(missed);
+            if let Phase::Member(membership) = &mut group.phase {
+                membership.flush.forgive(missed);
+            }
         }
     }
 

@@ -57,47 +57,16 @@
 //! | the leader | after | the next leader completes the view, the cause is in the decision |
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use antiphon_wire::group::GroupMessage;
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::Context;
-use super::context::MAX_CAUSE_BYTES;
-use super::member::{Group, Membership, Phase};
-use crate::group::standstill::Slow;
-use crate::{Profile, Time};
+use super::member::{Group, Phase};
+use crate::Time;
 
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
-
-/// How long the leader waits for others to say that they stand still as well. Every member is asked at one
-/// look, and all last calls take equally long: only the network and the scheduler differ.
-pub(crate) fn settling(profile: &Profile) -> Duration {
-    profile.batch.max(profile.suspect_after / 8)
-}
-
-impl Membership {
-    /// The member that is removed in the next view because its application has stopped reading. Of the
-    /// members that may be removed, it is the one that has stood still longest, once all had the time to say
-    /// so. Of two alike it is the junior.
-    pub(crate) fn slowest(
-        &self,
-        ctx: &Context<'_>,
-        may: impl Fn(Incarnation) -> bool,
-    ) -> Option<Incarnation> {
-        let wait = settling(ctx.profile);
-        let settled = self.slow.values().any(|slow| ctx.now.since(slow.said) >= wait);
-        if !settled {
-            return None;
-        }
-        let stands = |(member, slow): &(&Incarnation, &Slow)| {
-            (slow.stood + ctx.now.since(slow.said), self.stream.rank(**member))
-        };
-        let candidates = self.slow.iter().filter(|(member, _)| may(**member));
-        candidates.max_by_key(stands).map(|(member, _)| *member)
-    }
-}
 
 impl Group {
     /// Messages wait for credit: look, after a while, at the members that hold them up.
@@ -225,39 +194,5 @@ impl Group {
             };
             ctx.send(leader, slow);
         }
-    }
-
-    /// As the leader: a member's node says that its application has stopped reading.
-    pub(super) fn handle_slow(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        group: GroupId,
-        view: GroupViewId,
-        for_us: u64,
-        cause: String,
-    ) {
-        let now = ctx.now;
-        let Some(membership) = self.leading(ctx) else {
-            return self.tell_removed(ctx, from, group);
-        };
-        if membership.stream.rank(from).is_none() {
-            return self.tell_removed(ctx, from, group);
-        }
-        // A member that is alone holds up no other. What was said in another view is asked for again if it
-        // still holds.
-        if membership.stream.id != view
-            || membership.stream.members.len() < 2
-            || cause.len() > MAX_CAUSE_BYTES
-        {
-            return;
-        }
-        let slow = Slow {
-            stood: Duration::from_micros(for_us),
-            said: now,
-            cause,
-        };
-        membership.slow.insert(from, slow);
-        self.gather(ctx);
     }
 }

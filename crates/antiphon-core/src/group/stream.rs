@@ -19,9 +19,9 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
 use self::rows::Safe;
 use super::Effect;
+use super::cut::cut_of;
 use super::log::{Inserted, Log};
 use super::reached::Reached;
-use crate::flush::cut_of;
 use crate::order::{Engine, Heard, MAX_RUNS, Word};
 use crate::spread::Spread;
 use crate::{Class, GroupOptions, Profile, Time};

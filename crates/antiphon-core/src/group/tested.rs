@@ -6,7 +6,6 @@ use super::Groups;
 use super::member::{Group, Phase};
 use super::memory::Memory;
 use crate::GroupHandle;
-use crate::flush::Flow;
 
 impl Groups {
     /// What a group takes at this node, and may take.
@@ -63,7 +62,7 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return None;
         };
-        let stream = Some(&membership.stream).filter(|_| matches!(membership.flow, Flow::Open))?;
+        let stream = Some(&membership.stream).filter(|_| membership.flush.is_open())?;
         let (rank, number) = stream.withheld()?;
         Some((stream.members[rank], number))
     }
@@ -72,7 +71,7 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return None;
         };
-        let removed = membership.dropped.keys().copied().collect();
+        let removed = membership.flush.dropped().collect();
         Some((membership.stream.id, &membership.stream.members, removed))
     }
 }

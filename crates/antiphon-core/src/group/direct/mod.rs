@@ -73,7 +73,6 @@ pub(crate) use self::state::{Direct, bound, is_possible};
 pub(crate) use self::untaken::Untaken;
 use super::member::{Group, Membership, Phase};
 use super::{Context, Effect};
-use crate::flush::Flow;
 use crate::group::direct::outgoing::Receipts;
 use crate::{Class, GroupEvent, Messages, SendError, TellError, Ticket, Time};
 
@@ -176,7 +175,7 @@ impl Group {
             return;
         };
         // R13: what this member has reported is all that it takes in this view.
-        if !matches!(membership.flow, Flow::Open) && !planted!(TellAfterWedge) {
+        if !membership.flush.is_open() && !planted!(TellAfterWedge) {
             return;
         }
         let plain = block.is_empty() || block.is_messages() && !block.is_scoped();

@@ -7,7 +7,7 @@ use antiphon_wire::group::{GroupMessage, Standing};
 
 use super::world::{Id, Kind, World};
 use crate::GroupEvent;
-use crate::group::context::MAX_CAUSE_BYTES;
+use crate::group::effect::MAX_CAUSE_BYTES;
 
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
 

@@ -1,4 +1,4 @@
-//! What the cut has of each sender.
+//! What the cut of a flush has of each sender.
 
 use antiphon_wire::group::Decision;
 

@@ -1,65 +1,18 @@
 //! The end of a view and the beginning of the next: deliver the rest of the cut, install, tell the leader.
 
-use std::collections::BTreeSet;
-
 use antiphon_wire::group::{Decision, GroupMessage, GroupTerms};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
+use antiphon_wire::{GroupId, Incarnation, Member};
 
-use super::{Flow, Lead, Retained, cut_of};
+use super::context::Floor;
+use super::cut::cut_of;
+use super::entry::Past;
+use super::large::Assembly;
+use super::member::{Group, Phase};
+use super::stream::{Beginning, Stream};
+use super::{Context, MAX_GROUP_MEMBERS};
 use crate::GroupEvent;
 use crate::flush::state::Ghost;
-use crate::group::context::{Floor, id_is_possible};
-use crate::group::entry::Past;
-use crate::group::large::Assembly;
-use crate::group::member::{Group, Membership, Phase};
-use crate::group::reached::Reached;
-use crate::group::stream::{Beginning, Stream};
-use crate::group::{Context, MAX_GROUP_MEMBERS};
-
-impl Membership {
-    /// What holds before a cut is delivered. A decision that does not fit was refused ([`Membership::fits`]).
-    fn assert_complete(&self, decision: &Decision) {
-        let stream = &self.stream;
-        // G16 no member takes a detour, G18 no view is skipped: only a decision about this very view ends it.
-        assert!(
-            decision.from == stream.id && decision.id > stream.id || planted!(),
-            "G18: {:?} follows {:?}, and is installed after {:?}",
-            decision.id,
-            decision.from,
-            stream.id
-        );
-        for (rank, log) in stream.logs.iter().enumerate() {
-            let (cut, delivered) = (cut_of(decision, rank), log.delivered_set());
-            assert!(
-                cut.covers_all(&delivered) || planted!(),
-                "R15: of {rank} the cut has {cut:?}, and {delivered:?} was delivered here"
-            );
-            let missing = cut_spans(&cut).find_map(|(first, end)| log.missing(first, end));
-            assert!(
-                missing.is_none() || planted!(),
-                "G14: of {rank} the cut has {cut:?}, and {missing:?} is missing here"
-            );
-            let reported = self.reported.get(rank).copied().unwrap_or(u64::MAX);
-            assert!(
-                log.end() <= reported.max(cut.end()) || planted!(),
-                "R13: of {rank} {reported} was reported, the cut ends at {}, and the log at {}",
-                cut.end(),
-                log.end()
-            );
-        }
-        assert!(
-            stream.engine.ordered() >= decision.ordered || planted!(),
-            "R16: the cut has {} places of the order, and {} are known here",
-            decision.ordered,
-            stream.engine.ordered()
-        );
-    }
-}
-
-/// The runs of numbers that a cut has.
-fn cut_spans(cut: &Reached) -> impl Iterator<Item = (u64, u64)> + '_ {
-    std::iter::once((0, cut.next())).chain(cut.beyond())
-}
+use crate::flush::{Flush, Retained};
 
 impl Stream {
     /// What holds after a cut was delivered: all messages of the participants in the cut were delivered, and
@@ -116,7 +69,7 @@ impl Group {
         if decision.from != membership.stream.id {
             return;
         }
-        membership.assert_complete(decision);
+        membership.flush.assert_complete(&membership.stream, decision);
         let stream = &mut membership.stream;
         let takes_part =
             |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
@@ -180,77 +133,26 @@ impl Group {
         membership.assembly = Assembly::new(largest);
         membership.objects.install(ctx.me, &decision);
         let receipts = membership.direct.install(&decision, &old_members, ctx.me);
-        membership.flow = Flow::Open;
-        membership.held_cut = None;
-        membership.reported.clear();
-        membership.watch = None;
-        membership.suspended = false;
-        membership.resume = false;
         let stays = |member: &Incarnation| decision.members.contains(member);
         let stayed = |member: Incarnation| stays(&member) && old_members.contains(&member);
         membership.standstill.keep(stayed, !decision.causes.is_empty());
-        // If a member is still slow in the next view, its node says so again.
-        membership.slow.clear();
-        let old_joins = std::mem::take(&mut membership.joins);
-        // A member that was removed and joins again is admitted once it is out.
         let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
-        membership.joins = old_joins
-            .into_iter()
-            .filter(|joiner| !joined(joiner.incarnation))
-            .collect();
-        // What was said of a member that is admitted anew belongs to its earlier membership.
-        membership
-            .leaves
-            .retain(|member| stays(member) && !joined(*member));
-        membership
-            .dropped
-            .retain(|member, _| stays(member) && !joined(*member));
-        let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
         let group = membership.id;
         self.end_pairs_of(|member| stays(&member) && !joined(member));
         let view = self.view_event(group, &decision, transitional, Vec::new());
-        let current_ballot = decision.id.node == ctx.node.id;
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        membership.retained = Some(Retained {
-            decision,
-            stream: Some(old),
-        });
+        membership.flush.begin_view(decision, old);
         let early = membership.take_early();
         self.event(ctx, view);
         self.tell_receipts(ctx, receipts);
         self.announce(ctx);
-        self.report_installed(ctx, group, id);
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if membership.leader(ctx) == Some(ctx.me) {
-            if adopted || !current_ballot {
-                // R14: another leader's view is installed; now every member is read again.
-                self.collect(ctx);
-            } else {
-                self.begin_confirming(ctx, &old_members);
-            }
-        } else {
-            membership.lead = Lead::Idle;
-        }
+        self.flush(ctx, Flush::installed);
         for (from, record) in early {
             self.handle_data(ctx, from, record);
         }
         self.pump(ctx);
-    }
-
-    fn report_installed(&mut self, ctx: &mut Context<'_>, group: GroupId, view: GroupViewId) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        let mut to: BTreeSet<_> = membership.leader(ctx).into_iter().collect();
-        // The leader of the flush may leave with it: it waits until a member has the view.
-        to.extend(membership.promise.map(|promise| promise.leader));
-        for to in to.into_iter().filter(|to| *to != ctx.me).collect::<Vec<_>>() {
-            ctx.send(to, GroupMessage::Installed { group, view });
-        }
     }
 
     /// The decided view is without this member. The member leaves with it.
@@ -272,7 +174,7 @@ impl Group {
         let next_leader = decision
             .members
             .iter()
-            .find(|member| ctx.present(**member))
+            .find(|member| ctx.node.has(**member))
             .copied();
         match (next_leader, elder) {
             (Some(leader), _) => ctx.send(leader, GroupMessage::Installed { group, view }),
@@ -363,7 +265,7 @@ impl Group {
                     && decision.start.len() == decision.members.len()
                     && decision.members.len() <= MAX_GROUP_MEMBERS
                     && past.gone.iter().all(is_gone)
-                    && id_is_possible(ctx, view)
+                    && ctx.node.allows(view)
                     && decision
                         .start
                         .iter()
@@ -373,11 +275,11 @@ impl Group {
                     ctx.nonsense();
                     return;
                 }
-                let late = decision.members.iter().any(|member| !ctx.present(*member));
+                let late = decision.members.iter().any(|member| !ctx.node.has(*member));
                 self.enter(ctx, group, decision, past, false);
                 if late {
                     // They are missing from a node view that was installed here before this group view.
-                    self.restart_lead(ctx, false);
+                    self.flush(ctx, |flush, around| flush.restart_lead(around, false));
                 }
             }
             Phase::Member(_) | Phase::Ghost { .. } | Phase::Refused => return,
