@@ -198,10 +198,13 @@ impl Route {
         let moved = std::mem::replace(&mut self.in_use, chosen) != chosen;
         let is_down = |link: &Health| !link.is_up();
         assert!(
-            self.links[..chosen].iter().all(is_down) && (self.links[chosen].is_up() || up.is_none())
+            self.links[..chosen].iter().all(is_down)
+                && (self.links[chosen].is_up() || up.is_none())
+                && (chosen == 0 || self.links[chosen].acked > 0)
                 || planted!(),
-            "G32: link {chosen} of {} is used, and {up:?} is up",
-            self.links.len()
+            "G32: link {chosen} of {} is used, acknowledged up to {}, and {up:?} is up",
+            self.links.len(),
+            self.links[chosen].acked
         );
         moved
     }

@@ -287,6 +287,13 @@ impl Cut {
             return value.clone();
         }
         let value = Arc::new(self.compose());
+        assert!(
+            value.joined.is_empty() && value.departed.len() == self.found.stable.len() || planted!(),
+            "cut: without {:?}, {} leave and {} join",
+            self.found.stable,
+            value.departed.len(),
+            value.joined.len()
+        );
         let value = check::is_successor(&self.view, &value).then_some(value);
         self.composed = Some((self.found.stable.clone(), value.clone()));
         value

@@ -371,6 +371,7 @@ impl Seat {
         tell: bool,
     ) {
         if tell {
+            self.assert_promised(cx, now, &into);
             let me = cx.me;
             for member in self
                 .installed

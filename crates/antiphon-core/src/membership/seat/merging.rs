@@ -23,6 +23,9 @@
 //! - *Nobody comes back.* A node that gave way does not join the lineage that it left for a while: the other
 //!   members of that lineage are about to give way too.
 //!
+//! That members had stayed in one of two lineages that met is for the simulator to judge
+//! (`check/inside/components`).
+//!
 //! # When…
 //! - *y dies after its promise*: its lineage goes on without it, if it has other members; x finds them at the
 //!   addresses where it asks;
@@ -113,6 +116,18 @@ impl Seat {
             .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);
         let patience = cx.config.profile.unreachable_after;
         !self.installed.quorum && (given_up || self.merging.has_waited(now, patience))
+    }
+
+    /// What holds when a member of a primary view gives way: it was given a promise that still counts, and has
+    /// given none itself.
+    pub(super) fn assert_promised(&self, cx: &Context, now: Time, into: &Standing) {
+        assert!(
+            self.waits(cx, now) && !self.stays(now) || planted!(),
+            "R6: {:?} gives way to {:?} at {now:?}, and has asked and promised {:?}",
+            cx.me,
+            into.lineage,
+            self.merging
+        );
     }
 
     fn stays(&self, now: Time) -> bool {

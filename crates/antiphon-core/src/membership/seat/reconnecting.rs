@@ -246,6 +246,13 @@ impl Seat {
                 answered.chain(rings.subjects_in(view, cx.me)).collect()
             };
         }
+        let Installed { reconnect, rings, .. } = &self.installed;
+        let stranger = reconnect.contacts.keys().find(|member| !rings.contains(**member));
+        assert!(
+            stranger.is_none() || planted!(),
+            "reconnecting: of {} contacts {stranger:?} is in another view",
+            reconnect.contacts.len()
+        );
         let (Some(gossip), Some(rank)) = (
             self.installed.topology.gossip_mut(),
             self.installed.view.rank(cx.me),

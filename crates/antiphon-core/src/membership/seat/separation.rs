@@ -38,6 +38,9 @@
 //! - *The epoch rises, the counter begins at 1*, and groups go on by the flush that any view with departures
 //!   begins.
 //!
+//! That all members said yes to a view, and that of two there is one, is for the simulator to judge
+//! (`check/inside/components`, G41).
+//!
 //! # When…
 //! - *a member dies before all acknowledged*: the others doubt it in time, and a higher attempt follows
 //!   without it;
@@ -149,6 +152,14 @@ impl Seat {
         if self.leaving.is_departing() {
             return;
         }
+        let mine = (self.installed.view.lineage, self.installed.view.primary_id());
+        assert!(
+            cx.any() && view.separates() == Some(mine) || planted!(),
+            "R6: {:?} in {mine:?} goes on in {}, which is a part of {:?}",
+            cx.me,
+            view.id,
+            view.separates()
+        );
         self.install(cx, now, Arc::new(view), None);
         // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof in
         // this lineage if this process ended before it votes here.
