@@ -34,6 +34,8 @@
 //!   only that peer suffers.
 //! - State is bounded: [`MAX_NODES`] nodes of [`MAX_ADDRESSES`] addresses.
 //!
+//! That no member is doubted for one link is for the simulator to judge (`check/inside/links`, G32).
+//!
 //! # What happens when…
 //! - *a link fails*: what was on its way is lost, as on a connection that broke; links and logs repair it
 //!   over the next one. A lifeline over it is reset and dialled anew (`Node` does that): the proof of a death

@@ -53,6 +53,9 @@
 //! - As long as a member is unstable, a leader removes nobody, but for three quiets at most, counted over all
 //!   views. Joins and leaves do not wait for that; they wait as long as a member is in the cut.
 //!
+//! That all members cast the same, and only those are removed that should be, is for the simulator to judge
+//! (`check/inside/cuts`, G35).
+//!
 //! If an observer dies, its edges count as down once it is being lost itself; the other observers report
 //! without it.
 //!
