@@ -138,6 +138,16 @@ impl Detector {
                 }
             }
         }
+        let asked = self.watches.values().filter(|watch| watch.asking.is_asked());
+        let (asked, stranger) = (
+            asked.count(),
+            due.iter().find(|(peer, _)| !self.members.contains(peer)),
+        );
+        assert!(
+            asked <= MOST_ASKED && stranger.is_none() && due.len() <= self.members.len() || planted!(),
+            "detector: {asked} members are asked for probes, {} get one, and {stranger:?} is none",
+            due.len()
+        );
         if planted!(NeverProbe) {
             due.clear();
         }

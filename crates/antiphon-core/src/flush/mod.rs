@@ -57,6 +57,9 @@
 //! - A member that does not answer for [`crate::Profile::flush_stall`] is removed from the group and told
 //!   (R18). A leader that does not answer is accused to the node layer.
 //!
+//! Whether all members have the same view is for the simulator to judge (`check/inside/rolls`), and whether a
+//! flush ends (`check/inside/following`).
+//!
 //! # Which member dies when
 //! | which | when | then |
 //! |---|---|---|

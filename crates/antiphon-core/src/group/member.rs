@@ -304,7 +304,7 @@ impl Group {
                     count: 1,
                 };
                 self.sent.push(seq, tickets);
-                membership.objects.issue();
+                membership.objects.issue(&stream.others());
                 object = membership.objects.front();
             }
             while open
@@ -495,6 +495,12 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return None;
         };
+        assert!(
+            !ctx.suspended && view == membership.stream.id || planted!(),
+            "R17: {first} of {sender:?} is delivered in {view:?}, at a member of {:?}, suspended: {}",
+            membership.stream.id,
+            ctx.suspended
+        );
         let part = match block.record() {
             Some(record) => match membership.objects.take(ctx.me, sender, &record) {
                 Some(payload) => Part::Object(Block::large(payload).with_level(block.level())),

@@ -42,7 +42,8 @@
 //! Each primary view is one Paxos slot among the members of the view before it (R1). A vote is on every
 //! lifeline before it is anywhere else (R2). Views are installed in order, and none is skipped. An
 //! incarnation that was removed never returns (R6). No timeout and no message ever promotes a minority. Only
-//! an operator's word does, or the policy `any`, each in a lineage of its own.
+//! an operator's word does, or the policy `any`, each in a lineage of its own. What concerns the votes of
+//! several members is for the simulator to judge (`check/inside/chain` and `votes`).
 //!
 //! # When participants die
 //!

@@ -26,6 +26,8 @@
 //!   any other lineage, the lighter one gives way. If they are equal, the one founded later does (see
 //!   [`merge`]).
 //!
+//! That only an operator's word leads here is for the simulator to judge (`check/app/overrides`, G38).
+//!
 //! # When…
 //!
 //! - *d dies before it goes on*: nothing has happened. *After it, and alone*: the new lineage ended with d.

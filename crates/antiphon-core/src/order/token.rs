@@ -217,8 +217,15 @@ impl Token {
             .records
             .slice(self.carried)
             .unwrap_or((self.records.next_position(), Vec::new()));
+        let next = self.records.next_position();
+        assert!(
+            self.left_at <= self.carried && self.carried <= next && first <= self.carried || planted!(),
+            "R16: the token left at {}, is to carry all from {} on, carries runs from {first} on; next is {next}",
+            self.left_at,
+            self.carried
+        );
         self.hop += 1;
-        self.left_at = self.records.next_position();
+        self.left_at = next;
         let passed = Passed {
             hop: self.hop,
             first,

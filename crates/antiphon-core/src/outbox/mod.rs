@@ -397,7 +397,24 @@ impl Outbox {
             self.close();
         }
         let (first, block) = self.blocks.pop_front()?;
-        self.bytes -= block.bytes().len();
+        let (bytes, end) = (block.bytes().len(), first.0 + block.count());
+        let next = self.blocks.front().map(|(next, _)| *next);
+        assert!(
+            next.is_none_or(|next| end <= next.0) && end <= self.next.0 || planted!(),
+            "outbox: the tickets from {first:?} to {end} go before {next:?}, and {:?} is the next to give",
+            self.next
+        );
+        let waits = !self.blocks.is_empty() || !self.open.is_empty();
+        assert!(
+            if waits {
+                self.bytes > bytes
+            } else {
+                self.bytes == bytes
+            } || planted!(),
+            "outbox: {bytes} bytes of {} go; more waits: {waits}",
+            self.bytes
+        );
+        self.bytes -= bytes;
         Some((first, block))
     }
 

@@ -100,6 +100,8 @@
 //!   that is about what the sender hears otherwise.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
+//! The way of each frame is for the simulator to judge (`check/inside/paths`).
+//!
 //! # Wide views
 //!
 //! Where not all members are neighbours, a dead path is one edge of ten and removes nobody, and what all must

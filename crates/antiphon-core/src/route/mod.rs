@@ -34,6 +34,8 @@
 //!   only that peer suffers.
 //! - State is bounded: [`MAX_NODES`] nodes of [`MAX_ADDRESSES`] addresses.
 //!
+//! That no member is doubted for one link is for the simulator to judge (`check/inside/links`, G32).
+//!
 //! # What happens when…
 //! - *a link fails*: what was on its way is lost, as on a connection that broke; links and logs repair it
 //!   over the next one. A lifeline over it is reset and dialled anew (`Node` does that): the proof of a death
@@ -198,10 +200,13 @@ impl Route {
         let moved = std::mem::replace(&mut self.in_use, chosen) != chosen;
         let is_down = |link: &Health| !link.is_up();
         assert!(
-            self.links[..chosen].iter().all(is_down) && (self.links[chosen].is_up() || up.is_none())
+            self.links[..chosen].iter().all(is_down)
+                && (self.links[chosen].is_up() || up.is_none())
+                && (chosen == 0 || self.links[chosen].acked > 0)
                 || planted!(),
-            "G32: link {chosen} of {} is used, and {up:?} is up",
-            self.links.len()
+            "G32: link {chosen} of {} is used, acknowledged up to {}, and {up:?} is up",
+            self.links.len(),
+            self.links[chosen].acked
         );
         moved
     }

@@ -130,6 +130,11 @@ impl Air {
         if self.next_round.is_some_and(|at| at > now) {
             return None;
         }
+        let (answers, peers) = (self.answers.len(), self.peers.len());
+        assert!(
+            answers <= peers,
+            "multicast: {answers} answers are owed to {peers} peers"
+        );
         self.next_round = Some(now + heartbeat);
         self.round += 1;
         for (id, peer) in &mut self.peers {

@@ -441,8 +441,19 @@ impl Outgoing {
         })
     }
 
-    pub(super) fn issue(&mut self) {
+    pub(super) fn issue(&mut self, others: &[Incarnation]) {
         if let Some(object) = self.objects.pop_front() {
+            let holds = |member: &Incarnation, receiver: &Receiver| {
+                receiver.member == *member && receiver.state == State::Held
+            };
+            let without = others
+                .iter()
+                .find(|member| !object.receivers.iter().any(|receiver| holds(member, receiver)));
+            assert!(
+                without.is_none() || planted!(),
+                "R22: the record of object {} is sent in a view of {others:?}, and {without:?} lacks it",
+                object.number
+            );
             self.issued.insert(object.number, object.payload);
         }
     }

@@ -73,9 +73,9 @@ impl Objects {
         self.outgoing.front()
     }
 
-    /// The record of the front goes into the log.
-    pub(crate) fn issue(&mut self) {
-        self.outgoing.issue();
+    /// The record of the front goes into the log of a view with these other members.
+    pub(crate) fn issue(&mut self, others: &[Incarnation]) {
+        self.outgoing.issue(others);
     }
 
     /// Members that have not said that they have room for an object of this member.

@@ -64,6 +64,8 @@
 //!   member reports what it holds.
 //! - Rows belong to one view and one incarnation each. A joiner's begin at nothing.
 //! - What is kept is one number per member and column: 4096 at most.
+//!
+//! That all members hold what was safe is for the simulator to judge (`check/inside/held`, G24).
 
 use std::collections::VecDeque;
 

@@ -53,6 +53,9 @@
 //! - As long as a member is unstable, a leader removes nobody, but for three quiets at most, counted over all
 //!   views. Joins and leaves do not wait for that; they wait as long as a member is in the cut.
 //!
+//! That all members cast the same, and only those are removed that should be, is for the simulator to judge
+//! (`check/inside/cuts`, G35).
+//!
 //! If an observer dies, its edges count as down once it is being lost itself; the other observers report
 //! without it.
 //!
@@ -287,6 +290,13 @@ impl Cut {
             return value.clone();
         }
         let value = Arc::new(self.compose());
+        assert!(
+            value.joined.is_empty() && value.departed.len() == self.found.stable.len() || planted!(),
+            "cut: without {:?}, {} leave and {} join",
+            self.found.stable,
+            value.departed.len(),
+            value.joined.len()
+        );
         let value = check::is_successor(&self.view, &value).then_some(value);
         self.composed = Some((self.found.stable.clone(), value.clone()));
         value

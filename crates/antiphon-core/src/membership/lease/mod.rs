@@ -40,6 +40,9 @@
 //! - What a member believed in one view holds in the next one: it was answered before the next one was
 //!   decided.
 //!
+//! That no member believes beside a later view without it is for the simulator to judge
+//! (`check/inside/leases`, G42).
+//!
 //! # Why this is enough
 //!
 //! *Nobody is removed while it believes.* Let X, without m, be decided at τ by a leader p. Q is the quorum of

@@ -239,6 +239,12 @@ impl Reconnect {
         let lapses_after = self.lapses_after;
         let is_fresh = |at: Time| now.since(at) < lapses_after;
         self.contacts.retain(|_, contact| is_fresh(contact.heard));
+        let stranger = self.contacts.keys().find(|member| !rings.contains(**member));
+        assert!(
+            stranger.is_none() || planted!(),
+            "reconnecting: of {} contacts {stranger:?} is in another view",
+            self.contacts.len()
+        );
         self.since = self.since.filter(|(_, last)| is_fresh(*last));
         // This is nearly always so.
         if !self.looks(profile, now, bereft) || planted!(NothingBeyondTheRings) {

@@ -35,6 +35,9 @@
 //! - *Nobody comes back.* A node that gave way does not join the lineage that it left for a while: the other
 //!   members of that lineage are about to give way too.
 //!
+//! That members had stayed in one of two lineages that met is for the simulator to judge
+//! (`check/inside/components`).
+//!
 //! # When…
 //! - *y dies after its promise*: its lineage goes on without it, if it has other members; x finds them at the
 //!   addresses where it asks;

@@ -286,6 +286,15 @@ impl Nonprimary {
         let Gathering {
             view, base, attempt, ..
         } = self.gathering.take_if(all)?;
+        // A later proposal ends this node's own attempt, be it seen or agreed to.
+        assert!(
+            attempt == self.attempt && (!view.is_primary() || self.agreed.is_none()) || planted!(),
+            "R6: {:?} concludes its attempt {attempt} at {}, has seen {}, and said yes to {:?}",
+            cx.me,
+            view.id,
+            self.attempt,
+            self.agreed
+        );
         let me = cx.me;
         for member in view.members.iter().filter(|member| member.incarnation != me) {
             cx.send(member.incarnation, MembershipMessage::Assemble { base, attempt });

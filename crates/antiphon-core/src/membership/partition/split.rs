@@ -39,6 +39,9 @@
 //! - *The epoch rises, the counter begins at 1*, and groups go on by the flush that any view with departures
 //!   begins.
 //!
+//! That all members said yes to a view, and that of two there is one, is for the simulator to judge
+//! (`check/inside/components`, G41).
+//!
 //! # When…
 //! - *a member dies before all acknowledged*: the others doubt it in time, and a higher attempt follows
 //!   without it;

@@ -87,6 +87,14 @@ impl Seat {
             let primary = self.installed.view.clone();
             self.installed.nonprimary.install(cx, now, &primary, view);
         } else if !self.leaving.is_departing() {
+            let mine = (self.installed.view.lineage, self.installed.view.primary_id());
+            assert!(
+                cx.any() && view.separates() == Some(mine) || planted!(),
+                "R6: {:?} in {mine:?} goes on in {}, which is a part of {:?}",
+                cx.me,
+                view.id,
+                view.separates()
+            );
             self.install(cx, now, Arc::new(view), None);
             // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof in
             // this lineage if this process ended before it votes here.

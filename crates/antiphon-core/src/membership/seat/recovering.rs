@@ -52,6 +52,16 @@ impl Seat {
 
     pub(crate) fn recover(&mut self, cx: &mut Context, now: Time) {
         let view = Arc::new(overriding(cx, now, &self.installed.view));
+        let left = (self.installed.view.lineage, self.installed.view.primary_id());
+        let overridden = view.overrides();
+        let is_seen = view.departed.is_empty() || overridden == Some(left);
+        assert!(
+            is_seen && view.departed.len() + 1 == self.installed.view.members.len() || planted!(),
+            "G38: {} overrides {overridden:?} for {left:?}, and leaves {} of {} members behind",
+            view.id,
+            view.departed.len(),
+            self.installed.view.members.len()
+        );
         let left_behind: Vec<_> = view
             .departed
             .iter()
