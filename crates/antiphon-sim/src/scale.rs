@@ -135,6 +135,10 @@ pub struct Figures {
     pub healthy_lost: usize,
     /// Failed nodes that more than one view took out.
     pub lost_again: usize,
+    /// Until all had formed: frames, their bytes, records on lifelines, and their bytes.
+    pub forming: [u64; 4],
+    /// The same, from the faults until the failed were gone.
+    pub removing: [u64; 4],
     /// Real time.
     pub wall: Duration,
 }
@@ -161,6 +165,8 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         removal_views: 0,
         healthy_lost: 0,
         lost_again: 0,
+        forming: world.take_traffic().sums(),
+        removing: [0; 4],
         wall: Duration::ZERO,
     };
     let views = Views::of(&world.trace().lines);
@@ -356,6 +362,7 @@ impl Figures {
                 180 * SECONDS,
             )],
         };
+        world.take_traffic();
         let mut gone = None;
         let mut until = at;
         for (actions, lasting) in acts {
@@ -366,6 +373,7 @@ impl Figures {
             until += lasting;
             gone = gone.or_else(|| advance(world, until, &slots, tell));
         }
+        self.removing = world.take_traffic().sums();
         self.removed_s = gone.map(|gone| seconds(gone - at));
         // A node that is removed by mistake is gone by then.
         let until = world.now() + 20 * SECONDS;

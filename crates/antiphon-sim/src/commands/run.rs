@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Nodes from the start; the plan's own number if not given.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(3..=9))]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(3..=40))]
     nodes: Option<u8>,
     /// Only this membership engine, `coordinator` or `cut`; each seed draws one of them if not given.
     #[arg(long, value_parser = crate::membership)]

@@ -244,6 +244,14 @@ fn summary(scale: &Scale, runs: &[Figures]) -> Value {
         "removal_views": over(&|figures| Some(figures.removal_views as f64)),
         "healthy_lost": runs.iter().map(|figures| figures.healthy_lost).sum::<usize>(),
         "lost_again": runs.iter().map(|figures| figures.lost_again).sum::<usize>(),
+        "forming_frames": over(&|figures| Some(figures.forming[0] as f64)),
+        "forming_bytes": over(&|figures| Some(figures.forming[1] as f64)),
+        "forming_records": over(&|figures| Some(figures.forming[2] as f64)),
+        "forming_record_bytes": over(&|figures| Some(figures.forming[3] as f64)),
+        "removing_frames": over(&|figures| Some(figures.removing[0] as f64)),
+        "removing_bytes": over(&|figures| Some(figures.removing[1] as f64)),
+        "removing_records": over(&|figures| Some(figures.removing[2] as f64)),
+        "removing_record_bytes": over(&|figures| Some(figures.removing[3] as f64)),
         "wall_s": over(&|figures| Some(figures.wall.as_secs_f64())),
     })
 }

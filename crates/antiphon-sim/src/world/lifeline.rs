@@ -183,6 +183,8 @@ impl World {
             );
             return;
         }
+        self.traffic.records.0 += 1;
+        self.traffic.records.1 += record.len() as u64;
         if lifeline.bytes + record.len() > self.network.lifeline_bytes {
             self.count("lifeline_full");
             self.lifelines.index.remove(&(writer, dial));

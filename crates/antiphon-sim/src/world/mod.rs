@@ -97,6 +97,10 @@ pub struct Traffic {
     pub received: Vec<u64>,
     /// The slots that each slot sent to.
     pub peers: Vec<BTreeSet<Slot>>,
+    /// How many frames were sent.
+    pub frames: u64,
+    /// Records on lifelines, and their bytes.
+    pub records: (u64, u64),
 }
 
 impl Traffic {
@@ -105,6 +109,8 @@ impl Traffic {
             sent: vec![0; slots],
             received: vec![0; slots],
             peers: vec![BTreeSet::new(); slots],
+            frames: 0,
+            records: (0, 0),
         }
     }
 
@@ -112,6 +118,13 @@ impl Traffic {
         self.sent[from] += bytes as u64;
         self.received[to] += bytes as u64;
         self.peers[from].insert(to);
+        self.frames += 1;
+    }
+
+    /// Frames, their bytes, records on lifelines, and their bytes.
+    pub fn sums(&self) -> [u64; 4] {
+        let (records, record_bytes) = self.records;
+        [self.frames, self.sent.iter().sum(), records, record_bytes]
     }
 }
 
