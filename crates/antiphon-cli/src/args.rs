@@ -385,7 +385,7 @@ pub(crate) struct NodeArgs {
 
     /// Where to leave what this node votes: set by the process of --witness for the node
     #[arg(long, value_name = "PATH", hide = true)]
-    pub(crate) testament: Option<PathBuf>,
+    pub(crate) last_vote: Option<PathBuf>,
 }
 
 /// Names of values, and what each stands for.

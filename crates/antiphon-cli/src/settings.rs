@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     /// Whether this process only supervises the node, and witnesses its end.
     pub(crate) witness: bool,
     /// What this node's witness keeps; only in a process that a witness has started.
-    pub(crate) testament: Option<PathBuf>,
+    pub(crate) last_vote: Option<PathBuf>,
     /// Where the console is to be, unless at the default place; `none`: nowhere.
     pub(crate) console_at: Option<PathBuf>,
     /// Where an agent serves programs, as far as the file says.
@@ -243,7 +243,7 @@ impl Settings {
             agent: own.agent(),
             spool: args.spool.or(own.spool),
             witness: args.witness.or(own.witness).unwrap_or(false),
-            testament: args.testament,
+            last_vote: args.last_vote,
             console_at: args.console.or(own.console),
             json: args.json.or(own.json).unwrap_or(false),
         };

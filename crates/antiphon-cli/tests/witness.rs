@@ -106,7 +106,7 @@ fn the_end_of_a_wrapper_proves_nothing_of_the_node_that_it_started() {
     let key = key(&bench, "key");
     let keeper = antiphon::witness::Keeper::new().unwrap();
     let node = format!(
-        "{} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --key-file {} --testament {} & echo $! > {}; wait",
+        "{} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --key-file {} --last-vote {} & echo $! > {}; wait",
         env!("CARGO_BIN_EXE_antiphon"),
         key.display(),
         keeper.path().display(),

@@ -42,6 +42,7 @@ macro_rules! planted {
 mod change;
 mod config;
 mod detector;
+mod dissemination;
 mod enquiry;
 mod event;
 mod flush;
@@ -64,7 +65,6 @@ mod relay;
 mod replies;
 mod route;
 mod sound;
-mod spread;
 #[doc(hidden)]
 pub mod text;
 mod time;

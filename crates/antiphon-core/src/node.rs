@@ -41,6 +41,7 @@ use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
+use crate::dissemination::air::Air;
 use crate::group::{self, Groups};
 use crate::inspection::{Lifeline, State};
 use crate::link::Links;
@@ -49,7 +50,6 @@ use crate::pace::Pace;
 use crate::random::Random;
 use crate::relay::Relay;
 use crate::route::Routes;
-use crate::spread::air::Air;
 use crate::{
     Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
     LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError,
@@ -598,11 +598,11 @@ impl Node {
             },
             membership::Effect::Probe { to, asks, heartbeat } => self.send_probe(to, asks, heartbeat),
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
-            membership::Effect::Testament(record) => {
+            membership::Effect::LastVoteRecord(record) => {
                 // A vote that cannot be left whole must not seem to be whole: nothing is left.
                 let record = record.filter(|record| record.len() <= MAX_RECORDS_BYTES);
                 let sealed = record.map(|record: Bytes| self.codec.seal(Kind::Lifeline, &record));
-                self.outputs.push_back(Output::Testament { sealed });
+                self.outputs.push_back(Output::LastVoteRecord { sealed });
             }
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),

@@ -39,7 +39,7 @@ pub enum Output {
     /// [`Config::witness`](crate::Config::witness). Must be done before any later output. If it cannot be
     /// done whole, nothing must be left; if not even that can be, the process must do no later output any
     /// more: the witness would take an earlier vote for the last.
-    Testament {
+    LastVoteRecord {
         /// The sealed record.
         sealed: Option<Bytes>,
     },

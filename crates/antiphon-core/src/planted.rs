@@ -170,7 +170,7 @@ bugs! {
     /// What a witness says is passed over (R10).
     IgnoreWitness,
     /// A process leaves its witness nothing new when it votes, but when it installs a view (R10).
-    TestamentOfTheInstall,
+    LastVoteOfTheInstall,
     /// A vote travels without having been written to the lifelines (R2).
     VoteBeforeLifeline,
     /// A member sends on although some application has not taken a window of its messages (R21).

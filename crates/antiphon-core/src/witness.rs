@@ -2,14 +2,14 @@
 //!
 //! A lifeline proves a death only if its FIN gets through: not behind a proxy or a stateful firewall, not
 //! when the cable is cut for longer than keepalive, not to members that have died as well. A process on the
-//! same host needs no network to see another one end. So whoever started the node keeps its *testament*, and
+//! same host needs no network to see another one end. So whoever started the node keeps its *last-vote record*, and
 //! hands it over when the node's process is gone.
 //!
 //! ```text
 //!   supervisor (parent)                      node (child)                                members
 //!   makes a file in memory, starts child ──► opens it
-//!                                            view installed: testament ─► file
-//!                                            vote: testament ─► file, … and only then the vote travels ─►
+//!                                            view installed: last-vote record ─► file
+//!                                            vote: last-vote record ─► file, … and only then the vote travels ─►
 //!   waits for its child ◄─────────────────── process exit, however it comes
 //!   reads the file: [`Death`] ────────────── Witnessed(certificate), sealed with the key ──────────────► the same as the end
 //!   again and again, until each has taken it or is not there                                             of a lifeline
@@ -23,11 +23,11 @@
 //! - *It is the process that voted*: the node holds a lock of the file while it may write there, which ends
 //!   with the last copy of its descriptor. Who waited for a wrapper or for one half of a fork finds the lock
 //!   held, and has no proof;
-//! - *These were its last votes*: a testament is all that was voted, and takes the place of the one before in
-//!   a single write that is done before any later output ([`Output::Testament`](crate::Output::Testament)).
+//! - *These were its last votes*: a last-vote record is all that was voted, and takes the place of the one before in
+//!   a single write that is done before any later output ([`Output::LastVoteRecord`](crate::Output::LastVoteRecord)).
 //!   What was written is there for the supervisor once the process is gone; nothing is on the way. A vote
 //!   that is not in the file never left the process.
-//! - *They are this process's*: the testament is sealed by the incarnation that it is about, with the cluster
+//! - *They are this process's*: the last-vote record is sealed by the incarnation that it is about, with the cluster
 //!   key.
 //!
 //! A stream with its records and its end would need both looked at, in order: an end that code made, followed
@@ -36,13 +36,13 @@
 //!
 //! # When there is no proof
 //! The file is empty: the node was no member yet, has left in order, is between two incarnations, or a
-//! testament could not be written whole and was discarded (which happens before the vote travels). The file
+//! last-vote record could not be written whole and was discarded (which happens before the vote travels). The file
 //! does not open: a kill in the middle of a write, which the key's tag shows. There is no key: then whoever
 //! reaches a port could declare deaths, so neither side does it.
 //!
 //! # Who dies when
-//! - *the node, at any step*: that is the case. Before its first view it has no testament; between a write
-//!   and the vote, the testament shows a vote that nobody got, as a lifeline may;
+//! - *the node, at any step*: that is the case. Before its first view it has no last-vote record; between a write
+//!   and the vote, the last-vote record shows a vote that nobody got, as a lifeline may;
 //! - *the supervisor before the node*: the node does not notice. The proof is the lifelines' alone from then
 //!   on;
 //! - *the supervisor after the node, before anybody took the certificate*: no proof. A supervisor that is
@@ -71,7 +71,7 @@ use bytes::Bytes;
 use crate::membership::vote_is_sound;
 
 /// What a member of this view leaves to its witness now.
-pub(crate) fn testament(
+pub(crate) fn last_vote(
     view: &NodeView,
     me: Incarnation,
     watchers: &BTreeMap<Incarnation, SocketAddr>,
@@ -92,7 +92,7 @@ pub(crate) fn testament(
             .collect()
     };
     let tell = whom_to_tell(view, me, watchers, &vote);
-    LifelineRecord::Testament {
+    LifelineRecord::LastVoteRecord {
         tell: tell.into_iter().map(addresses).collect(),
         vote,
     }
@@ -136,7 +136,7 @@ pub struct Death {
 }
 
 impl Death {
-    /// What follows from a testament *once the process that wrote it is gone*, which the caller has seen.
+    /// What follows from a last-vote record *once the process that wrote it is gone*, which the caller has seen.
     /// `witness` is an incarnation of the caller's own, from fresh entropy: it seals what members are told.
     ///
     /// # Errors
@@ -144,18 +144,18 @@ impl Death {
     pub fn of(
         cluster: &str,
         key: &ClusterKey,
-        testament: Bytes,
+        last_vote: Bytes,
         witness: Incarnation,
     ) -> Result<Self, Unproven> {
-        if testament.is_empty() {
+        if last_vote.is_empty() {
             return Err(Unproven::Nothing);
         }
         let mut codec = FrameCodec::new(cluster, Some(key), witness);
-        let opened = codec.open(testament).map_err(Unproven::Sealed)?;
+        let opened = codec.open(last_vote).map_err(Unproven::Sealed)?;
         if opened.kind != Kind::Lifeline {
             return Err(Unproven::Senseless);
         }
-        let Ok(LifelineRecord::Testament { vote, mut tell }) = decode_all(opened.records) else {
+        let Ok(LifelineRecord::LastVoteRecord { vote, mut tell }) = decode_all(opened.records) else {
             return Err(Unproven::Senseless);
         };
         let dead = opened.sender;
@@ -207,11 +207,11 @@ impl Death {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unproven {
-    /// It has left no testament.
+    /// It has left no last-vote record.
     Nothing,
     /// What it left does not open.
     Sealed(OpenError),
-    /// What it left is no testament, or one that cannot be believed.
+    /// What it left is no last-vote record, or one that cannot be believed.
     Senseless,
 }
 

@@ -384,7 +384,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("CutWithout", "cut-a-tenth-crashes"),
     ("IgnoreWitness", "r10-killed-behind-proxies"),
     ("Witness", "r10-stale-witness"),
-    ("Testament", "r10-stale-witness"),
+    ("LastVoteRecord", "r10-stale-witness"),
     ("Wedge", "r13-late-frame-of-the-dead"),
     ("Certificate", "r2-cut-heal-kill"),
     ("LastVote", "r2-cut-heal-kill"),

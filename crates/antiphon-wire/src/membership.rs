@@ -748,7 +748,7 @@ wire_enum! {
         Goodbye = 2,
         /// To the witness of the process alone (R10): all votes so far. It replaces what the process left
         /// there before.
-        Testament = 3 {
+        LastVoteRecord = 3 {
             /// What it voted last.
             vote: VoteState,
             /// Members to tell of the death: for each, where it is reached, best first. At most [`MAX_TOLD`].

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// The file for the witness cannot be used: no supervisor of this process made it, or `/proc` is not
     /// mounted.
-    Testament {
+    LastVoteRecord {
         /// Where.
         path: PathBuf,
         /// What the system says.
@@ -104,7 +104,7 @@ impl fmt::Display for Error {
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
             ),
-            Error::Testament { path, source } => write!(
+            Error::LastVoteRecord { path, source } => write!(
                 f,
                 "cannot leave anything to a witness at {}: {source}; is /proc mounted, and was this process started by its witness?",
                 path.display()
@@ -178,7 +178,7 @@ impl Clone for Error {
                 group: *group,
                 source: again(source),
             },
-            Error::Testament { path, source } => Error::Testament {
+            Error::LastVoteRecord { path, source } => Error::LastVoteRecord {
                 path: path.clone(),
                 source: again(source),
             },

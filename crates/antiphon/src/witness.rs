@@ -3,7 +3,7 @@
 //!
 //! A process that has started another one sees its end without any network, however the end comes. It makes a
 //! [`Keeper`] and starts the node's process, which leaves its votes there
-//! ([`Builder::testament`](crate::Builder::testament)). It *waits* for that process, and then tells the
+//! ([`Builder::last_vote`](crate::Builder::last_vote)). It *waits* for that process, and then tells the
 //! members of its death:
 //!
 //! ```no_run

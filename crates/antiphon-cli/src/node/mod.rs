@@ -72,7 +72,7 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
     let print_config = args.print_config;
     // A node with a witness was told of its witness's parent.
     if let Some(parent) = args.die_with {
-        die_with(if args.testament.is_some() {
+        die_with(if args.last_vote.is_some() {
             parent_of_this()
         } else {
             parent
@@ -89,7 +89,7 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
             return Err(Failed::usage("an agent has no witness yet: leave --witness out"));
         }
     }
-    if settings.witness && settings.testament.is_none() && !print_config {
+    if settings.witness && settings.last_vote.is_none() && !print_config {
         return supervisor::run(&settings);
     }
     for warning in &settings.warnings {

@@ -101,7 +101,7 @@ mod linux {
             .arg0(name)
             // `node`; whatever else there is may end with a bare `--`.
             .args(arguments.next())
-            .arg("--testament")
+            .arg("--last-vote")
             .arg(keeper.path())
             .args(arguments)
             .spawn()

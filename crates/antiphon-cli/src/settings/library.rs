@@ -18,8 +18,8 @@ impl Settings {
     /// A node with these settings.
     pub(crate) fn builder(&self) -> Builder {
         let builder = self.node.builder();
-        match &self.testament {
-            Some(path) => builder.testament(path),
+        match &self.last_vote {
+            Some(path) => builder.last_vote(path),
             None => builder,
         }
     }

@@ -7,7 +7,7 @@ use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::slowest::settling;
 use super::verdict::Verdict;
-use super::{Around, Collect, Confirm, Flow, Flush, Holding, Lead, Requests, Retained, Wish};
+use super::{Around, Collect, Confirm, Flow, Flush, FlushEffect, Holding, Lead, Requests, Retained};
 use crate::group::cut::cut_of;
 use crate::group::nodes::MAX_K;
 
@@ -96,7 +96,7 @@ impl Flush {
                 view: around.stream.id,
                 target,
             };
-            self.wishes.send(to, start);
+            self.effects.send(to, start);
         }
     }
 
@@ -227,7 +227,7 @@ impl Flush {
             // of them finds that out when it leads.
             Verdict::Lost => {
                 let cause = "what it lacks of an earlier view is gone with all members that had it";
-                self.wishes.push(Wish::StartOver(cause.to_owned()));
+                self.effects.push(FlushEffect::StartOver(cause.to_owned()));
             }
             Verdict::Complete(survivors, joiners) => {
                 let Some(decision) = self.retained.as_ref().map(|retained| retained.decision.clone()) else {
@@ -272,7 +272,7 @@ impl Flush {
                 };
                 for to in survivors.into_iter().filter(|to| *to != around.me) {
                     let (group, decision) = (around.group, decision.clone());
-                    self.wishes.send(to, GroupMessage::FlushCut { group, decision });
+                    self.effects.send(to, GroupMessage::FlushCut { group, decision });
                 }
                 if planted!(JoinerFirst) {
                     self.welcome(&decision);
@@ -298,7 +298,7 @@ impl Flush {
                 decision: Box::new(decision.clone()),
                 installed,
             };
-            self.wishes.send(to, complete);
+            self.effects.send(to, complete);
         }
     }
 
@@ -316,7 +316,7 @@ impl Flush {
         let joined = decision.joined.iter().map(|joiner| joiner.incarnation);
         for joiner in joined.filter(|joiner| joiners.is_none_or(|waiting| waiting.contains(joiner))) {
             let decision = Box::new(decision.clone());
-            self.wishes.push(Wish::Welcome { joiner, decision });
+            self.effects.push(FlushEffect::Welcome { joiner, decision });
         }
     }
 
@@ -331,7 +331,7 @@ impl Flush {
         let to: BTreeSet<_> = leader.into_iter().chain(led).collect();
         for to in to.into_iter().filter(|to| *to != around.me) {
             let (group, view) = (around.group, decision.id);
-            self.wishes.send(to, GroupMessage::Installed { group, view });
+            self.effects.send(to, GroupMessage::Installed { group, view });
         }
         let adopted = matches!(self.lead, Lead::Deciding { adopted: true, .. });
         if leader != Some(around.me) {
@@ -407,7 +407,7 @@ impl Flush {
         self.lead = Lead::Idle;
         for to in everyone.into_iter().filter(|to| *to != around.me) {
             let (group, view) = (around.group, around.stream.id);
-            self.wishes.send(to, GroupMessage::Settled { group, view });
+            self.effects.send(to, GroupMessage::Settled { group, view });
         }
         if completing || around.has_departures() || self.requests.resume {
             self.collect(around);
@@ -429,7 +429,7 @@ impl Flush {
                 view,
                 cause: cause.to_owned(),
             };
-            self.wishes.send(member, removed);
+            self.effects.send(member, removed);
         }
     }
 
@@ -448,7 +448,7 @@ impl Flush {
                 } else {
                     GroupMessage::Check { group, view }
                 };
-                self.wishes.send(leader, question);
+                self.effects.send(leader, question);
             }
             return;
         }

@@ -7,7 +7,7 @@ use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing}
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::asked::Asked;
-use super::{Around, CatchUp, Flow, Flush, Lead, Promise, Wish};
+use super::{Around, CatchUp, Flow, Flush, FlushEffect, Lead, Promise};
 use crate::group::MAX_GROUP_MEMBERS;
 use crate::group::cut::cut_of;
 use crate::group::direct::is_possible;
@@ -74,7 +74,7 @@ impl Flush {
         if view < mine.id && mine.rank(from).is_none() && !left_with_mine {
             let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
             return self
-                .wishes
+                .effects
                 .send(from, GroupMessage::Removed { group, view, cause });
         }
         // R14: this member has gone on from the leader's view. That is a fact, whatever it promised to which
@@ -87,7 +87,7 @@ impl Flush {
             {
                 let promised = promise.target;
                 return self
-                    .wishes
+                    .effects
                     .send(from, GroupMessage::FlushRefused { group, promised });
             }
             self.promise = Some(Promise { target, leader: from });
@@ -103,7 +103,7 @@ impl Flush {
             target,
             standing: self.standing(around),
         };
-        self.wishes.send(from, report);
+        self.effects.send(from, report);
     }
 
     /// The leader's decision.
@@ -129,7 +129,7 @@ impl Flush {
         }
         if around.stream.id == decision.id {
             let (group, view) = (around.group, decision.id);
-            return self.wishes.send(from, GroupMessage::Installed { group, view });
+            return self.effects.send(from, GroupMessage::Installed { group, view });
         }
         self.catch_up(around, decision, Some(from), installed);
     }
@@ -144,10 +144,10 @@ impl Flush {
         installed: bool,
     ) {
         if planted!(SkipInstalledView) && decision.from < around.stream.id {
-            return self.wishes.push(Wish::Install(Box::new(decision)));
+            return self.effects.push(FlushEffect::Install(Box::new(decision)));
         }
         if !fits(around.stream, &decision) || !around.node.allows(decision.id) {
-            return self.wishes.push(Wish::Nonsense);
+            return self.effects.push(FlushEffect::Nonsense);
         }
         self.flow = Flow::Catching(Box::new(CatchUp {
             decision,
@@ -170,7 +170,8 @@ impl Flush {
             return;
         }
         if let Flow::Catching(catch_up) = std::mem::replace(&mut self.flow, Flow::Wedged) {
-            self.wishes.push(Wish::Install(Box::new(catch_up.decision)));
+            self.effects
+                .push(FlushEffect::Install(Box::new(catch_up.decision)));
         }
     }
 
@@ -290,7 +291,7 @@ impl Flush {
         let (group, view) = (around.group, stream.id);
         let mut ask = |to: Option<Incarnation>, question: GroupData| {
             if let Some(to) = to {
-                self.wishes.push(Wish::Ask { to, question });
+                self.effects.push(FlushEffect::Ask { to, question });
             }
         };
         for (rank, first, end, holders) in missing {
@@ -367,7 +368,7 @@ impl Flush {
     /// Another node says that this node is no member any more.
     pub(super) fn handle_removed(&mut self, around: &Around<'_>, view: GroupViewId, cause: String) {
         if view >= around.stream.id {
-            self.wishes.push(Wish::StartOver(cause));
+            self.effects.push(FlushEffect::StartOver(cause));
         }
     }
 
@@ -388,10 +389,10 @@ impl Flush {
         };
         self.watch = Some((around.stall_at(), doubts.saturating_add(1)));
         let (group, view) = (around.group, around.stream.id);
-        self.wishes.send(leader, GroupMessage::Resume { group, view });
+        self.effects.send(leader, GroupMessage::Resume { group, view });
         // R18: a stalled leader is replaced by a node view only.
         if doubts > 0 {
-            self.wishes.push(Wish::Accuse(leader));
+            self.effects.push(FlushEffect::Accuse(leader));
         }
     }
 

@@ -24,10 +24,10 @@
 //!                                   │     └ owns: promise, cut, what it keeps for others, requests to the leader
 //!                     Around: the time, the node view, the group's id and name, the stream of its view
 //! ```
-//! The group lends an [`Around`] with each call, and then carries out each [`Wish`] in order
+//! The group lends an [`Around`] with each call, and then carries out each [`FlushEffect`] in order
 //! (`group/flushing.rs`). Whatever changes the group is there and in `group/install.rs`: the flush reads the
 //! stream, and writes to it only the repairs that the cut names ([`Flush::take_repair`]). An `Install` or a
-//! `StartOver` is the last wish of a call. After an `Install` the group begins the next view with
+//! `StartOver` is the last effect of a call. After an `Install` the group begins the next view with
 //! [`Flush::begin_view`], and then calls [`Flush::installed`].
 //!
 //! A node that is no member has no `Flush`. What it answers to a leader is in `group/flushing.rs` too.
@@ -77,6 +77,7 @@
 
 mod around;
 mod asked;
+mod effect;
 mod leader;
 mod member;
 mod requests;
@@ -86,7 +87,6 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod wish;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,14 +94,14 @@ use std::time::Duration;
 use antiphon_wire::group::{Decision, GroupMessage};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use self::effect::FlushEffects;
 use self::state::{CatchUp, Collect, Confirm, Flow, Holding, Lead, Requests};
-use self::wish::Wishes;
 use crate::Time;
 use crate::group::stream::Stream;
 
 pub(crate) use self::around::Around;
+pub(crate) use self::effect::FlushEffect;
 pub(crate) use self::state::{Promise, Retained};
-pub(crate) use self::wish::Wish;
 
 /// A member's part in the flushes of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub(crate) struct Flush {
     requests: Requests,
     /// `Installed` of members that were faster than this one.
     confirmations: BTreeMap<Incarnation, GroupViewId>,
-    wishes: Wishes,
+    effects: FlushEffects,
 }
 
 impl Flush {
@@ -140,7 +140,7 @@ impl Flush {
             lead: Lead::Idle,
             requests: Requests::default(),
             confirmations: BTreeMap::new(),
-            wishes: Wishes::default(),
+            effects: FlushEffects::default(),
         }
     }
 
@@ -207,8 +207,8 @@ impl Flush {
     }
 
     /// The next thing to do.
-    pub(crate) fn poll(&mut self) -> Option<Wish> {
-        self.wishes.poll()
+    pub(crate) fn poll(&mut self) -> Option<FlushEffect> {
+        self.effects.poll()
     }
 
     /// When there is something to do if nothing comes.

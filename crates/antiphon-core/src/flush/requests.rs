@@ -4,7 +4,7 @@
 use antiphon_wire::group::{Decision, GroupMessage, Joiner};
 use antiphon_wire::{GroupViewId, Incarnation};
 
-use super::{Around, Flow, Flush, Lead, Wish};
+use super::{Around, Flow, Flush, FlushEffect, Lead};
 use crate::group::MAX_GROUP_MEMBERS;
 
 impl Flush {
@@ -19,7 +19,7 @@ impl Flush {
             let reason = format!(
                 "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node in another group, or in none"
             );
-            return self.wishes.send(from, GroupMessage::Refused { name, reason });
+            return self.effects.send(from, GroupMessage::Refused { name, reason });
         }
         // R12: joins are idempotent: a joiner that is on its way into the group is not admitted twice.
         self.requests.joins.retain(|other| other.incarnation != from);
@@ -50,7 +50,7 @@ impl Flush {
         let leader = around.leader();
         if leader != Some(to) {
             let name = around.name.to_owned();
-            return self.wishes.send(to, GroupMessage::Moved { name, leader });
+            return self.effects.send(to, GroupMessage::Moved { name, leader });
         }
         // The joiner is to lead itself.
         let came = |decision: &Decision| {
@@ -62,12 +62,12 @@ impl Flush {
             // this member, and has not heard of that. All members that were there before had heard (R12).
             Some(retained) if came(&retained.decision) => {
                 let decision = Box::new(retained.decision.clone());
-                self.wishes.push(Wish::Welcome { joiner: to, decision });
+                self.effects.push(FlushEffect::Welcome { joiner: to, decision });
             }
             // The joiner's question may be late. If it is no member, it says so.
             _ => {
                 let (group, view) = (around.group, around.stream.id);
-                self.wishes.send(to, GroupMessage::Check { group, view });
+                self.effects.send(to, GroupMessage::Check { group, view });
             }
         }
     }
@@ -136,6 +136,6 @@ impl Flush {
             view: around.stream.id,
             cause: cause.to_owned(),
         };
-        self.wishes.send(to, removed);
+        self.effects.send(to, removed);
     }
 }

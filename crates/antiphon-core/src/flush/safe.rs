@@ -84,7 +84,7 @@ impl Flush {
             // G25: from here on every leader completes this decision.
             self.held_cut = Some(catch_up.decision.clone());
             let group = around.group;
-            self.wishes.send(leader, GroupMessage::CutHeld { group, target });
+            self.effects.send(leader, GroupMessage::CutHeld { group, target });
         }
         false
     }
@@ -106,7 +106,7 @@ impl Flush {
         if holding.waiting.is_empty() {
             let group = around.group;
             for to in std::mem::take(&mut holding.participants) {
-                self.wishes.send(to, GroupMessage::CutSafe { group, target });
+                self.effects.send(to, GroupMessage::CutSafe { group, target });
             }
         }
     }

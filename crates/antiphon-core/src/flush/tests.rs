@@ -73,7 +73,7 @@ impl Alone {
     }
 
     /// Tells the flush something; what it wants.
-    fn wants(&mut self, tell: impl FnOnce(&mut Flush, &Around<'_>)) -> Vec<Wish> {
+    fn wants(&mut self, tell: impl FnOnce(&mut Flush, &Around<'_>)) -> Vec<FlushEffect> {
         let around = Around {
             now: Time::ZERO,
             me: self.me,
@@ -89,7 +89,7 @@ impl Alone {
     }
 
     /// What it wants if it lacks the message of the third.
-    fn asks(&self, to: Incarnation) -> Wish {
+    fn asks(&self, to: Incarnation) -> FlushEffect {
         let question = GroupData::Pull {
             group: GROUP,
             view: self.stream.id,
@@ -97,7 +97,7 @@ impl Alone {
             first: 1,
             end: 2,
         };
-        Wish::Ask { to, question }
+        FlushEffect::Ask { to, question }
     }
 
     fn take_the_repair(&mut self) {
@@ -115,10 +115,10 @@ impl Alone {
 
     /// A leader's question: the report.
     fn reports(&mut self, leader: Incarnation, view: GroupViewId, target: GroupViewId) -> GroupMessage {
-        let wishes = self.wants(|flush, around| flush.handle_start(around, leader, view, target));
+        let effects = self.wants(|flush, around| flush.handle_start(around, leader, view, target));
         assert!(!self.flush.is_open(), "R13: it reports and goes on");
-        match <[Wish; 1]>::try_from(wishes) {
-            Ok([Wish::Send { to, message }]) if to == leader => message,
+        match <[FlushEffect; 1]>::try_from(effects) {
+            Ok([FlushEffect::Send { to, message }]) if to == leader => message,
             other => panic!("no report: {other:?}"),
         }
     }
@@ -126,14 +126,14 @@ impl Alone {
 
 /// A leader and another member, of which only the other has the message of the third. The decision, and what
 /// the leader wants besides.
-fn decided() -> (Alone, Alone, Decision, Vec<Wish>) {
+fn decided() -> (Alone, Alone, Decision, Vec<FlushEffect>) {
     let (mut leader, mut other) = (Alone::new(0), Alone::new(1));
     other.hear_the_third();
     let (one, two) = (leader.me, other.me);
     let view = leader.stream.id;
     let started = leader.wants(|flush, around| flush.restart(around, false));
-    let starts = started.iter().filter_map(|wish| match wish {
-        Wish::Send {
+    let starts = started.iter().filter_map(|effect| match effect {
+        FlushEffect::Send {
             to,
             message: GroupMessage::FlushStart { target, .. },
         } => Some((*to, *target)),
@@ -147,12 +147,12 @@ fn decided() -> (Alone, Alone, Decision, Vec<Wish>) {
     let nothing = leader.wants(|flush, around| flush.handle_message(around, one, own));
     assert_eq!(nothing, [], "R14: it does not wait for every survivor");
     let report = other.reports(one, view, target);
-    let mut wishes = leader.wants(|flush, around| flush.handle_message(around, two, report));
-    match wishes.remove(0) {
-        Wish::Send {
+    let mut effects = leader.wants(|flush, around| flush.handle_message(around, two, report));
+    match effects.remove(0) {
+        FlushEffect::Send {
             to,
             message: GroupMessage::FlushCut { decision, .. },
-        } if to == two => (leader, other, *decision, wishes),
+        } if to == two => (leader, other, *decision, effects),
         other => panic!("no cut: {other:?}"),
     }
 }
@@ -175,18 +175,18 @@ fn a_member_that_holds_the_cut_installs_at_once() {
         group: GROUP,
         decision: Box::new(decision.clone()),
     };
-    let wishes = other.wants(|flush, around| flush.handle_message(around, leader.me, cut));
-    assert_eq!(wishes, [Wish::Install(Box::new(decision))]);
+    let effects = other.wants(|flush, around| flush.handle_message(around, leader.me, cut));
+    assert_eq!(effects, [FlushEffect::Install(Box::new(decision))]);
 }
 
 #[test]
 fn a_member_asks_a_holder_for_what_it_lacks_and_then_installs() {
-    let (mut leader, other, decision, wishes) = decided();
-    assert_eq!(wishes, [leader.asks(other.me)]);
+    let (mut leader, other, decision, effects) = decided();
+    assert_eq!(effects, [leader.asks(other.me)]);
     leader.take_the_repair();
     assert_eq!(
         leader.wants(Flush::try_install),
-        [Wish::Install(Box::new(decision))]
+        [FlushEffect::Install(Box::new(decision))]
     );
 }
 
@@ -217,12 +217,12 @@ fn a_leader_that_hears_of_a_later_view_completes_that_one() {
             told: Vec::new(),
         },
     };
-    let wishes = leader.wants(|flush, around| flush.handle_message(around, two, report));
+    let effects = leader.wants(|flush, around| flush.handle_message(around, two, report));
     // R14: it makes no decision of its own.
-    assert_eq!(wishes, [leader.asks(two)]);
+    assert_eq!(effects, [leader.asks(two)]);
     leader.take_the_repair();
     assert_eq!(
         leader.wants(Flush::try_install),
-        [Wish::Install(Box::new(decision))]
+        [FlushEffect::Install(Box::new(decision))]
     );
 }

@@ -191,7 +191,7 @@ impl Membership {
     fn takes_supplies(&self) -> bool {
         // R13: a reply to a request of the open view that comes after the report is not taken. The flush
         // knows what is missing, and asks for that itself.
-        self.flush.is_open() && self.stream.spread.supplies()
+        self.flush.is_open() && self.stream.disseminator.supplies()
     }
 
     /// The member that gets a frame with this record from this member, if there is one.
@@ -212,7 +212,7 @@ impl Membership {
             return None;
         }
         let end = first.saturating_add(messages.count());
-        let next = self.stream.spread.hand_on(origin, *first, end)?;
+        let next = self.stream.disseminator.hand_on(origin, *first, end)?;
         self.stream.members.get(next).copied()
     }
 

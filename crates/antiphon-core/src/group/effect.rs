@@ -26,14 +26,14 @@ pub enum Effect {
         /// The records.
         records: Vec<GroupData>,
     },
-    /// The same to one member, in a frame that it hands on to the next (see `spread/mod.rs`).
+    /// The same to one member, in a frame that it hands on to the next (see `dissemination/mod.rs`).
     Chain {
         /// The first receiver.
         to: Incarnation,
         /// The records.
         records: Vec<GroupData>,
     },
-    /// The same to all of these at once, by IP multicast where they hear it (see `spread/air.rs`).
+    /// The same to all of these at once, by IP multicast where they hear it (see `dissemination/air.rs`).
     Cast {
         /// The receivers.
         to: Vec<Incarnation>,

@@ -7,7 +7,7 @@ use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 use super::member::{Group, Membership, Phase};
 use super::{Context, Effect};
 use crate::Class;
-use crate::flush::{Around, Flush, Wish};
+use crate::flush::{Around, Flush, FlushEffect};
 
 impl Group {
     /// As a member: tells the flush something, and carries out what it wants.
@@ -34,28 +34,28 @@ impl Group {
         };
         tell(flush, &around);
         while let Phase::Member(membership) = &mut self.phase
-            && let Some(wish) = membership.flush.poll()
+            && let Some(effect) = membership.flush.poll()
         {
-            self.carry_out(ctx, wish);
+            self.carry_out(ctx, effect);
         }
     }
 
-    fn carry_out(&mut self, ctx: &mut Context<'_>, wish: Wish) {
-        match wish {
-            Wish::Send { to, message } => ctx.send(to, message),
-            Wish::Ask { to, question } => ctx.effects.push_back(Effect::Data {
+    fn carry_out(&mut self, ctx: &mut Context<'_>, effect: FlushEffect) {
+        match effect {
+            FlushEffect::Send { to, message } => ctx.send(to, message),
+            FlushEffect::Ask { to, question } => ctx.effects.push_back(Effect::Data {
                 to: vec![to],
                 class: Class::Control,
                 records: vec![question],
             }),
-            Wish::Welcome { joiner, decision } => self.welcome(ctx, joiner, decision),
-            Wish::Accuse(peer) => ctx.effects.push_back(Effect::Accuse {
+            FlushEffect::Welcome { joiner, decision } => self.welcome(ctx, joiner, decision),
+            FlushEffect::Accuse(peer) => ctx.effects.push_back(Effect::Accuse {
                 peer,
                 evidence: Evidence::FlushStalled,
             }),
-            Wish::Nonsense => ctx.nonsense(),
-            Wish::Install(decision) => self.install(ctx, *decision),
-            Wish::StartOver(cause) => self.removed(ctx, cause),
+            FlushEffect::Nonsense => ctx.nonsense(),
+            FlushEffect::Install(decision) => self.install(ctx, *decision),
+            FlushEffect::StartOver(cause) => self.removed(ctx, cause),
         }
     }
 

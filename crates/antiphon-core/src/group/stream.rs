@@ -22,8 +22,8 @@ use super::Effect;
 use super::cut::cut_of;
 use super::log::{Inserted, Log};
 use super::reached::Reached;
+use crate::dissemination::Disseminator;
 use crate::order::{Engine, Heard, MAX_RUNS, Word};
-use crate::spread::Spread;
 use crate::{Class, GroupOptions, Profile, Time};
 
 /// Blocks that together have no more than this share a frame.
@@ -87,7 +87,7 @@ pub(crate) struct Stream {
     pub(crate) me: usize,
     pub(crate) logs: Vec<Log>,
     pub(crate) engine: Engine,
-    pub(crate) spread: Spread,
+    pub(crate) disseminator: Disseminator,
     safe: Safe,
     window: usize,
     rows: Vec<Row>,
@@ -142,7 +142,7 @@ impl Stream {
             safe: Safe::new(me, &engine, start),
             engine,
             window: options.window_bytes as usize,
-            spread: Spread::new(options.dissemination, me, members.len()),
+            disseminator: Disseminator::new(options.dissemination, me, members.len()),
             rows: credit
                 .iter()
                 .map(|&consumed| Row {
@@ -567,16 +567,16 @@ impl Stream {
             if bytes < PIGGYBACK_BYTES {
                 records.extend(self.engine.tell_all().map(|word| word.record(group, view)));
             }
-            out.push_back(match &self.spread {
-                Spread::Chain(chain) => Effect::Chain {
+            out.push_back(match &self.disseminator {
+                Disseminator::Chain(chain) => Effect::Chain {
                     to: self.members[chain.next()],
                     records,
                 },
-                Spread::Multicast => Effect::Cast {
+                Disseminator::Multicast => Effect::Cast {
                     to: others.clone(),
                     records,
                 },
-                Spread::Direct => Effect::Data {
+                Disseminator::Direct => Effect::Data {
                     to: others.clone(),
                     class: Class::Bulk,
                     records,

@@ -194,17 +194,17 @@ impl Context {
     }
 
     /// R10: replaces what was left to the witness before.
-    pub(crate) fn leave_testament(&mut self, record: Option<&LifelineRecord>) {
+    pub(crate) fn leave_last_vote(&mut self, record: Option<&LifelineRecord>) {
         if self.config.witness {
             let record = record.map(|record| Bytes::from(encode_to_vec(record)));
-            self.effects.push_back(Effect::Testament(record));
+            self.effects.push_back(Effect::LastVoteRecord(record));
         }
     }
 
     /// This incarnation leaves in order. From here on its end proves nothing.
     pub(crate) fn say_goodbye(&mut self) {
         self.write_lifelines(&LifelineRecord::Goodbye);
-        self.leave_testament(None);
+        self.leave_last_vote(None);
     }
 
     /// Remembers what an operator's word overrode, if this view begins a lineage by one. All later views of

@@ -45,7 +45,7 @@ pub(crate) enum Effect {
     Lifeline(LifelineCommand),
     /// What is left to the witness from here on, in plaintext. It replaces what was left before; `None`
     /// leaves nothing.
-    Testament(Option<Bytes>),
+    LastVoteRecord(Option<Bytes>),
     /// A node view was installed. The node tells groups and application, in this order.
     Installed(Arc<NodeView>),
     /// For the application.

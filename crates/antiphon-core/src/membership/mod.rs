@@ -512,7 +512,7 @@ impl Membership {
 
     /// R6, R8: a fresh incarnation of the same process looks for the cluster again.
     fn start_over(&mut self, now: Time, cause: String) {
-        self.cx.leave_testament(None);
+        self.cx.leave_last_vote(None);
         let resets = self.cx.lifelines.reset_all();
         self.cx.lifeline_commands(resets);
         let me = Incarnation(self.cx.random.next_u128());

@@ -44,8 +44,8 @@ fn left_by(writer: Incarnation, key: &ClusterKey, kind: Kind, record: &LifelineR
     FrameCodec::new(CLUSTER, Some(key), writer).seal(kind, &encode_to_vec(record))
 }
 
-fn testament_of(view: &NodeView, vote: VoteState) -> Bytes {
-    let record = testament(view, ME, &watched_by(&[1, 3]), vote);
+fn last_vote_record_of(view: &NodeView, vote: VoteState) -> Bytes {
+    let record = last_vote(view, ME, &watched_by(&[1, 3]), vote);
     left_by(ME, &key(1), Kind::Lifeline, &record)
 }
 
@@ -54,7 +54,7 @@ fn read(left: Bytes) -> Result<Death, Unproven> {
 }
 
 #[test]
-fn a_testament_gives_the_certificate_with_the_last_vote_and_whom_to_tell() {
+fn a_last_vote_record_gives_the_certificate_with_the_last_vote_and_whom_to_tell() {
     let view = view(3);
     let ballot = Ballot {
         round: 4,
@@ -64,7 +64,7 @@ fn a_testament_gives_the_certificate_with_the_last_vote_and_whom_to_tell() {
         promised: Some(ballot),
         ..fresh(&view)
     };
-    let mut death = read(testament_of(&view, vote.clone())).expect("a death");
+    let mut death = read(last_vote_record_of(&view, vote.clone())).expect("a death");
     assert_eq!(death.dead(), ME);
     assert_eq!(
         death.tell(),
@@ -91,9 +91,9 @@ fn an_empty_file_proves_nothing() {
 }
 
 #[test]
-fn a_testament_that_a_kill_cut_short_proves_nothing_wherever_it_was_cut() {
-    let whole = testament_of(&view(3), fresh(&view(3)));
-    let before = testament_of(&view(2), fresh(&view(2)));
+fn a_last_vote_record_that_a_kill_cut_short_proves_nothing_wherever_it_was_cut() {
+    let whole = last_vote_record_of(&view(3), fresh(&view(3)));
+    let before = last_vote_record_of(&view(2), fresh(&view(2)));
     assert!(before.len() < whole.len());
     for cut in 1..whole.len() {
         // The length is there first; what is behind the cut is what was there before, or nothing.
@@ -112,7 +112,7 @@ fn a_testament_that_a_kill_cut_short_proves_nothing_wherever_it_was_cut() {
 #[test]
 fn what_another_key_or_cluster_or_kind_of_frame_sealed_proves_nothing() {
     let view = view(3);
-    let record = testament(&view, ME, &watched_by(&[1]), fresh(&view));
+    let record = last_vote(&view, ME, &watched_by(&[1]), fresh(&view));
     let other_key = left_by(ME, &key(2), Kind::Lifeline, &record);
     assert_eq!(
         read(other_key).expect_err("no proof"),
@@ -129,7 +129,7 @@ fn what_another_key_or_cluster_or_kind_of_frame_sealed_proves_nothing() {
 }
 
 #[test]
-fn a_record_of_a_lifeline_or_a_vote_that_cannot_be_is_no_testament() {
+fn a_record_of_a_lifeline_or_a_vote_that_cannot_be_is_no_last_vote_record() {
     let view = view(3);
     let sealed = |record: &LifelineRecord| left_by(ME, &key(1), Kind::Lifeline, record);
     let vote = LifelineRecord::Vote(fresh(&view));
@@ -147,11 +147,11 @@ fn a_record_of_a_lifeline_or_a_vote_that_cannot_be_is_no_testament() {
         ..fresh(&view)
     };
     assert_eq!(
-        read(testament_of(&view, senseless)).expect_err("no proof"),
+        read(last_vote_record_of(&view, senseless)).expect_err("no proof"),
         Unproven::Senseless
     );
 
-    let stranger = testament(&view, ME, &watched_by(&[1]), fresh(&view));
+    let stranger = last_vote(&view, ME, &watched_by(&[1]), fresh(&view));
     let stranger = left_by(Incarnation(9), &key(1), Kind::Lifeline, &stranger);
     assert_eq!(read(stranger).expect_err("no proof"), Unproven::Senseless);
 }
@@ -160,7 +160,7 @@ fn a_record_of_a_lifeline_or_a_vote_that_cannot_be_is_no_testament() {
 fn whom_to_tell_is_bounded_whatever_was_left() {
     let view = view(3);
     let addr = view.members[0].addr;
-    let record = LifelineRecord::Testament {
+    let record = LifelineRecord::LastVoteRecord {
         vote: fresh(&view),
         tell: vec![vec![addr; MAX_ADDRESSES + 1]; MAX_TOLD + 1],
     };

@@ -45,7 +45,7 @@ struct Host {
     /// Lifelines on which this host is watched: dial → (connection, watcher).
     outbound: BTreeMap<DialId, (u64, usize)>,
     /// What the last process here left to its witness.
-    testament: Bytes,
+    last_vote: Bytes,
 }
 
 /// What a host's application saw, over all its starts.
@@ -99,7 +99,7 @@ impl Cluster {
             starts: 0,
             log: Log::default(),
             outbound: BTreeMap::new(),
-            testament: Bytes::new(),
+            last_vote: Bytes::new(),
         });
         entry.starts += 1;
         let mut config = Config::new("story", format!("n{host}"), addr(host));
@@ -164,8 +164,8 @@ impl Cluster {
     }
 
     /// What the process at this host, or the last one there, has left to its witness.
-    pub(crate) fn testament(&self, host: usize) -> Bytes {
-        self.hosts[&host].testament.clone()
+    pub(crate) fn last_vote(&self, host: usize) -> Bytes {
+        self.hosts[&host].last_vote.clone()
     }
 
     /// The process is gone, and nobody hears anything of it.
@@ -361,8 +361,8 @@ impl Cluster {
                     self.carry(to, host, Arrival::Trouble(addr(to), PathTrouble::Refused));
                 }
             }
-            Output::Testament { sealed } => {
-                self.hosts.get_mut(&host).expect("a host").testament = sealed.unwrap_or_default();
+            Output::LastVoteRecord { sealed } => {
+                self.hosts.get_mut(&host).expect("a host").last_vote = sealed.unwrap_or_default();
             }
             Output::Probe { to, frame } if self.probes_pass => {
                 self.carry(host, host_of(to), Arrival::Probe(frame));

@@ -27,7 +27,7 @@ fn death(cluster: &Cluster, host: usize) -> Result<Death, Unproven> {
     Death::of(
         "story",
         &key(),
-        cluster.testament(host),
+        cluster.last_vote(host),
         Incarnation(70 + host as u128),
     )
 }

@@ -2,7 +2,7 @@
 //! and the telling of a death (R10).
 //!
 //! ```text
-//!   supervisor: Keeper ── inherited descriptor ──► node: Testament
+//!   supervisor: Keeper ── inherited descriptor ──► node: LastVoteRecord
 //!       │                                            │ write: in place of what was there, at once
 //!       │ the child is gone (waited for)             ▼
 //!       └─ Keeper::read ◄─────────────────────── the same memory: it has no queue and no end
@@ -44,11 +44,11 @@ const START: u64 = MARK.len() as u64;
 
 /// The node's side.
 #[derive(Debug)]
-pub struct Testament {
+pub struct LastVoteRecord {
     file: File,
 }
 
-impl Testament {
+impl LastVoteRecord {
     /// Opens what a supervisor made. It is not passed on to programs that this process starts.
     ///
     /// # Errors
@@ -66,10 +66,10 @@ impl Testament {
             ));
         }
         lock(&file)?;
-        let testament = Self { file };
+        let last_vote = Self { file };
         // Nothing of an earlier holder may be left.
-        testament.leave(None)?;
-        Ok(testament)
+        last_vote.leave(None)?;
+        Ok(last_vote)
     }
 
     /// Leaves this frame in place of what was left before. If that fails, nothing is left. This is no error:
@@ -113,18 +113,18 @@ pub struct Keeper {
 
 #[cfg(target_os = "linux")]
 impl Keeper {
-    /// Memory for the testament of one node. Programs that this process starts from here on inherit it.
+    /// Memory for the last-vote record of one node. Programs that this process starts from here on inherit it.
     ///
     /// # Errors
     /// What the system says: too many open files, or no memory.
     pub fn new() -> io::Result<Self> {
-        let memory = rustix::fs::memfd_create("antiphon-testament", rustix::fs::MemfdFlags::empty())?;
+        let memory = rustix::fs::memfd_create("antiphon-last-vote", rustix::fs::MemfdFlags::empty())?;
         let file = File::from(memory);
         file.write_all_at(&MARK, 0)?;
         Ok(Self { file })
     }
 
-    /// Where a program that this process starts finds it: the path for [`Testament::open`]. It names nothing
+    /// Where a program that this process starts finds it: the path for [`LastVoteRecord::open`]. It names nothing
     /// in any other process.
     pub fn path(&self) -> std::path::PathBuf {
         use std::os::fd::AsRawFd as _;
@@ -135,7 +135,7 @@ impl Keeper {
     ///
     /// # Errors
     /// `WouldBlock` if some process may still write there: then the node lives, whichever process was waited
-    /// for. Otherwise what the system says, or `InvalidData` if it is nothing that a [`Testament`] leaves.
+    /// for. Otherwise what the system says, or `InvalidData` if it is nothing that a [`LastVoteRecord`] leaves.
     pub fn read(&self) -> io::Result<Bytes> {
         let own = OpenOptions::new().read(true).write(true).open(self.path())?;
         lock(&own)?;

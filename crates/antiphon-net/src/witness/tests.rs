@@ -18,30 +18,30 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use super::*;
 
 /// Both sides within one process.
-fn both() -> (Keeper, Testament) {
+fn both() -> (Keeper, LastVoteRecord) {
     let keeper = Keeper::new().expect("memory");
-    let testament = Testament::open(&keeper.path()).expect("the same memory");
-    (keeper, testament)
+    let last_vote = LastVoteRecord::open(&keeper.path()).expect("the same memory");
+    (keeper, last_vote)
 }
 
 #[test]
 fn what_was_left_last_is_read_whatever_was_left_before() {
-    let (keeper, testament) = both();
+    let (keeper, last_vote) = both();
     assert_eq!(keeper.contents().expect("readable"), Bytes::new());
     for length in [60_000, 1, 300, MAX_FRAME_BYTES] {
         let frame = vec![length as u8; length];
-        testament.leave(Some(&frame)).expect("left");
+        last_vote.leave(Some(&frame)).expect("left");
         assert_eq!(keeper.contents().expect("readable"), frame);
     }
-    testament.leave(None).expect("left");
+    last_vote.leave(None).expect("left");
     assert_eq!(keeper.contents().expect("readable"), Bytes::new());
 }
 
 #[test]
 fn what_is_too_large_leaves_nothing() {
-    let (keeper, testament) = both();
-    testament.leave(Some(b"a vote")).expect("left");
-    testament
+    let (keeper, last_vote) = both();
+    last_vote.leave(Some(b"a vote")).expect("left");
+    last_vote
         .leave(Some(&vec![0; MAX_FRAME_BYTES + 1]))
         .expect("nothing is left");
     assert_eq!(keeper.contents().expect("readable"), Bytes::new());
@@ -49,21 +49,21 @@ fn what_is_too_large_leaves_nothing() {
 
 #[test]
 fn who_opens_it_finds_nothing_of_whoever_had_it_before() {
-    let (keeper, testament) = both();
-    testament.leave(Some(b"a vote")).expect("left");
-    drop(testament);
-    let _next = Testament::open(&keeper.path()).expect("the same memory");
+    let (keeper, last_vote) = both();
+    last_vote.leave(Some(b"a vote")).expect("left");
+    drop(last_vote);
+    let _next = LastVoteRecord::open(&keeper.path()).expect("the same memory");
     assert_eq!(keeper.contents().expect("readable"), Bytes::new());
 }
 
 #[test]
 fn nothing_is_proven_while_somebody_may_write() {
-    let (keeper, testament) = both();
-    testament.leave(Some(b"a vote")).expect("left");
+    let (keeper, last_vote) = both();
+    last_vote.leave(Some(b"a vote")).expect("left");
     assert_eq!(keeper.read().expect_err("held").kind(), io::ErrorKind::WouldBlock);
     // A copy, as a fork makes one, holds it as well.
-    let copy = testament.file.try_clone().expect("a copy");
-    drop(testament);
+    let copy = last_vote.file.try_clone().expect("a copy");
+    drop(last_vote);
     assert_eq!(keeper.read().expect_err("held").kind(), io::ErrorKind::WouldBlock);
     drop(copy);
     assert_eq!(keeper.read().expect("nobody has it"), &b"a vote"[..]);
@@ -72,9 +72,9 @@ fn nothing_is_proven_while_somebody_may_write() {
 
 #[test]
 fn a_second_node_is_refused_and_the_first_ones_vote_stays() {
-    let (keeper, testament) = both();
-    testament.leave(Some(b"a vote")).expect("left");
-    let second = Testament::open(&keeper.path());
+    let (keeper, last_vote) = both();
+    last_vote.leave(Some(b"a vote")).expect("left");
+    let second = LastVoteRecord::open(&keeper.path());
     assert_eq!(second.expect_err("taken").kind(), io::ErrorKind::WouldBlock);
     assert_eq!(keeper.contents().expect("readable"), &b"a vote"[..]);
 }
@@ -85,7 +85,7 @@ fn a_file_that_no_supervisor_made_is_refused_and_left_as_it_is() {
         let file: File = memfd_create("log", MemfdFlags::empty()).expect("memory").into();
         file.write_all_at(content, 0).expect("written");
         let other = Keeper { file };
-        let refused = Testament::open(&other.path()).expect_err("no testament");
+        let refused = LastVoteRecord::open(&other.path()).expect_err("no last-vote record");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
         let mut left = vec![0; 100];
         let length = other.file.read_at(&mut left, 0).expect("readable");
@@ -94,11 +94,11 @@ fn a_file_that_no_supervisor_made_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn bytes_that_are_no_testament_are_refused() {
-    let (keeper, testament) = both();
+fn bytes_that_are_no_last_vote_record_are_refused() {
+    let (keeper, last_vote) = both();
     for bytes in [&[1][..], &[2, 0, 0, 0, 7], &[255; 9]] {
-        testament.file.set_len(START).expect("empty");
-        testament.file.write_all_at(bytes, START).expect("written");
+        last_vote.file.set_len(START).expect("empty");
+        last_vote.file.write_all_at(bytes, START).expect("written");
         assert_eq!(
             keeper.contents().expect_err("refused").kind(),
             io::ErrorKind::InvalidData
@@ -114,13 +114,13 @@ fn a_vote_that_cannot_be_written_takes_the_one_before_away() {
         .into();
     file.set_len(START + 10).expect("resized");
     fcntl_add_seals(file.as_fd(), SealFlags::GROW).expect("sealed");
-    let testament = Testament {
+    let last_vote = LastVoteRecord {
         file: file.try_clone().expect("the same memory"),
     };
     let keeper = Keeper { file };
-    testament.leave(Some(b"a vote")).expect("left");
+    last_vote.leave(Some(b"a vote")).expect("left");
     assert_eq!(keeper.contents().expect("readable"), &b"a vote"[..]);
-    testament.leave(Some(b"a longer vote")).expect("nothing is left");
+    last_vote.leave(Some(b"a longer vote")).expect("nothing is left");
     assert_eq!(keeper.contents().expect("readable"), Bytes::new());
 }
 
@@ -129,19 +129,19 @@ fn an_earlier_vote_that_cannot_be_taken_away_is_an_error() {
     let file: File = memfd_create("fixed", MemfdFlags::ALLOW_SEALING)
         .expect("memory")
         .into();
-    let testament = Testament {
+    let last_vote = LastVoteRecord {
         file: file.try_clone().expect("the same memory"),
     };
-    testament.leave(Some(b"a vote")).expect("left");
+    last_vote.leave(Some(b"a vote")).expect("left");
     fcntl_add_seals(file.as_fd(), SealFlags::GROW | SealFlags::SHRINK).expect("sealed");
-    testament.leave(Some(b"a longer vote")).expect_err("still there");
-    testament.leave(None).expect_err("still there");
+    last_vote.leave(Some(b"a longer vote")).expect_err("still there");
+    last_vote.leave(None).expect_err("still there");
 }
 
 /// The death of a member, to be told at these addresses.
 fn death(tell: Vec<SocketAddr>) -> Death {
     let key = ClusterKey::from_bytes([5; 32]);
-    let record = LifelineRecord::Testament {
+    let record = LifelineRecord::LastVoteRecord {
         tell: tell.into_iter().map(|addr| vec![addr]).collect(),
         vote: VoteState {
             view: VotedIn::Named {
@@ -154,8 +154,8 @@ fn death(tell: Vec<SocketAddr>) -> Death {
         },
     };
     let mut codec = FrameCodec::new("c", Some(&key), Incarnation(1));
-    let testament = codec.seal(Kind::Lifeline, &encode_to_vec(&record));
-    Death::of("c", &key, testament, Incarnation(2)).expect("a proof")
+    let last_vote = codec.seal(Kind::Lifeline, &encode_to_vec(&record));
+    Death::of("c", &key, last_vote, Incarnation(2)).expect("a proof")
 }
 
 /// Says this to each node that asks.

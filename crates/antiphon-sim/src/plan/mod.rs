@@ -175,7 +175,7 @@ pub struct Faulty {
 /// Supervisors that keep what their nodes voted (R10).
 #[derive(Debug, Clone)]
 pub struct Witnessing {
-    /// So often a testament cannot be written, and nothing is left.
+    /// So often a last-vote record cannot be written, and nothing is left.
     pub fails_percent: u32,
 }
 

@@ -532,7 +532,7 @@ impl World {
                     self.send_probe(id, door, frame);
                 }
             }
-            Output::Testament { sealed } => self.leave_testament(id, sealed),
+            Output::LastVoteRecord { sealed } => self.leave_last_vote(id, sealed),
             Output::Lifeline(command) => {
                 self.digest = self.digest.rotate_left(7) ^ self.now;
                 self.lifeline_command(id, command);

@@ -1,7 +1,7 @@
 //! Witnesses: on each host the supervisor that has started the node's process and waits for its end (R10).
 //!
 //! ```text
-//!   process ── testament ──► kept by the host; a write that fails leaves nothing
+//!   process ── last-vote record ──► kept by the host; a write that fails leaves nothing
 //!   process ends ─► the supervisor comes to it, at once or late ─► Death ─► told to each, over the host's paths, until taken
 //! ```
 //! The supervisor lives as long as its host has power, and goes on telling when another process runs there
@@ -48,7 +48,7 @@ struct Teller {
 }
 
 impl World {
-    pub(super) fn leave_testament(&mut self, process: ProcessId, sealed: Option<Bytes>) {
+    pub(super) fn leave_last_vote(&mut self, process: ProcessId, sealed: Option<Bytes>) {
         let fails = self
             .plan
             .witness
@@ -57,7 +57,7 @@ impl World {
         self.witnesses.left.remove(&process);
         let Some(sealed) = sealed else { return };
         if self.random.percent(fails) {
-            self.count("testament_not_written");
+            self.count("last_vote_not_written");
         } else {
             self.witnesses.left.insert(process, sealed);
         }
@@ -108,7 +108,7 @@ impl World {
                 self.witnesses.tellers.insert(process, teller);
                 self.witness_tells(process);
             }
-            Err(_) => self.count("testament_unproven"),
+            Err(_) => self.count("last_vote_unproven"),
         }
     }
 

@@ -615,8 +615,8 @@ pub(crate) fn lifelines() -> Vec<(&'static str, LifelineRecord)> {
         ("lifeline vote", LifelineRecord::Vote(vote())),
         ("lifeline goodbye", LifelineRecord::Goodbye),
         (
-            "lifeline testament",
-            LifelineRecord::Testament {
+            "lifeline last-vote record",
+            LifelineRecord::LastVoteRecord {
                 vote: vote(),
                 tell: vec![
                     vec![member(1).addr, member(2).addr],

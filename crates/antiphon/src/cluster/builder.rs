@@ -18,7 +18,7 @@ use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
 use antiphon_net::udp::{self, MulticastConfig, UdpConfig, UdpTransport};
-use antiphon_net::witness::Testament;
+use antiphon_net::witness::LastVoteRecord;
 use tokio::sync::mpsc;
 
 use super::shared::MAX_COMMANDS;
@@ -151,7 +151,7 @@ pub struct Builder {
     max_datagram: Option<u16>,
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
-    testament: Option<PathBuf>,
+    last_vote: Option<PathBuf>,
     group_options: GroupOptions,
     host: Host,
 }
@@ -187,7 +187,7 @@ impl Builder {
             max_datagram: None,
             multicast: None,
             memory: None,
-            testament: None,
+            last_vote: None,
             group_options: GroupOptions::default(),
             host: Host::default(),
         }
@@ -355,8 +355,8 @@ impl Builder {
     /// end: the path of a [`Keeper`](crate::witness::Keeper) there. Needs a [`key`](Builder::key). Then a
     /// death is proven also where lifelines prove nothing, if the host lives, and that process can reach
     /// members to tell them. Costs a copy of the view into memory for each vote.
-    pub fn testament(mut self, path: impl Into<PathBuf>) -> Self {
-        self.testament = Some(path.into());
+    pub fn last_vote(mut self, path: impl Into<PathBuf>) -> Self {
+        self.last_vote = Some(path.into());
         self
     }
 
@@ -397,7 +397,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s),
-    /// [`Error::Bind`], [`Error::Testament`].
+    /// [`Error::Bind`], [`Error::LastVoteRecord`].
     ///
     /// # Cancel safety
     /// If the future is dropped, no node is started.
@@ -427,15 +427,15 @@ impl Builder {
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
         let settings = Settings::of(&config, self.group_options);
         let shared = Arc::new(ClusterShared::new(addrs, settings, commands, self.host.clone()));
-        let testament = self.testament.as_ref().map(|path| {
-            Testament::open(path).map_err(|source| Error::Testament {
+        let last_vote = self.last_vote.as_ref().map(|path| {
+            LastVoteRecord::open(path).map_err(|source| Error::LastVoteRecord {
                 path: path.clone(),
                 source,
             })
         });
         let settings = driver::Settings {
             config,
-            testament: testament.transpose()?,
+            last_vote: last_vote.transpose()?,
             host: self.host.clone(),
             seed,
             allow_faults: self.allow_faults,

@@ -33,7 +33,7 @@ use antiphon_core::{
     Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node,
     Output, PeerLinks, Time,
 };
-use antiphon_net::witness::Testament;
+use antiphon_net::witness::LastVoteRecord;
 use antiphon_net::{Fault, Faults, Input, Inputs, Lack, Transport};
 use tokio::sync::{mpsc, oneshot};
 
@@ -64,7 +64,7 @@ pub(crate) struct Settings {
     pub(crate) host: Host,
     pub(crate) seed: [u64; 4],
     pub(crate) allow_faults: bool,
-    pub(crate) testament: Option<Testament>,
+    pub(crate) last_vote: Option<LastVoteRecord>,
     pub(crate) discovery: Option<Tasks>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Driver {
     discovery: Option<Tasks>,
     allow_faults: bool,
     /// What its witness keeps, if it has one (R10).
-    testament: Option<Testament>,
+    last_vote: Option<LastVoteRecord>,
     life: Life,
 }
 
@@ -146,7 +146,7 @@ impl Driver {
             merging: Vec::new(),
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
-            testament: settings.testament,
+            last_vote: settings.last_vote,
             life: Life::Running,
         })
     }
@@ -297,11 +297,11 @@ impl Driver {
                         tell_lifeline(&mut self.node, self.clock.now(), event);
                     }
                 }
-                Output::Testament { sealed } => {
+                Output::LastVoteRecord { sealed } => {
                     let left = self
-                        .testament
+                        .last_vote
                         .as_ref()
-                        .map(|testament| testament.leave(sealed.as_deref()));
+                        .map(|last_vote| last_vote.leave(sealed.as_deref()));
                     if let Some(Err(error)) = left {
                         tracing::error!(target: "antiphon::membership", node = %self.shared.settings.name, %error, "cannot take an earlier vote away from the witness, which would pass for the last: the node stops");
                         // R2: the vote that was not written, and all after it, must not leave the process.

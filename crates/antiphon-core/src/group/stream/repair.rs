@@ -10,10 +10,10 @@ use antiphon_wire::group::{GroupData, Run};
 use antiphon_wire::{Block, Incarnation, Level};
 
 use super::{MAX_LOG, Stream};
+use crate::dissemination::Disseminator;
 use crate::group::Effect;
 use crate::group::log::{Inserted, Log, Room, charge};
 use crate::group::reached::Reached;
-use crate::spread::Spread;
 use crate::{Class, Profile, Time};
 
 /// How much one request for repair is answered with.
@@ -37,7 +37,7 @@ impl Stream {
         for (first, end) in gaps {
             self.told[sender].asked = end;
             self.send_to(
-                self.spread.whom_to_ask(sender, again),
+                self.disseminator.whom_to_ask(sender, again),
                 Class::Control,
                 GroupData::Nak {
                     group: self.group,
@@ -63,7 +63,7 @@ impl Stream {
         end: u64,
         out: &mut VecDeque<Effect>,
     ) {
-        if planted!(TrustMulticast) && self.spread == Spread::Multicast {
+        if planted!(TrustMulticast) && self.disseminator == Disseminator::Multicast {
             return;
         }
         if sender == self.me {
@@ -76,7 +76,7 @@ impl Stream {
             let Some((first, end)) = log.missing(at, end) else {
                 break;
             };
-            self.spread.owe(from, sender, first, end);
+            self.disseminator.owe(from, sender, first, end);
             at = end;
         }
     }
@@ -84,7 +84,10 @@ impl Stream {
     /// The next member in the chain has asked for something that was not here, and now is.
     pub(super) fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
         let log = &self.logs[sender];
-        for (to, first, end) in self.spread.due(sender, |first, end| log.missing(first, end)) {
+        for (to, first, end) in self
+            .disseminator
+            .due(sender, |first, end| log.missing(first, end))
+        {
             self.pull(self.members[to], sender, first, end, out);
         }
     }
@@ -104,7 +107,7 @@ impl Stream {
                 messages,
             };
             // Messages that the next member lacks are missing at every member behind it.
-            if self.spread.first_hop() == Some(from) {
+            if self.disseminator.first_hop() == Some(from) {
                 out.push_back(Effect::Chain {
                     to: self.members[from],
                     records: vec![record],

@@ -11,13 +11,13 @@ use crate::membership::view::check;
 /// fit.
 const MAX_DEPARTED: usize = 700;
 
-/// The view after `view`: without the members in `remove`, and with the joiners of the wish.
+/// The view after `view`: without the members in `remove`, and with the joiners of the wanted change.
 ///
 /// `named`: votes carry what changes, and not the whole view.
 pub(crate) fn compose(
     view: &NodeView,
     mut remove: Vec<Departure>,
-    wish: &ProposedChange,
+    wanted: &ProposedChange,
     named: bool,
 ) -> NodeView {
     let fits = |next: &NodeView| {
@@ -27,7 +27,7 @@ pub(crate) fn compose(
             check::fits(next)
         }
     };
-    let next = composed(view, remove.clone(), wish);
+    let next = composed(view, remove.clone(), wanted);
     if fits(&next) {
         return next;
     }
@@ -35,20 +35,20 @@ pub(crate) fn compose(
     for departure in &mut remove {
         departure.accusers.clear();
     }
-    let next = composed(view, remove.clone(), wish);
+    let next = composed(view, remove.clone(), wanted);
     if fits(&next) || !named {
         return next;
     }
     // What still does not fit comes in the view after this one.
     remove.truncate(MAX_DEPARTED);
-    let wish = ProposedChange {
+    let wanted = ProposedChange {
         join: Vec::new(),
-        ..wish.clone()
+        ..wanted.clone()
     };
-    composed(view, remove, &wish)
+    composed(view, remove, &wanted)
 }
 
-fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> NodeView {
+fn composed(view: &NodeView, remove: Vec<Departure>, wanted: &ProposedChange) -> NodeView {
     let gone: BTreeSet<Incarnation> = remove
         .iter()
         .map(|departure| departure.member.incarnation)
@@ -60,11 +60,11 @@ fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> N
         .cloned()
         .collect();
     let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
-    let mut joiners = wish.join.clone();
+    let mut joiners = wanted.join.clone();
     joiners.retain(|joiner| !names.contains(joiner.name.as_str()));
     joiners.sort_by_key(|joiner| joiner.addr);
     let joined: Vec<_> = joiners.iter().map(|joiner| joiner.incarnation).collect();
-    let merged = check::merged_of(view.lineage, &joined, &wish.origins);
+    let merged = check::merged_of(view.lineage, &joined, &wanted.origins);
     members.extend(joiners);
     if planted!(ForgetSeniorityOrder) {
         members.sort_by_key(|member| member.incarnation);
@@ -75,11 +75,11 @@ fn composed(view: &NodeView, remove: Vec<Departure>, wish: &ProposedChange) -> N
             id: check::next_id(view.primary_id()),
         },
         // R5: the number rises strictly at every node, also at a node that comes from another lineage.
-        number: view.number.max(wish.number).saturating_add(1),
+        number: view.number.max(wanted.number).saturating_add(1),
         members,
         joined,
         departed: remove,
         merged,
-        wire_level: wish.wire_level,
+        wire_level: wanted.wire_level,
     }
 }

@@ -18,7 +18,7 @@
 //!
 //! If the fast ballot does not decide, a leader goes on. It must know what the observers know. A member whose
 //! paths lose most of everything, or that hears nobody, is still heard by all, so nobody doubts it. A leader
-//! that looked at doubts alone would wish nothing, or would be that very member. So for every leader:
+//! that looked at doubts alone would want nothing, or would be that very member. So for every leader:
 //!
 //! ```text
 //!   lost   = a member in the cut that is proven dead, or is in the cut by its own word, or that is reported
@@ -26,7 +26,7 @@
 //!            but nobody is lost, unless this node is primary and the others that it hears could decide
 //!            without the lost
 //!   leader = the most senior member that is heard, that no majority doubts, and that is not lost
-//!   wish   = removes the lost members just as members that a majority doubts: nobody objects
+//!   wanted = removes the lost members just as members that a majority doubts: nobody objects
 //! ```
 //! Fewer votes are behind a leader's round than behind a fast ballot, and a leader may take them at once. So
 //! it must not take a member for lost that is in the cut only because its observers are. If three members
@@ -189,15 +189,15 @@ impl Cut {
         lost.map_or_else(Vec::new, |rank| self.accusers(rank))
     }
 
-    /// Whether a wish need not wait for members that may be about to be lost: it only lets joiners in and
-    /// lets leaving members go. If a member is lost, the wish waits: each view begins the cut anew, and joins
+    /// Whether a wanted change need not wait for members that may be about to be lost: it only lets joiners in and
+    /// lets leaving members go. If a member is lost, the wanted change waits: each view begins the cut anew, and joins
     /// that come all the time would keep the lost members in.
-    pub(crate) fn lets_pass(&self, wish: &ProposedChange) -> bool {
+    pub(crate) fn lets_pass(&self, wanted: &ProposedChange) -> bool {
         let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
         self.found.stable.is_empty()
-            && !wish.renew
-            && !wish.unfinished
-            && wish.remove.iter().all(|departure| of_itself(&departure.cause))
+            && !wanted.renew
+            && !wanted.unfinished
+            && wanted.remove.iter().all(|departure| of_itself(&departure.cause))
     }
 
     /// Until when to wait for more losses; `None` while all is calm. If all of the cut are proven dead, a
@@ -309,7 +309,7 @@ impl Cut {
             cause: Cause::Crashed,
             accusers: self.accusers(*rank),
         });
-        let wish = ProposedChange {
+        let wanted = ProposedChange {
             remove: Vec::new(),
             objectionable: BTreeSet::new(),
             join: Vec::new(),
@@ -319,7 +319,7 @@ impl Cut {
             number: 0,
             origins: BTreeMap::new(),
         };
-        compose(&self.view, remove.collect(), &wish, self.named)
+        compose(&self.view, remove.collect(), &wanted, self.named)
     }
 
     fn accusers(&self, rank: usize) -> Vec<Accusation> {

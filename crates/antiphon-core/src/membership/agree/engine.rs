@@ -106,14 +106,14 @@ impl Engine {
         }
     }
 
-    /// Goes on with what [`Engine::look`] has just seen. This node is the proposer, and this is its wish.
+    /// Goes on with what [`Engine::look`] has just seen. This node is the proposer, and this is the change it wants.
     /// `None`: it is not the proposer, or all is well.
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
-        let wish = match &mut self.fast {
-            Some(fast) => fast.go_first(&mut self.proposer, around, wish),
-            None => wish,
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wanted: Option<ProposedChange>) {
+        let wanted = match &mut self.fast {
+            Some(fast) => fast.go_first(&mut self.proposer, around, wanted),
+            None => wanted,
         };
-        self.proposer.pursue(around, wish);
+        self.proposer.pursue(around, wanted);
         self.count_own(around);
     }
 

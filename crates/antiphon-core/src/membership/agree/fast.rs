@@ -9,7 +9,7 @@
 //! A member casts its vote in one of two ways:
 //!
 //! - *Unprompted*, for the view without the members of the multi-node cut ([`cut`]), once the cut is quiet.
-//! - *Asked.* Joins, leaves and all that is no loss begin as one node's wish. The proposer of that node asks
+//! - *Asked.* Joins, leaves and all that is no loss begin as one node's proposed change. The proposer of that node asks
 //!   for votes in the fast ballot with `Fast(view)`. All members that have cast no vote and object to nothing
 //!   cast theirs for this view, and tell the asker. This takes a round trip, as in the coordinator engine.
 //!
@@ -71,7 +71,7 @@
 //!   cannot know, and counts the silent member as having cast whatever that member might have cast.
 //! - *The asker, with some votes cast for it*: the next leader's phase 1 finds what may be decided.
 //! - *The leader of a higher round, at any point*: the next leader goes on in a round above. This repeats for
-//!   as long as something is wished for.
+//!   as long as something is wanted.
 //! - *More than a quarter at once, silent or proven dead*: the fast ballot cannot decide; the leader does not
 //!   wait for it.
 //! - *A quarter, or the most senior member, lost but still heard*: none of them votes for the cut, but they
@@ -147,16 +147,16 @@ impl FastBallot {
     }
 
     /// The observers go first: this node casts its vote for the cut as it was seen last, if it is time.
-    /// Returns the wish of the proposer, unless that has to wait for the cut.
+    /// Returns the wanted change of the proposer, unless that has to wait for the cut.
     pub(crate) fn go_first(
         &mut self,
         proposer: &mut Proposer,
         around: &mut Surroundings<'_>,
-        wish: Option<ProposedChange>,
+        wanted: Option<ProposedChange>,
     ) -> Option<ProposedChange> {
         let until = self.observe(proposer, around);
         self.wake = until.filter(|_| proposer.is_at_rest());
-        wish.filter(|wish| self.wake.is_none() || self.cut.lets_pass(wish))
+        wanted.filter(|wanted| self.wake.is_none() || self.cut.lets_pass(wanted))
     }
 
     /// Casts for the cut once it is clear. Returns until when a leader should leave the cut to the observers.

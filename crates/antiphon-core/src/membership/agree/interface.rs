@@ -23,7 +23,7 @@ pub(crate) struct ProposedChange {
     /// back.
     pub(crate) renew: bool,
     /// Whether a member has voted in the slot and nothing came of its vote. The slot must then come to its
-    /// end, even if nothing else is wished for.
+    /// end, even if nothing else is wanted.
     pub(crate) unfinished: bool,
     /// The wire level that all speak.
     pub(crate) wire_level: u8,

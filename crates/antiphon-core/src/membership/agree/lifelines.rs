@@ -350,7 +350,7 @@ impl Lifelines {
                 Said::Goodbye
             }
             // Nobody has a witness by TCP.
-            LifelineRecord::Testament { .. } => Said::Nothing,
+            LifelineRecord::LastVoteRecord { .. } => Said::Nothing,
         }
     }
 

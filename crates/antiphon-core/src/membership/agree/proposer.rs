@@ -1,11 +1,11 @@
 //! The proposer: leads ballots of a slot, and answers as a voter of the slot.
 //!
 //! ```text
-//!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet?
+//!   wanted ──batch──► joins, leaves, proven deaths, nothing prepared yet?
 //!                     I am the elder, and own round 0:   Accept in round 0, one round trip
 //!                     round 0 is the fast ballot:        ask for votes in it, one round trip ([`fast`])
 //!                   else: Prepare (naming the members to remove) ──► objections? wait, retry without them
-//!                          promises of a quorum ──► forced value unchanged, or the wish
+//!                          promises of a quorum ──► forced value unchanged, or the wanted change
 //! ```
 //!
 //! When participants die: a dead voter is a missing answer until it is doubted; then the retry leaves it out.
@@ -62,8 +62,8 @@ pub(crate) struct Proposer {
     outbid_pause: Duration,
     /// When the view was first looked at.
     began: Option<Time>,
-    /// The present wish, and since when there is one.
-    wish: Option<(Time, ProposedChange)>,
+    /// The change that is wanted, and since when there is one.
+    wanted: Option<(Time, ProposedChange)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
     /// The value for which this node asked votes in the fast ballot.
@@ -80,14 +80,14 @@ pub(crate) struct Proposer {
     announced_until: Time,
     /// The voters that promised in that ballot, also after there were enough promises.
     promised_by: BTreeSet<Incarnation>,
-    /// Members that another member hears well: they are left out of the wish until then.
+    /// Members that another member hears well: they are left out of the wanted change until then.
     objections: BTreeMap<Incarnation, Time>,
     /// Members to whose removal nobody objected when asked, and which may believe in their view for a while
     /// yet (R7); until when the answers count.
     unopposed: BTreeMap<Incarnation, Time>,
     /// When the ballot under way is given up for a higher one.
     retry: Option<Time>,
-    /// When to look at the wish again.
+    /// When to look at the wanted change again.
     wake: Option<Time>,
     /// A proposal that this node accepts as soon as it may (R7).
     deferred: Option<Deferred>,
@@ -110,7 +110,7 @@ impl Proposer {
             patience: profile.heartbeat,
             outbid_pause: profile.retransmit,
             began: None,
-            wish: None,
+            wanted: None,
             proposed: None,
             asked: None,
             read: BTreeMap::new(),
@@ -218,32 +218,31 @@ impl Proposer {
         self.perform(around, step);
     }
 
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<ProposedChange>) {
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wanted: Option<ProposedChange>) {
         let now = around.now;
         let began = *self.began.get_or_insert(now);
         self.resume(around);
-        let Some(wish) = wish else {
-            self.wish = None;
+        let Some(wanted) = wanted else {
+            self.wanted = None;
             self.unopposed.clear();
             self.wake = None;
             return;
         };
-        let since = self.wish.as_ref().map_or(now, |(since, _)| *since);
-        let wished: BTreeSet<Incarnation> = wish
+        let since = self.wanted.as_ref().map_or(now, |(since, _)| *since);
+        let removed: BTreeSet<Incarnation> = wanted
             .remove
             .iter()
             .map(|departure| departure.member.incarnation)
             .collect();
         self.unopposed
-            .retain(|member, until| *until > now && wished.contains(member));
-        self.wish = Some((since, wish));
+            .retain(|member, until| *until > now && removed.contains(member));
+        self.wanted = Some((since, wanted));
         self.objections.retain(|_, until| *until > now);
         // When a quorum comes together again after a partition, members that are silent now are about to be
         // heard.
-        let reunion = self
-            .wish
-            .as_ref()
-            .is_some_and(|(_, wish)| (wish.renew || wish.unfinished) && !wish.objectionable.is_empty());
+        let reunion = self.wanted.as_ref().is_some_and(|(_, wanted)| {
+            (wanted.renew || wanted.unfinished) && !wanted.objectionable.is_empty()
+        });
         let gather = if reunion {
             self.patience * 2
         } else if self.votes.are_named() {
@@ -273,16 +272,16 @@ impl Proposer {
             Proposal::Preparing { .. } | Proposal::Accepting { .. } => self.retry,
             Proposal::Decided { .. } => None,
         };
-        if let (Some(released), Some(wake)) = (self.withhold_wished(around), self.wake) {
+        if let (Some(released), Some(wake)) = (self.withhold_removed(around), self.wake) {
             self.wake = Some(wake.min(released));
         }
     }
 
-    /// Whether the wish lets nodes join and does nothing else.
+    /// Whether the wanted change lets nodes join and does nothing else.
     fn only_joins(&self) -> bool {
-        let wish = self.wish.as_ref().map(|(_, wish)| wish);
-        wish.is_some_and(|wish| {
-            wish.remove.is_empty() && !wish.renew && !wish.unfinished && !wish.join.is_empty()
+        let wanted = self.wanted.as_ref().map(|(_, wanted)| wanted);
+        wanted.is_some_and(|wanted| {
+            wanted.remove.is_empty() && !wanted.renew && !wanted.unfinished && !wanted.join.is_empty()
         })
     }
 
@@ -304,7 +303,7 @@ impl Proposer {
     fn start(&mut self, around: &mut Surroundings<'_>) {
         let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
         let Some((value, announced)) = self.desired(around, None) else {
-            // Others objected to everything wished for. But a value may be under way, and it must come to its
+            // Others objected to everything wanted. But a value may be under way, and it must come to its
             // end.
             if stalled {
                 self.announced = BTreeSet::new();
@@ -441,7 +440,7 @@ impl Proposer {
 
     /// Phase 1 left the choice free.
     fn choose(&mut self, around: &mut Surroundings<'_>) {
-        // A ballot may stay free for long, if others objected to all that was wished for. A member that
+        // A ballot may stay free for long, if others objected to all that was wanted. A member that
         // nobody heard then may be heard well by now, so the proposer asks again.
         if around.now >= self.announced_until {
             self.announced.clear();
@@ -458,7 +457,7 @@ impl Proposer {
             let step = self.slot.choose(value);
             self.perform(around, step);
         } else if unheard.is_empty() && self.desired(around, None).is_some() {
-            // Phase 1 did not announce to the acceptors what is wished for now.
+            // Phase 1 did not announce to the acceptors what is wanted now.
             self.start(around);
         }
     }
@@ -722,7 +721,7 @@ impl Proposer {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let deferred = self.deferred.as_ref().map(|deferred| deferred.until);
         let late = self.late.as_ref().map(|(until, ..)| *until);
-        let wake = self.wish.as_ref().and(self.wake);
+        let wake = self.wanted.as_ref().and(self.wake);
         [wake, deferred, late].into_iter().flatten().min()
     }
 

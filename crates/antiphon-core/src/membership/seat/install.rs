@@ -70,7 +70,7 @@ impl Seat {
         cx.lifelines.follow(watchers, &mut commands);
         cx.lifeline_commands(commands);
         self.remember_leavers(cx, now);
-        self.leave_testament(cx);
+        self.leave_last_vote(cx);
         if follows && gossiped {
             self.receive_joiners(cx, &view, &rings);
         }

@@ -80,12 +80,12 @@ impl Seat {
     }
 
     /// R10: all that this node has voted, to its witness.
-    pub(crate) fn leave_testament(&self, cx: &mut Context) {
+    pub(crate) fn leave_last_vote(&self, cx: &mut Context) {
         if cx.config.witness {
             let watchers = lifelines::watchers(&self.installed.view, cx.me, &self.installed.rings);
             let vote = self.installed.engine.vote_state();
-            let testament = witness::testament(&self.installed.view, cx.me, &watchers, vote);
-            cx.leave_testament(Some(&testament));
+            let last_vote = witness::last_vote(&self.installed.view, cx.me, &watchers, vote);
+            cx.leave_last_vote(Some(&last_vote));
         }
     }
 

@@ -203,8 +203,8 @@ impl Seat {
                 // R2: the vote is on the lifelines before any message carries it.
                 EngineEffect::Voted => {
                     // R10: the witness is told first, so that it has what any lifeline shows, or nothing.
-                    if !planted!(TestamentOfTheInstall) {
-                        self.leave_testament(cx);
+                    if !planted!(LastVoteOfTheInstall) {
+                        self.leave_last_vote(cx);
                     }
                     let shown = cx.lifelines.vote(self.installed.engine.vote_state());
                     cx.lifeline_commands(shown);

@@ -763,7 +763,7 @@ impl Net {
                 );
             }
             // Nobody here has a witness.
-            Effect::Testament(_) => unreachable!("no witness was configured"),
+            Effect::LastVoteRecord(_) => unreachable!("no witness was configured"),
             Effect::Discovery { to, message } => {
                 self.spoken.insert((node, index(to), true));
                 self.post(LATENCY, node, me, index(to), None, Parcel::Discovery(message));

@@ -21,6 +21,7 @@ mod attention;
 mod chain;
 mod components;
 mod cuts;
+mod dissemination;
 mod following;
 mod founding;
 mod held;
@@ -28,7 +29,6 @@ mod leases;
 mod links;
 mod paths;
 mod rolls;
-mod spread;
 mod votes;
 
 use super::{History, Report};
@@ -43,7 +43,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     rolls::check(history, report);
     following::check(history, report);
     held::check(history, report);
-    spread::check(history, &trace.hops, report);
+    dissemination::check(history, &trace.hops, report);
     links::check(history, report);
     cuts::check(history, report);
     paths::check(history, report);

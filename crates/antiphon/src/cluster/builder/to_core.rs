@@ -32,7 +32,7 @@ impl Builder {
         config.engine = self.membership;
         config.profile = self.profile.clone();
         config.key = self.key.clone();
-        config.witness = self.testament.is_some();
+        config.witness = self.last_vote.is_some();
         config.multicast = self.multicast.is_some();
         config.rejoin = self.rejoin;
         config.unix_time_ms = self.host.unix_time_ms();

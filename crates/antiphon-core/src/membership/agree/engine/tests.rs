@@ -100,10 +100,10 @@ impl Bench {
     }
 
     /// Does what a member does with each input.
-    fn pursue(&mut self, wish: Option<ProposedChange>) -> Vec<EngineEffect> {
+    fn pursue(&mut self, wanted: Option<ProposedChange>) -> Vec<EngineEffect> {
         self.with(|engine, around| {
             engine.look(around);
-            engine.pursue(around, wish);
+            engine.pursue(around, wanted);
         })
     }
 }
@@ -119,7 +119,7 @@ fn casts(effects: &[EngineEffect]) -> usize {
     effects.iter().filter(is_cast).count()
 }
 
-/// A leader's wish to remove a member that it does not hear, against possible objections.
+/// A leader that wants to remove a member that it does not hear, against possible objections.
 fn removal(view: &NodeView, rank: usize) -> ProposedChange {
     let member = view.members[rank].clone();
     ProposedChange {
@@ -408,7 +408,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
     let asks = |silent: usize| {
         let mut bench = Bench::new(&view, 0);
         bench.report((1..=silent).map(|rank| (at(0), at(rank))));
-        let wish = ProposedChange {
+        let wanted = ProposedChange {
             remove: Vec::new(),
             objectionable: BTreeSet::new(),
             join: join.clone(),
@@ -421,8 +421,8 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
         let mut effects = Vec::new();
         for _ in 0..2 {
             bench.now = bench.now + Duration::from_millis(500);
-            let wish = Some(wish.clone());
-            effects.extend(bench.pursue(wish));
+            let wanted = Some(wanted.clone());
+            effects.extend(bench.pursue(wanted));
         }
         let asked = |effect: &EngineEffect| {
             let EngineEffect::Broadcast { message, .. } = effect else {
@@ -453,7 +453,7 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         cause: Cause::Crashed,
         accusers: Vec::new(),
     };
-    let wish = ProposedChange {
+    let wanted = ProposedChange {
         remove: vec![departure(5)],
         objectionable: BTreeSet::new(),
         join: Vec::new(),
@@ -463,9 +463,9 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         number: 0,
         origins: BTreeMap::new(),
     };
-    bench.with(|engine, around| engine.proposer.pursue(around, Some(wish.clone())));
+    bench.with(|engine, around| engine.proposer.pursue(around, Some(wanted.clone())));
     bench.now = bench.now + LONG;
-    let effects = bench.with(|engine, around| engine.proposer.pursue(around, Some(wish.clone())));
+    let effects = bench.with(|engine, around| engine.proposer.pursue(around, Some(wanted.clone())));
     let ballot = effects.iter().find_map(|effect| match effect {
         EngineEffect::Broadcast {
             message: SlotMessage::Prepare { ballot, .. },
@@ -475,7 +475,7 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
     });
     let ballot = ballot.unwrap_or_else(|| panic!("no ballot: {effects:?}"));
     // What most of them have cast, as another member's rumour showed it.
-    let cast = Arc::new(compose(&view, vec![departure(5), departure(6)], &wish, true));
+    let cast = Arc::new(compose(&view, vec![departure(5), departure(6)], &wanted, true));
     let others: Vec<Incarnation> = view.members[1..]
         .iter()
         .map(|member| member.incarnation)
@@ -507,10 +507,10 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
     for objects in [true, false] {
         let mut bench = Bench::new(&view, 0);
         let observers: Vec<Incarnation> = bench.rings.observers_in(&view, who).collect();
-        let wish = || removal(&view, 20);
-        bench.pursue(Some(wish()));
+        let wanted = || removal(&view, 20);
+        bench.pursue(Some(wanted()));
         bench.now = bench.now + Duration::from_millis(300);
-        let effects = bench.pursue(Some(wish()));
+        let effects = bench.pursue(Some(wanted()));
         let asked = effects.iter().find_map(|effect| match effect {
             EngineEffect::Broadcast {
                 message: SlotMessage::Prepare { ballot, removing, .. },
@@ -555,7 +555,7 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
                 promise()
             };
             let mut effects = bench.with(|engine, around| engine.handle(around, *by, answer));
-            effects.extend(bench.pursue(Some(wish())));
+            effects.extend(bench.pursue(Some(wanted())));
             let voices = 1 + heard + usize::from(observers.contains(&at(0)));
             if proposes(&effects) {
                 assert!(!objects && voices * 2 > observers.len(), "after {voices}");
@@ -572,11 +572,11 @@ fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
     let at = |rank: usize| view.members[rank].incarnation;
     let mut bench = Bench::new(&view, 0);
     let observers: Vec<Incarnation> = bench.rings.observers_in(&view, at(20)).collect();
-    let wish = || removal(&view, 20);
+    let wanted = || removal(&view, 20);
     let mut ballots = BTreeSet::new();
     for _ in 0..400 {
         bench.now = bench.now + Duration::from_millis(10);
-        for effect in bench.pursue(Some(wish())) {
+        for effect in bench.pursue(Some(wanted())) {
             let EngineEffect::Broadcast { message, .. } = effect else {
                 continue;
             };

@@ -125,22 +125,22 @@ impl Proposer {
         Some(until)
     }
 
-    /// The wish as a view, and the members it removes against possible objections: all of them, or only those
+    /// The wanted change as a view, and the members it removes against possible objections: all of them, or only those
     /// announced.
     pub(crate) fn desired(
         &self,
         around: &Surroundings<'_>,
         only: Option<&BTreeSet<Incarnation>>,
     ) -> Option<(Arc<NodeView>, BTreeSet<Incarnation>)> {
-        let (_, wish) = self.wish.as_ref()?;
+        let (_, wanted) = self.wanted.as_ref()?;
         let mut remove = Vec::new();
         let mut announced = BTreeSet::new();
         let mut waits = None;
-        for departure in &wish.remove {
+        for departure in &wanted.remove {
             let member = departure.member.incarnation;
-            let objectionable = wish.objectionable.contains(&member);
+            let objectionable = wanted.objectionable.contains(&member);
             let held = self.goes_from(around, departure);
-            if let Some(from) = held.filter(|_| self.is_settled(wish, member)) {
+            if let Some(from) = held.filter(|_| self.is_settled(wanted, member)) {
                 waits = Some(waits.map_or(from, |first: Time| first.min(from)));
             } else if !objectionable {
                 remove.push(departure.clone());
@@ -153,30 +153,30 @@ impl Proposer {
         // A removal that has waited for its lease waits up to one heartbeat more, and goes with the next
         // removal.
         let soon = waits.is_some_and(|from| from <= around.now + self.patience);
-        if soon && !wish.unfinished {
+        if soon && !wanted.unfinished {
             remove.retain(|departure| !self.is_unproven(departure, &[]));
             announced.clear();
         }
         let calm;
-        let wish = if waits.is_some() {
+        let wanted = if waits.is_some() {
             calm = ProposedChange {
                 join: Vec::new(),
                 renew: false,
-                ..wish.clone()
+                ..wanted.clone()
             };
             &calm
         } else {
-            wish
+            wanted
         };
-        let value = compose(&self.view, remove, wish, self.votes.are_named());
+        let value = compose(&self.view, remove, wanted, self.votes.are_named());
         let unchanged =
-            value.departed.is_empty() && value.joined.is_empty() && !wish.renew && !wish.unfinished;
+            value.departed.is_empty() && value.joined.is_empty() && !wanted.renew && !wanted.unfinished;
         (!unchanged && check::is_successor(&self.view, &value)).then(|| (Arc::new(value), announced))
     }
 
     /// Whether nobody may object to this removal, or nobody objected when asked.
-    fn is_settled(&self, wish: &ProposedChange, member: Incarnation) -> bool {
-        !wish.objectionable.contains(&member) || self.unopposed.contains_key(&member)
+    fn is_settled(&self, wanted: &ProposedChange, member: Incarnation) -> bool {
+        !wanted.objectionable.contains(&member) || self.unopposed.contains_key(&member)
     }
 
     /// From when a view without this member may be proposed; `None` if it may be now. A young proof of death
@@ -192,8 +192,8 @@ impl Proposer {
     /// Phase 1 left the choice free: nobody objects to the announced members. Notes those that may not go
     /// yet.
     pub(crate) fn note_unopposed(&mut self, around: &Surroundings<'_>) {
-        let Some((_, wish)) = &self.wish else { return };
-        let unopposed = wish.remove.iter().filter(|departure| {
+        let Some((_, wanted)) = &self.wanted else { return };
+        let unopposed = wanted.remove.iter().filter(|departure| {
             let member = departure.member.incarnation;
             self.announced.contains(&member) && !self.objections.contains_key(&member)
         });
@@ -281,10 +281,10 @@ impl Proposer {
     }
 
     /// A member that this node would remove, and to whose removal nobody objects, gets no answers any more.
-    /// Returns until when the first of the wished removals is held.
-    pub(crate) fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
-        let (_, wish) = self.wish.as_ref()?;
-        let held: Vec<Departure> = wish
+    /// Returns until when the first of the wanted removals is held.
+    pub(crate) fn withhold_removed(&mut self, around: &Surroundings<'_>) -> Option<Time> {
+        let (_, wanted) = self.wanted.as_ref()?;
+        let held: Vec<Departure> = wanted
             .remove
             .iter()
             .filter(|departure| self.held(around, std::slice::from_ref(departure), &[]).is_some())
@@ -294,7 +294,7 @@ impl Proposer {
             .iter()
             .filter_map(|departure| (around.held)(departure.member.incarnation));
         let first = first.min();
-        let settled = |departure: &&Departure| self.is_settled(wish, departure.member.incarnation);
+        let settled = |departure: &&Departure| self.is_settled(wanted, departure.member.incarnation);
         let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
         self.withhold(around, &settled);
         first

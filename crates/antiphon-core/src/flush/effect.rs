@@ -7,7 +7,7 @@ use antiphon_wire::group::{Decision, GroupData, GroupMessage};
 
 /// What a flush wants done, in order. The group does it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum FlushEffect {
     /// A control message, perhaps to this member itself.
     Send { to: Incarnation, message: GroupMessage },
     /// A question to a holder of the cut.
@@ -22,26 +22,26 @@ pub(crate) enum Wish {
     /// A peer sent something that cannot be right.
     Nonsense,
     /// The cut is here and may be delivered: deliver the rest of it and install the view, in one step. The
-    /// last wish.
+    /// last effect.
     Install(Box<Decision>),
-    /// The group goes on without this member, for this cause. The last wish.
+    /// The group goes on without this member, for this cause. The last effect.
     StartOver(String),
 }
 
 /// Wishes that wait to be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Wishes(VecDeque<Wish>);
+pub(super) struct FlushEffects(VecDeque<FlushEffect>);
 
-impl Wishes {
-    pub(super) fn push(&mut self, wish: Wish) {
-        self.0.push_back(wish);
+impl FlushEffects {
+    pub(super) fn push(&mut self, effect: FlushEffect) {
+        self.0.push_back(effect);
     }
 
     pub(super) fn send(&mut self, to: Incarnation, message: GroupMessage) {
-        self.push(Wish::Send { to, message });
+        self.push(FlushEffect::Send { to, message });
     }
 
-    pub(super) fn poll(&mut self) -> Option<Wish> {
+    pub(super) fn poll(&mut self) -> Option<FlushEffect> {
         self.0.pop_front()
     }
 }

@@ -1,4 +1,4 @@
-//! Dissemination (`Spread`): the way of a group's messages from their sender to the other members.
+//! Dissemination (`Disseminator`): the way of a group's messages from their sender to the other members.
 //!
 //! ```text
 //!  direct                          chain, in the order of the view's ranks
@@ -33,7 +33,7 @@
 //!
 //! # Repairs
 //! A member first asks the member before it in the chain for a gap. That member holds what it passed on, and
-//! its link is not the one that all share. If it has the same gap, it remembers that it [owes](Spread::owe)
+//! its link is not the one that all share. If it has the same gap, it remembers that it [owes](Disseminator::owe)
 //! the messages. It supplies them when it has them, unless they come by the chain and are passed on anyway.
 //! What a sender sends again to the member after it goes down the chain like the first time: what that member
 //! missed, nobody behind it has. A member that got no answer asks the sender, at the retransmit interval:
@@ -73,7 +73,7 @@ use crate::Dissemination;
 
 /// How this member passes on messages in one view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Spread {
+pub(crate) enum Disseminator {
     Direct,
     Chain(Chain),
     Multicast,
@@ -98,12 +98,12 @@ struct Gap {
     end: u64,
 }
 
-impl Spread {
+impl Disseminator {
     pub(crate) fn new(dissemination: Dissemination, me: usize, members: usize) -> Self {
         match dissemination {
-            Dissemination::Direct => Spread::Direct,
-            Dissemination::Multicast => Spread::Multicast,
-            Dissemination::Chain => Spread::Chain(Chain {
+            Dissemination::Direct => Disseminator::Direct,
+            Dissemination::Multicast => Disseminator::Multicast,
+            Dissemination::Chain => Disseminator::Chain(Chain {
                 me,
                 members,
                 owed: vec![Vec::new(); members],
@@ -113,20 +113,22 @@ impl Spread {
 
     /// Whether members answer for one another.
     pub(crate) fn supplies(&self) -> bool {
-        matches!(self, Spread::Chain(_))
+        matches!(self, Disseminator::Chain(_))
     }
 
     /// The member to which this member's own messages go first; `None`: they go to all.
     pub(crate) fn first_hop(&self) -> Option<usize> {
         match self {
-            Spread::Direct | Spread::Multicast => None,
-            Spread::Chain(chain) => Some(chain.next()),
+            Disseminator::Direct | Disseminator::Multicast => None,
+            Disseminator::Chain(chain) => Some(chain.next()),
         }
     }
 
     /// The member to which a frame with messages `first..end` of `origin` goes from here.
     pub(crate) fn hand_on(&mut self, origin: usize, first: u64, end: u64) -> Option<usize> {
-        let Spread::Chain(chain) = self else { return None };
+        let Disseminator::Chain(chain) = self else {
+            return None;
+        };
         let next = if planted!(ChainSkipsMember) {
             (chain.me + 2) % chain.members
         } else {
@@ -147,14 +149,14 @@ impl Spread {
     /// The member to ask for missing messages of this sender.
     pub(crate) fn whom_to_ask(&self, sender: usize, again: bool) -> usize {
         match self {
-            Spread::Chain(chain) if !again => chain.before(),
+            Disseminator::Chain(chain) if !again => chain.before(),
             _ => sender,
         }
     }
 
     /// The next member misses these messages of `sender`, and so does this one.
     pub(crate) fn owe(&mut self, to: usize, sender: usize, first: u64, end: u64) {
-        let Spread::Chain(chain) = self else { return };
+        let Disseminator::Chain(chain) = self else { return };
         if to != chain.next() || first >= end {
             return;
         }
@@ -183,7 +185,9 @@ impl Spread {
         missing: impl Fn(u64, u64) -> Option<(u64, u64)>,
     ) -> Vec<(usize, u64, u64)> {
         let mut due = Vec::new();
-        let Spread::Chain(chain) = self else { return due };
+        let Disseminator::Chain(chain) = self else {
+            return due;
+        };
         let next = chain.next();
         let Some(owed) = chain.owed.get_mut(sender) else {
             return due;
@@ -241,8 +245,8 @@ impl Chain {
 mod tests {
     use super::*;
 
-    fn chain(me: usize, members: usize) -> Spread {
-        Spread::new(Dissemination::Chain, me, members)
+    fn chain(me: usize, members: usize) -> Disseminator {
+        Disseminator::new(Dissemination::Chain, me, members)
     }
 
     #[test]
@@ -259,48 +263,51 @@ mod tests {
                 assert_eq!(visited.len(), members);
             }
         }
-        assert_eq!(Spread::new(Dissemination::Direct, 1, 4).hand_on(0, 1, 2), None);
+        assert_eq!(
+            Disseminator::new(Dissemination::Direct, 1, 4).hand_on(0, 1, 2),
+            None
+        );
     }
 
     #[test]
     fn what_is_owed_is_supplied_once_and_not_at_all_if_the_chain_brings_it() {
-        let mut spread = chain(1, 4);
+        let mut sender = chain(1, 4);
         let held = |held: u64| move |first: u64, end: u64| (held < end).then_some((first.max(held), end));
-        spread.owe(3, 0, 5, 9);
+        sender.owe(3, 0, 5, 9);
         assert_eq!(
-            spread.due(0, held(9)),
+            sender.due(0, held(9)),
             [],
             "only the next member is owed anything"
         );
-        spread.owe(2, 0, 5, 9);
-        assert_eq!(spread.due(0, held(5)), []);
-        assert_eq!(spread.due(0, held(7)), [(2, 5, 7)]);
-        assert_eq!(spread.due(0, held(20)), [(2, 7, 9)]);
-        assert_eq!(spread.due(0, held(20)), []);
-        spread.owe(2, 0, 5, 9);
-        assert_eq!(spread.hand_on(0, 5, 8), Some(2));
-        assert_eq!(spread.due(0, held(20)), [(2, 8, 9)]);
-        spread.owe(2, 7, 5, 9);
-        assert_eq!(spread.due(7, held(20)), [], "a rank that the view does not have");
+        sender.owe(2, 0, 5, 9);
+        assert_eq!(sender.due(0, held(5)), []);
+        assert_eq!(sender.due(0, held(7)), [(2, 5, 7)]);
+        assert_eq!(sender.due(0, held(20)), [(2, 7, 9)]);
+        assert_eq!(sender.due(0, held(20)), []);
+        sender.owe(2, 0, 5, 9);
+        assert_eq!(sender.hand_on(0, 5, 8), Some(2));
+        assert_eq!(sender.due(0, held(20)), [(2, 8, 9)]);
+        sender.owe(2, 7, 5, 9);
+        assert_eq!(sender.due(7, held(20)), [], "a rank that the view does not have");
     }
 
     #[test]
     fn separate_gaps_are_owed_separately() {
-        let mut spread = chain(1, 4);
+        let mut sender = chain(1, 4);
         for (first, end) in [(5, 7), (20, 24), (7, 9), (22, 26)] {
-            spread.owe(2, 0, first, end);
+            sender.owe(2, 0, first, end);
         }
         let only = |held: u64| move |first: u64, end: u64| (first < held).then_some((first, end.min(held)));
         assert_eq!(
-            spread.due(0, only(22)),
+            sender.due(0, only(22)),
             [(2, 22, 26)],
             "what is in between is not owed"
         );
-        assert_eq!(spread.hand_on(0, 6, 8), Some(2));
-        assert_eq!(spread.due(0, |_, _| None), [(2, 5, 6), (2, 8, 9), (2, 20, 22)]);
+        assert_eq!(sender.hand_on(0, 6, 8), Some(2));
+        assert_eq!(sender.due(0, |_, _| None), [(2, 5, 6), (2, 8, 9), (2, 20, 22)]);
         for first in 0..1000 {
-            spread.owe(2, 0, first * 2, first * 2 + 1);
+            sender.owe(2, 0, first * 2, first * 2 + 1);
         }
-        assert_eq!(spread.due(0, |_, _| None).len(), MAX_OWED);
+        assert_eq!(sender.due(0, |_, _| None).len(), MAX_OWED);
     }
 }
