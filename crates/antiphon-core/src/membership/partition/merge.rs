@@ -241,3 +241,54 @@ fn seniority(one: &Standing, other: &Standing) -> Ordering {
         .then(ahead(other).cmp(&ahead(one)))
         .then(other.lineage.cmp(&one.lineage))
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Lineage, ViewId};
+
+    use super::*;
+
+    fn standing(lineage: u128, weight: u32) -> Standing {
+        Standing {
+            lineage: Lineage(lineage),
+            view: ViewId { epoch: 1, counter: 3 },
+            number: 3,
+            weight,
+            primary: true,
+            engine: 0,
+            policy: 0,
+            overrides: None,
+        }
+    }
+
+    /// Weights change while messages are on their way, so each of two lineages may find the other one the
+    /// heavier. Both would give way, to nobody.
+    #[test]
+    fn a_member_that_has_asked_promises_nothing_until_its_question_is_void() {
+        let profile = Profile::lan();
+        let side = Side {
+            profile: &profile,
+            standing: standing(1, 3),
+            any: false,
+            quorum: true,
+            is_bound: false,
+            wants_to_leave: false,
+        };
+        let (heavier, lighter) = (standing(2, 4), standing(2, 2));
+        let (random, start) = (&mut Random::new([1, 2, 3, 4]), Time::from_micros(1));
+        let mut merging = Merging::default();
+        let asked = merging.meet(random, start, &side, &heavier, Says::Here);
+        assert!(matches!(asked, Step::Yield { .. }), "{asked:?}");
+        let asks = Says::Yield {
+            nonce: 7,
+            has_room: true,
+        };
+        let answer = merging.meet(random, start, &side, &lighter, asks);
+        assert!(matches!(answer, Step::Nothing), "{answer:?}");
+        let later = start + profile.suspect_after;
+        let answer = merging.meet(random, later, &side, &lighter, asks);
+        assert!(matches!(answer, Step::Stay { nonce: 7 }), "{answer:?}");
+        let next = merging.meet(random, later, &side, &heavier, Says::Here);
+        assert!(matches!(next, Step::Nothing), "it stays: {next:?}");
+    }
+}
