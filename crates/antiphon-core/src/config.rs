@@ -64,8 +64,8 @@ pub struct Config {
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
     pub key: Option<ClusterKey>,
-    /// Whether a witness keeps what this node voted ([`Output::LastVoteRecord`](crate::Output::LastVoteRecord)). Only
-    /// with a key.
+    /// Whether a witness keeps what this node voted
+    /// ([`Output::LastVoteRecord`](crate::Output::LastVoteRecord)). Only with a key.
     pub witness: bool,
     /// Whether the driver sends and takes probes ([`Output::Probe`](crate::Output::Probe)): signs of life
     /// beside what else carries frames.

@@ -2,8 +2,8 @@
 //!
 //! A lifeline proves a death only if its FIN gets through: not behind a proxy or a stateful firewall, not
 //! when the cable is cut for longer than keepalive, not to members that have died as well. A process on the
-//! same host needs no network to see another one end. So whoever started the node keeps its *last-vote record*, and
-//! hands it over when the node's process is gone.
+//! same host needs no network to see another one end. So whoever started the node keeps its *last-vote
+//! record*, and hands it over when the node's process is gone.
 //!
 //! ```text
 //!   supervisor (parent)                      node (child)                                members
@@ -23,12 +23,13 @@
 //! - *It is the process that voted*: the node holds a lock of the file while it may write there, which ends
 //!   with the last copy of its descriptor. Who waited for a wrapper or for one half of a fork finds the lock
 //!   held, and has no proof;
-//! - *These were its last votes*: a last-vote record is all that was voted, and takes the place of the one before in
-//!   a single write that is done before any later output ([`Output::LastVoteRecord`](crate::Output::LastVoteRecord)).
-//!   What was written is there for the supervisor once the process is gone; nothing is on the way. A vote
-//!   that is not in the file never left the process.
-//! - *They are this process's*: the last-vote record is sealed by the incarnation that it is about, with the cluster
-//!   key.
+//! - *These were its last votes*: a last-vote record is all that was voted, and takes the place of the one
+//!   before in a single write that is done before any later output
+//!   ([`Output::LastVoteRecord`](crate::Output::LastVoteRecord)). What was written is there for the
+//!   supervisor once the process is gone; nothing is on the way. A vote that is not in the file never left
+//!   the process.
+//! - *They are this process's*: the last-vote record is sealed by the incarnation that it is about, with the
+//!   cluster key.
 //!
 //! A stream with its records and its end would need both looked at, in order: an end that code made, followed
 //! by votes that nobody wrote and a kill, reads exactly as a kill. The file has one state at a time, and no
@@ -36,13 +37,13 @@
 //!
 //! # When there is no proof
 //! The file is empty: the node was no member yet, has left in order, is between two incarnations, or a
-//! last-vote record could not be written whole and was discarded (which happens before the vote travels). The file
-//! does not open: a kill in the middle of a write, which the key's tag shows. There is no key: then whoever
-//! reaches a port could declare deaths, so neither side does it.
+//! last-vote record could not be written whole and was discarded (which happens before the vote travels). The
+//! file does not open: a kill in the middle of a write, which the key's tag shows. There is no key: then
+//! whoever reaches a port could declare deaths, so neither side does it.
 //!
 //! # Who dies when
-//! - *the node, at any step*: that is the case. Before its first view it has no last-vote record; between a write
-//!   and the vote, the last-vote record shows a vote that nobody got, as a lifeline may;
+//! - *the node, at any step*: that is the case. Before its first view it has no last-vote record; between a
+//!   write and the vote, the last-vote record shows a vote that nobody got, as a lifeline may;
 //! - *the supervisor before the node*: the node does not notice. The proof is the lifelines' alone from then
 //!   on;
 //! - *the supervisor after the node, before anybody took the certificate*: no proof. A supervisor that is
@@ -136,7 +137,8 @@ pub struct Death {
 }
 
 impl Death {
-    /// What follows from a last-vote record *once the process that wrote it is gone*, which the caller has seen.
+    /// What follows from a last-vote record *once the process that wrote it is gone*, which the caller has
+    /// seen.
     /// `witness` is an incarnation of the caller's own, from fresh entropy: it seals what members are told.
     ///
     /// # Errors

@@ -33,11 +33,11 @@
 //!
 //! # Repairs
 //! A member first asks the member before it in the chain for a gap. That member holds what it passed on, and
-//! its link is not the one that all share. If it has the same gap, it remembers that it [owes](Disseminator::owe)
-//! the messages. It supplies them when it has them, unless they come by the chain and are passed on anyway.
-//! What a sender sends again to the member after it goes down the chain like the first time: what that member
-//! missed, nobody behind it has. A member that got no answer asks the sender, at the retransmit interval:
-//! that needs nobody in between.
+//! its link is not the one that all share. If it has the same gap, it remembers that it
+//! [owes](Disseminator::owe) the messages. It supplies them when it has them, unless they come by the chain
+//! and are passed on anyway. What a sender sends again to the member after it goes down the chain like the
+//! first time: what that member missed, nobody behind it has. A member that got no answer asks the sender, at
+//! the retransmit interval: that needs nobody in between.
 //!
 //! Supplied messages are taken from any member, in the open view only. After its report to a flush a member
 //! takes repairs of that flush and nothing else (R13): otherwise it might deliver what the cut does not know

@@ -113,7 +113,8 @@ pub struct Keeper {
 
 #[cfg(target_os = "linux")]
 impl Keeper {
-    /// Memory for the last-vote record of one node. Programs that this process starts from here on inherit it.
+    /// Memory for the last-vote record of one node. Programs that this process starts from here on inherit
+    /// it.
     ///
     /// # Errors
     /// What the system says: too many open files, or no memory.
@@ -124,8 +125,8 @@ impl Keeper {
         Ok(Self { file })
     }
 
-    /// Where a program that this process starts finds it: the path for [`LastVoteRecord::open`]. It names nothing
-    /// in any other process.
+    /// Where a program that this process starts finds it: the path for [`LastVoteRecord::open`]. It names
+    /// nothing in any other process.
     pub fn path(&self) -> std::path::PathBuf {
         use std::os::fd::AsRawFd as _;
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
@@ -135,7 +136,8 @@ impl Keeper {
     ///
     /// # Errors
     /// `WouldBlock` if some process may still write there: then the node lives, whichever process was waited
-    /// for. Otherwise what the system says, or `InvalidData` if it is nothing that a [`LastVoteRecord`] leaves.
+    /// for. Otherwise what the system says, or `InvalidData` if it is nothing that a [`LastVoteRecord`]
+    /// leaves.
     pub fn read(&self) -> io::Result<Bytes> {
         let own = OpenOptions::new().read(true).write(true).open(self.path())?;
         lock(&own)?;

@@ -255,8 +255,8 @@ impl ClientSender {
 
     /// Sends several messages together: every client is told all of them, in this order and with nothing in
     /// between, or none. They travel as one message, so many small ones cost little more than one. Together
-    /// they have at most what one payload may have, less what their lengths take, 1 to 3 bytes each; and they are
-    /// [`MAX_BUNDLE`] at most.
+    /// they have at most what one payload may have, less what their lengths take, 1 to 3 bytes each; and they
+    /// are [`MAX_BUNDLE`] at most.
     ///
     /// # Errors
     /// [`ClientSendError`]: nothing was sent.

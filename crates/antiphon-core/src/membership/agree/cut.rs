@@ -189,9 +189,9 @@ impl Cut {
         lost.map_or_else(Vec::new, |rank| self.accusers(rank))
     }
 
-    /// Whether a wanted change need not wait for members that may be about to be lost: it only lets joiners in and
-    /// lets leaving members go. If a member is lost, the wanted change waits: each view begins the cut anew, and joins
-    /// that come all the time would keep the lost members in.
+    /// Whether a wanted change need not wait for members that may be about to be lost: it only lets joiners
+    /// in and lets leaving members go. If a member is lost, the wanted change waits: each view begins the cut
+    /// anew, and joins that come all the time would keep the lost members in.
     pub(crate) fn lets_pass(&self, wanted: &ProposedChange) -> bool {
         let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
         self.found.stable.is_empty()

@@ -9,9 +9,10 @@
 //! A member casts its vote in one of two ways:
 //!
 //! - *Unprompted*, for the view without the members of the multi-node cut ([`cut`]), once the cut is quiet.
-//! - *Asked.* Joins, leaves and all that is no loss begin as one node's proposed change. The proposer of that node asks
-//!   for votes in the fast ballot with `Fast(view)`. All members that have cast no vote and object to nothing
-//!   cast theirs for this view, and tell the asker. This takes a round trip, as in the coordinator engine.
+//! - *Asked.* Joins, leaves and all that is no loss begin as one node's proposed change. The proposer of that
+//!   node asks for votes in the fast ballot with `Fast(view)`. All members that have cast no vote and object
+//!   to nothing cast theirs for this view, and tell the asker. This takes a round trip, as in the coordinator
+//!   engine.
 //!
 //! # When the fast ballot does not decide
 //!

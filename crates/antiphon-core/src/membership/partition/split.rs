@@ -56,8 +56,8 @@
 //!   view, as under `majority`;
 //! - *a member wants to leave*: it goes along, and leaves the new lineage. A member that is already out of
 //!   the old lineage says no;
-//! - *the members hear a quorum, and can still decide nothing*: they split off from the members that they miss
-//!   ([`standstill`]), unless the slot is decided first.
+//! - *the members hear a quorum, and can still decide nothing*: they split off from the members that they
+//!   miss ([`standstill`]), unless the slot is decided first.
 //!
 //! [`left_behind`]: crate::membership::contacts::left_behind
 //! [`merge`]: crate::membership::partition::merge

@@ -71,8 +71,8 @@ impl Seat {
         }
     }
 
-    /// Whether this node is in no primary view. Under `any` each component goes on, so there are no views that
-    /// would show it; there a member that can decide nothing has nothing to offer to another component.
+    /// Whether this node is in no primary view. Under `any` each component goes on, so there are no views
+    /// that would show it; there a member that can decide nothing has nothing to offer to another component.
     fn is_bereft(&self, cx: &Context) -> bool {
         !self.is_primary() || cx.any() && !self.installed.quorum
     }

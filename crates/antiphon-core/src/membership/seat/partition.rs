@@ -96,8 +96,8 @@ impl Seat {
                 view.separates()
             );
             self.install(cx, now, Arc::new(view), None);
-            // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof in
-            // this lineage if this process ended before it votes here.
+            // R2, R9: what the lifelines showed last was of the lineage that was left. It would be no proof
+            // in this lineage if this process ended before it votes here.
             cx.write_lifelines(&LifelineRecord::Vote(self.installed.engine.vote_state()));
         }
     }

@@ -125,8 +125,8 @@ impl Proposer {
         Some(until)
     }
 
-    /// The wanted change as a view, and the members it removes against possible objections: all of them, or only those
-    /// announced.
+    /// The wanted change as a view, and the members it removes against possible objections: all of them, or
+    /// only those announced.
     pub(crate) fn desired(
         &self,
         around: &Surroundings<'_>,
