@@ -1,5 +1,6 @@
 package io.antiphon;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
@@ -15,6 +16,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 
 /**
@@ -376,7 +378,7 @@ final class Connection {
         groups.values().removeIf(group -> group.over);
         groups.forEach((name, group) -> {
             put(group, () -> new Event.Resync(name, ANEW), 0);
-            again(new Ask("join").with("group", name), why -> {
+            again(Group.ask(name), why -> {
                 groups.remove(name, group);
                 group.endWith(new Event.Lost(name, ANEW + ", and could not join again: " + why));
             });
@@ -405,6 +407,7 @@ final class Connection {
             }
             switch (Json.text(event, "event")) {
                 case "view", "message", "transitional", "suspended", "resync" -> tellGroup(event, bytes);
+                case "bundle" -> tellBundle(event, bytes);
                 case "reply" -> replied(event);
                 case "error" -> failed(event);
                 case "refused" -> refused(event, bytes);
@@ -443,15 +446,28 @@ final class Connection {
 
     private <T> void put(Stream<T> stream, Supplier<? extends T> event, int bytes) {
         if (stream != null && !stream.over) {
-            stream.put(event.get(), bytes);
-            if (stream.bytes > bufferBytes) {
-                full = stream;
-            }
+            T made = event.get();
+            put(stream, part -> made, 1, bytes);
+        }
+    }
+
+    private <T> void put(Stream<T> stream, IntFunction<? extends T> event, int count, int bytes) {
+        stream.put(event, count, bytes);
+        if (stream.bytes > bufferBytes) {
+            full = stream;
         }
     }
 
     private void tellGroup(JsonObject event, int bytes) {
         put(groups.get(Json.text(event, "group")), () -> Json.event(event), bytes);
+    }
+
+    private void tellBundle(JsonObject event, int bytes) {
+        Stream<Event> group = groups.get(Json.text(event, "group"));
+        if (group != null) {
+            JsonArray payloads = event.getAsJsonArray("payloads");
+            put(group, part -> Json.message(event, payloads.get(part), part), payloads.size(), bytes);
+        }
     }
 
     private void finish(Ask ask, JsonObject reply) {
@@ -488,10 +504,13 @@ final class Connection {
     }
 
     private void refused(JsonObject event, int bytes) {
-        if (Json.field(event, "group") == null) {
-            lastWords = Json.text(event, "reason");
+        String group = Json.text(event, "group");
+        String reason = Json.text(event, "reason");
+        if (group == null) {
+            lastWords = reason;
         } else if (event.has("request")) {
-            tellGroup(event, bytes);
+            Json.sent(event.getAsJsonObject("request")).forEach(payload ->
+                    put(groups.get(group), () -> new Event.Refused(group, reason, Json.decode(payload)), bytes));
         }
     }
 

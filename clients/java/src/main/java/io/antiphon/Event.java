@@ -26,8 +26,9 @@ public sealed interface Event {
      * What a member has sent.
      *
      * @param seq counts what all clients of the sender's node have said
+     * @param part its place in its bundle, whose messages have one {@code seq}; 0 if it was sent alone
      */
-    record Message(String group, String view, String sender, long seq, byte[] payload, boolean safe)
+    record Message(String group, String view, String sender, long seq, byte[] payload, boolean safe, int part)
             implements Event {
         /** The payload as text. */
         public String text() {

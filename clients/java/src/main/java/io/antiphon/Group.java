@@ -2,6 +2,7 @@ package io.antiphon;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import com.google.gson.JsonArray;
 import io.antiphon.AntiphonException.Ran;
 import java.util.List;
 
@@ -23,7 +24,7 @@ public final class Group extends Events<Event> {
         if (connection.locked(() -> connection.groups.putIfAbsent(name, stream)) != null) {
             throw new AntiphonException("refused", "this client has joined " + name + " already", Ran.NO);
         }
-        Ask ask = new Ask("join").with("group", name);
+        Ask ask = ask(name);
         ask.onFailure = error -> connection.groups.remove(name, stream);
         ask.undo = reply -> {
             stream.discard();
@@ -31,6 +32,10 @@ public final class Group extends Events<Event> {
         };
         connection.ask(ask);
         return new Group(connection, name, stream);
+    }
+
+    static Ask ask(String name) {
+        return new Ask("join").with("group", name).flag("bundles", true);
     }
 
     /** The group's name. */
@@ -43,7 +48,23 @@ public final class Group extends Events<Event> {
      * Refused}.
      */
     public void send(byte[] payload, Send... how) {
-        List<Send> ways = List.of(how);
+        say(new Ask("send").with("group", name).with("payload", payload), List.of(how));
+    }
+
+    /**
+     * Says several things in one line. All members are told all of them, with nothing in between, or none: each
+     * is a message, with the same {@code seq} and its {@code part}.
+     */
+    public void sendBundle(List<byte[]> payloads, Send... how) {
+        if (payloads.isEmpty()) {
+            throw new AntiphonException("refused", "a bundle has one payload at least", Ran.NO);
+        }
+        JsonArray all = new JsonArray(payloads.size());
+        payloads.forEach(payload -> all.add(Json.encode(payload)));
+        say(new Ask("send_bundle").with("group", name).with("payloads", all), List.of(how));
+    }
+
+    private void say(Ask ask, List<Send> ways) {
         boolean in = connection.locked(() -> {
             connection.check();
             return connection.groups.get(name) == stream && !stream.over;
@@ -51,7 +72,7 @@ public final class Group extends Events<Event> {
         if (!in) {
             throw new AntiphonException("not_held", "this client is not in " + name + ": join it again", Ran.NO);
         }
-        Ask ask = new Ask("send").with("group", name).with("payload", payload).flag("safe", ways.contains(Send.SAFE));
+        ask.flag("safe", ways.contains(Send.SAFE));
         if (ways.contains(Send.WAIT)) {
             connection.ask(ask);
         } else {

@@ -89,16 +89,26 @@ final class Json {
             case "view" -> new Event.View(group, text(of, "id"), names(of, "members"), names(of, "joined"),
                     names(of, "left"), names(of, "crashed"), map(of, "causes", JsonElement::getAsString),
                     names(of, "transitional"), flag(of, "primary"));
-            case "message" -> new Event.Message(group, text(of, "view"), text(of, "sender"), unsigned(of, "seq"),
-                    decode(of.get("payload")), flag(of, "safe"));
+            case "message" -> message(of, of.get("payload"), field(of, "part") == null ? 0 : of.get("part").getAsInt());
             case "transitional" -> new Event.Transitional(group, names(of, "members"));
             case "suspended" -> new Event.Suspended(group);
             case "resync" -> new Event.Resync(group, text(of, "cause"));
             case "lost" -> new Event.Lost(text(of, "name"), text(of, "cause"));
-            case "refused" -> new Event.Refused(group, text(of, "reason"),
-                    decode(of.getAsJsonObject("request").getAsJsonObject("send").get("payload")));
             default -> throw new IllegalArgumentException("not an event of a group: " + of);
         };
+    }
+
+    /** What one that came alone says, or a part of a bundle. */
+    static Event.Message message(JsonObject of, JsonElement payload, int part) {
+        return new Event.Message(text(of, "group"), text(of, "view"), text(of, "sender"), unsigned(of, "seq"),
+                decode(payload), flag(of, "safe"), part);
+    }
+
+    /** The payloads of a command that was to send them. */
+    static List<JsonElement> sent(JsonObject request) {
+        JsonObject bundle = request.getAsJsonObject("send_bundle");
+        return bundle == null ? List.of(request.getAsJsonObject("send").get("payload"))
+                : bundle.getAsJsonArray("payloads").asList();
     }
 
     static Change.Changed changed(JsonObject of) {

@@ -1,6 +1,6 @@
 package io.antiphon;
 
-/** How {@link Group#send} sends. */
+/** How {@link Group#send} and {@link Group#sendBundle} send. */
 public enum Send {
     /** The message is delivered only when every node of the group holds it. */
     SAFE,

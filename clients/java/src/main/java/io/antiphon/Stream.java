@@ -5,6 +5,7 @@ import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.concurrent.locks.Condition;
 import java.util.function.BiConsumer;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 
 /**
@@ -15,8 +16,22 @@ import java.util.function.Supplier;
 final class Stream<T> implements Iterator<T> {
     /** About what an event takes beside its line. */
     private static final int EVENT_BYTES = 500;
+    /** And each payload of a bundle. */
+    private static final int PART_BYTES = 80;
 
-    private record Entry<T>(T event, int bytes) {}
+    /** Events that came in one line. Each is made when it is taken. */
+    private static final class Entry<T> {
+        final IntFunction<? extends T> event;
+        final int count;
+        final int bytes;
+        int taken;
+
+        Entry(IntFunction<? extends T> event, int count, int bytes) {
+            this.event = event;
+            this.count = count;
+            this.bytes = bytes;
+        }
+    }
 
     private final Connection connection;
     private final BiConsumer<Stream<T>, T> overrun;
@@ -37,27 +52,29 @@ final class Stream<T> implements Iterator<T> {
         this.changed = connection.lock.newCondition();
     }
 
-    void put(T event, int lineBytes) {
+    /** So many events, by their places. */
+    void put(IntFunction<? extends T> event, int count, int lineBytes) {
         if (over) {
             return;
         }
         if (bytes > connection.mostBytes) {
-            overrun.accept(this, event);
+            overrun.accept(this, event.apply(0));
         } else {
-            add(event, lineBytes);
+            add(event, count, lineBytes);
         }
     }
 
-    private void add(T event, int lineBytes) {
-        events.add(new Entry<>(event, lineBytes + EVENT_BYTES));
-        bytes += lineBytes + EVENT_BYTES;
+    private void add(IntFunction<? extends T> event, int count, int lineBytes) {
+        Entry<T> entry = new Entry<>(event, count, lineBytes + EVENT_BYTES + (count - 1) * PART_BYTES);
+        events.add(entry);
+        bytes += entry.bytes;
         changed.signalAll();
     }
 
     /** This is the last event. */
     void endWith(T last) {
         if (!over) {
-            add(last, 0);
+            add(part -> last, 1, 0);
             end(null);
         }
     }
@@ -110,11 +127,15 @@ final class Stream<T> implements Iterator<T> {
                 return null;
             }
             if (!events.isEmpty()) {
-                Entry<T> entry = events.remove();
-                bytes -= entry.bytes;
+                Entry<T> entry = events.element();
+                T event = entry.event.apply(entry.taken++);
+                if (entry.taken == entry.count) {
+                    events.remove();
+                    bytes -= entry.bytes;
+                }
                 reader = Thread.currentThread();
                 connection.gate.signalAll();
-                return entry.event;
+                return event;
             }
             throw error != null ? error.get() : new NoSuchElementException("the events are over");
         });

@@ -163,6 +163,58 @@ class ClientTest {
         }
     }
 
+    private static String bundle(String payloads) {
+        return "{'event':'bundle','group':'g','view':'1.1','sender':'a/y','seq':7,'safe':true,'payloads':[" + payloads
+                + "]}";
+    }
+
+    @Test
+    void a_bundle_is_told_as_messages_with_their_parts() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.hear("join", "{'group':'g','bundles':true,'id':2}");
+            script.replyTo(2, "join");
+            script.say(bundle("'one',{'base64':'/wD+'},'','gr\\u00fc\\u00dfe'"));
+            script.say("{'event':'message','group':'g','view':'1.1','sender':'a/y','seq':8,'part':3,'payload':''}");
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            Group group = client.join("g");
+            for (byte[] payload : List.of("one".getBytes(UTF_8), new byte[] {(byte) 0xff, 0, (byte) 0xfe}, new byte[0],
+                    "gr\u00fc\u00dfe".getBytes(UTF_8))) {
+                Event.Message message = (Event.Message) group.next(Peer.WITHIN).orElseThrow();
+                assertArrayEquals(payload, message.payload());
+                assertEquals("a/y 1.1 7 true", message.sender() + " " + message.view() + " " + message.seq() + " "
+                        + message.safe());
+            }
+            Event.Message last = (Event.Message) group.next(Peer.WITHIN).orElseThrow();
+            assertEquals(8, last.seq());
+            assertEquals(3, last.part());
+            assertEquals(0, client.unread("g"));
+        }
+    }
+
+    @Test
+    void several_payloads_are_said_in_one_line_and_refused_one_by_one() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            script.hear("send_bundle", "{'group':'g','payloads':['one',{'base64':'/wD+'},''],'safe':true,'id':3}");
+            script.replyTo(3, "send_bundle");
+            script.hear("send_bundle", "{'group':'g','payloads':['two']}");
+            script.say("{'event':'refused','group':'g','reason':'no','fatal':false,"
+                    + "'request':{'send_bundle':{'group':'g','payloads':['p',{'base64':'/w=='}]}}}");
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            Group group = client.join("g");
+            byte[] bytes = {(byte) 0xff, 0, (byte) 0xfe};
+            group.sendBundle(List.of("one".getBytes(UTF_8), bytes, new byte[0]), Send.SAFE, Send.WAIT);
+            group.sendBundle(List.of("two".getBytes(UTF_8)));
+            for (byte[] payload : List.of("p".getBytes(UTF_8), new byte[] {(byte) 0xff})) {
+                Event.Refused refused = (Event.Refused) group.next(Peer.WITHIN).orElseThrow();
+                assertArrayEquals(payload, refused.payload());
+            }
+            fails("refused", () -> group.sendBundle(List.of()));
+        }
+    }
+
     @Test
     void a_time_that_is_up_takes_nothing() throws Exception {
         try (Peer peer = new Peer(script -> {
@@ -292,6 +344,22 @@ class ClientTest {
                 group.next(Peer.WITHIN).orElseThrow();
             }
             assertEquals(7, get(lock).token());
+        }
+    }
+
+    @Test
+    void a_bundle_counts_until_its_last_message_is_taken() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            script.say(bundle("'x'" + ",'x'".repeat(99)), Peer.message(8, "behind"));
+            script.hearTheEnd();
+        }); Client client = peer.connect(5_000, Connection.MOST_BYTES)) {
+            Group group = client.join("g");
+            for (int part = 0; part < 100; part++) {
+                assertEquals(part, ((Event.Message) group.next(Peer.WITHIN).orElseThrow()).part());
+                assertEquals(part < 99, client.unread("g") > 5_000);
+            }
+            assertEquals(8, seq(group.next(Peer.WITHIN).orElseThrow()));
         }
     }
 

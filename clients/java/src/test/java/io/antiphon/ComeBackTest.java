@@ -77,6 +77,27 @@ class ComeBackTest {
     }
 
     @Test
+    void a_bundle_counts_as_one_line_in_both_directions() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            script.say("{'event':'bundle','group':'g','view':'1.1','sender':'a/y','seq':1,'payloads':['0','1','2']}");
+            script.hear("send_bundle", "{'group':'g','payloads':['one','two']}");
+        }, script -> {
+            script.resumes(3, 3);
+            script.reply("send_bundle");
+            script.hearTheEnd();
+        }); Client client = Client.connect(peer.address(), "x", GRACE); Group group = client.join("g")) {
+            for (int part = 0; part < 3; part++) {
+                assertEquals(part, assertInstanceOf(Event.Message.class, group.iterator().next()).part());
+            }
+            List<byte[]> payloads = List.of("one".getBytes(UTF_8), "two".getBytes(UTF_8));
+            group.sendBundle(payloads);
+            group.sendBundle(payloads, Send.WAIT);
+            client.close();
+        }
+    }
+
+    @Test
     void a_client_that_is_closed_while_its_connection_is_broken_leaves_in_order() throws Exception {
         var closing = new CountDownLatch(1);
         var broken = new CountDownLatch(1);

@@ -48,8 +48,7 @@ final class ConformanceDriver {
     private void take(JsonObject command) throws InterruptedException {
         boolean takesLong = switch (command.get("do").getAsString()) {
             case "connect", "lock", "lead", "call" -> true;
-            case "send" -> flag(command, "wait");
-            default -> false;
+            default -> flag(command, "wait");
         };
         if (!takesLong) {
             obey(command);
@@ -108,7 +107,7 @@ final class ConformanceDriver {
                 follow(joined, "group", group, flow);
             }
             case "leave" -> groups.remove(group).close();
-            case "send" -> {
+            case "send", "send_bundle" -> {
                 List<Send> how = new ArrayList<>();
                 if (flag(of, "safe")) {
                     how.add(Send.SAFE);
@@ -116,7 +115,13 @@ final class ConformanceDriver {
                 if (flag(of, "wait")) {
                     how.add(Send.WAIT);
                 }
-                groups.get(group).send(payload(of, "payload"), how.toArray(Send[]::new));
+                Send[] ways = how.toArray(Send[]::new);
+                if (of.has("payloads")) {
+                    groups.get(group).sendBundle(
+                            of.getAsJsonArray("payloads").asList().stream().map(Json::decode).toList(), ways);
+                } else {
+                    groups.get(group).send(payload(of, "payload"), ways);
+                }
             }
             case "pause" -> flowing.get(group).acquire();
             case "resume" -> flowing.get(group).release();
