@@ -400,9 +400,8 @@ impl Seat {
             return;
         };
         let links = reconnect.link(now, view, gossip, |member| engine.is_certified(member));
-        for member in links.to_vec() {
-            self.reach(cx, member);
-        }
+        let links = links.to_vec();
+        links.into_iter().for_each(|member| self.reach(cx, member));
     }
 
     /// R8: when a member speaks that was removed while alive, it is told so.
