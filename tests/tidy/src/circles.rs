@@ -93,7 +93,7 @@ fn layer(module: &Module) -> Option<usize> {
     let leads_there = |name: &&str| path.starts_with(&format!("{name}::"));
     LAYERS
         .iter()
-        .position(|names| names.iter().any(|name| leads_there(name)))
+        .position(|names| names.iter().any(&leads_there))
 }
 
 /// Those that lead back to themselves, and by which of those that they import.
