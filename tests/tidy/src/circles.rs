@@ -91,9 +91,7 @@ pub fn turned_layers(tree: &Tree) -> Vec<String> {
 fn layer(module: &Module) -> Option<usize> {
     let path = format!("{}::", module.join("::"));
     let leads_there = |name: &&str| path.starts_with(&format!("{name}::"));
-    LAYERS
-        .iter()
-        .position(|names| names.iter().any(&leads_there))
+    LAYERS.iter().position(|names| names.iter().any(&leads_there))
 }
 
 /// Those that lead back to themselves, and by which of those that they import.
