@@ -35,6 +35,8 @@ const RUN_ON: Duration = Duration::from_millis(300);
 /// For a reply.
 const REPLY_WITHIN: Duration = Duration::from_secs(10);
 const GROUP: &str = "bench";
+/// The most messages of a bundle.
+const MAX_BUNDLE: usize = 4096;
 /// How the line of a message begins.
 const MESSAGE: &[u8] = br#"{"event":"message""#;
 /// How the line of a bundle begins, and what is before its payloads.
@@ -247,7 +249,7 @@ fn batch(size: usize, bundles: bool) -> String {
     match bundles {
         false => line.repeat((BATCH_BYTES / line.len()).max(1)),
         true => {
-            let payloads = vec![payload; (BATCH_BYTES / size.max(1)).max(1)];
+            let payloads = vec![payload; (BATCH_BYTES / size.max(1)).clamp(1, MAX_BUNDLE)];
             format!(
                 "{}\n",
                 json!({"send_bundle": {"group": GROUP, "payloads": payloads}})

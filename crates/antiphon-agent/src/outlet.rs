@@ -14,6 +14,8 @@ use crate::stdio::Printer;
 const MAX_EVENTS: usize = 1024;
 /// Bytes that wait for a carrier; one event may have more.
 const MAX_BYTES: usize = 256 << 10;
+/// What a refused request counts that its program is told again.
+const ECHOED_BYTES: usize = 4096;
 /// What an event counts beside its payloads.
 const EVENT_BYTES: usize = 200;
 
@@ -107,6 +109,8 @@ fn weight(event: &Event) -> usize {
             Event::Message(message) | Event::Told(message) => of(&message.payload),
             // A payload costs a place, too.
             Event::Bundle(bundle) => bundle.payloads.bytes() + 8 * bundle.payloads.len(),
+            // What is echoed is short.
+            Event::Refused { .. } | Event::Error { .. } => ECHOED_BYTES,
             Event::Changed(changed) => changed.key.len() + changed.value.as_ref().map_or(0, of),
             Event::Request(request) => of(&request.payload),
             Event::Command(asked) => {

@@ -106,6 +106,17 @@ pub struct SendBundle {
     pub id: Option<blocks::Id>,
 }
 
+impl SendBundle {
+    fn without_payloads(&self) -> Self {
+        Self {
+            group: self.group.clone(),
+            payloads: Payloads::default(),
+            safe: self.safe,
+            id: self.id.clone(),
+        }
+    }
+}
+
 /// `{"tell":{"group":G,"to":NAME,"payload":P}}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -292,6 +303,30 @@ impl Command {
     /// The request as it is echoed in an error.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("a request has only string keys")
+    }
+
+    /// The request for a program that is told what of it was refused: whole if it is short, otherwise its word
+    /// and its id. A tree of all payloads of a bundle would be many times as long as the line.
+    pub fn echo(&self) -> Value {
+        const ELEMENT_BYTES: usize = 32;
+        let short;
+        let command = match self {
+            Command::SendBundle(send)
+                if send.payloads.bytes() + ELEMENT_BYTES * send.payloads.len() > ECHOED_BYTES =>
+            {
+                short = Command::SendBundle(SendBundle {
+                    payloads: ["…"].into_iter().collect(),
+                    ..send.without_payloads()
+                });
+                &short
+            }
+            command => command,
+        };
+        let value = command.to_value();
+        match value.to_string() {
+            text if text.len() <= ECHOED_BYTES => value,
+            text => id_of(&value).unwrap_or_else(|| Value::String(shortened(&text))),
+        }
     }
 
     /// The line without its end.
@@ -496,5 +531,26 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn an_echo_is_short_whatever_was_sent() {
+        let short = r#"{"send_bundle":{"group":"g","payloads":["a","b"],"id":1}}"#;
+        assert_eq!(
+            Command::parse(short).unwrap().echo().to_string().len(),
+            short.len()
+        );
+        let bytes = vec![r#"{"base64":"/w=="}"#; 100_000].join(",");
+        let text = "x".repeat(1 << 20);
+        for long in [
+            format!(r#"{{"send_bundle":{{"payloads":[{bytes}],"id":7}}}}"#),
+            format!(r#"{{"send_bundle":{{"payloads":["{text}"],"id":7}}}}"#),
+            format!(r#"{{"send":{{"payload":"{text}","id":7}}}}"#),
+        ] {
+            let echo = Command::parse(&long).unwrap().echo().to_string();
+            assert!(echo.len() < 200 && echo.contains(r#""id":7"#), "{echo}");
+        }
+        let nameless = format!(r#"{{"send":{{"payload":"{text}"}}}}"#);
+        assert!(Command::parse(&nameless).unwrap().echo().to_string().len() < 1000);
     }
 }

@@ -218,7 +218,7 @@ impl<'de> Visitor<'de> for Next<'_> {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         match Form.visit_map(map)? {
             Payload::File { .. } => Err(A::Error::custom(
-                "a payload of a bundle cannot be in a file: send it alone",
+                "a payload of a bundle cannot be in a file: give it as a text or base64",
             )),
             payload => {
                 self.0.push(&payload.into_bytes().map_err(A::Error::custom)?);

@@ -170,6 +170,63 @@ fn a_bundle_is_told_together_to_those_that_take_it_so_and_one_by_one_to_others()
 }
 
 #[test]
+fn a_client_that_takes_large_bundles_one_by_one_is_as_slow_as_it_takes() -> Result<(), RunError> {
+    const BUNDLES: usize = 30;
+    // 4096 messages of 3 digits.
+    let bundle = || (0..4096).map(|part| format!("{:03}", part % 1000));
+    // So many at once, a hundred times a second: 16,384 in 10 s are enough, and fewer are not.
+    for (at_once, stays) in [(20, true), (10, false)] {
+        World::new(4, ABC).run(async |world| {
+            // In the window of a group there is room for all of them.
+            let nodes = [world.node("a")?.start().await?, world.node("b")?.start().await?];
+            let mut ada = nodes[0].clients("chat").start().await?.enter("ada")?;
+            let mut bob = nodes[1].clients("chat").start().await?.enter("bob")?;
+            view_of(&mut ada, 2).await?;
+            view_of(&mut bob, 2).await?;
+            ada.sender().hears(false);
+            let (sender, mut told, mut goes) = (ada.sender(), Vec::new(), false);
+            let sends = async {
+                for _ in 0..BUNDLES {
+                    sender.send_bundle(bundle()).await?;
+                }
+                Ok::<(), SceneError>(())
+            };
+            let takes = async {
+                while told.len() < BUNDLES * 4096 {
+                    let mut events = Vec::new();
+                    if bob.next_batch(&mut events, at_once).await == 0 {
+                        break;
+                    }
+                    assert!(events.len() <= at_once);
+                    for event in events {
+                        match event {
+                            ClientEvent::Message(message) => {
+                                told.push(message.part);
+                                assert_eq!(message.payload, format!("{:03}", message.part % 1000));
+                            }
+                            ClientEvent::Left { .. } => goes = true,
+                            other => return Err(format!("{other:?}").into()),
+                        }
+                    }
+                    world.sleep_ms(10).await;
+                }
+                Ok::<(), SceneError>(())
+            };
+            let (sent, took) = tokio::join!(sends, takes);
+            (sent?, took?);
+            assert_eq!(goes, !stays, "{} told", told.len());
+            let in_order = told
+                .iter()
+                .enumerate()
+                .all(|(at, part)| at % 4096 == *part as usize);
+            assert!(in_order && (!stays || told.len() == BUNDLES * 4096));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_client_that_takes_nothing_holds_up_its_senders_and_is_then_removed() -> Result<(), RunError> {
     World::new(2, ABC).run(async |world| {
         let (_nodes, groups) = groups(&world).await?;

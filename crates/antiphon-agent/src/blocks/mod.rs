@@ -138,7 +138,7 @@ impl Senseless {
     pub(crate) fn of(command: &Command, reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
-            request: command.to_value(),
+            request: command.echo(),
         }
     }
 }

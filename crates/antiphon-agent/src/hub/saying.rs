@@ -26,7 +26,7 @@ impl Session {
             }
             Err(failure) => Err(failure),
         };
-        let request = |group, id| {
+        let request = |group| {
             Command::Send(command::Send {
                 group,
                 payload: match said.len() {
@@ -35,29 +35,18 @@ impl Session {
                 },
                 safe: send.safe,
                 scope: None,
-                id,
+                id: None,
             })
         };
-        self.conclude(sent, operation, send.group, |group| request(group, send.id))
-            .await;
+        self.conclude(sent, operation, send.group, request).await;
     }
 
     pub(super) async fn send_bundle(&self, send: command::SendBundle, operation: Option<Operation>) {
         let said = Said::Bundle(&send.payloads);
         let sent = self.say(send.group.as_deref(), said, send.safe).await;
-        let request = |group| {
-            let is_short = send.payloads.bytes() + send.payloads.len() <= ECHOED_BYTES;
-            Command::SendBundle(command::SendBundle {
-                group,
-                payloads: match is_short {
-                    true => send.payloads,
-                    false => ["…"].into_iter().collect(),
-                },
-                safe: send.safe,
-                id: send.id,
-            })
-        };
-        self.conclude(sent, operation, send.group, request).await;
+        let group = send.group.clone();
+        self.conclude(sent, operation, group, |_| Command::SendBundle(send))
+            .await;
     }
 
     async fn say(&self, group: Option<&str>, said: Said<'_>, safe: bool) -> Result<Fate, Failure> {
@@ -101,7 +90,7 @@ impl Session {
                     group: group.clone(),
                     reason: failure.reason,
                     fatal: false,
-                    request: Some(request(group).to_value()),
+                    request: Some(request(group).echo()),
                 };
                 self.desk.print(refused).await;
             }

@@ -58,7 +58,7 @@ families! {
     GROUPS = "antiphon_agent_groups", Gauge, [], "Groups of clients that the node is in for its clients, at most 256.";
     OPERATIONS = "antiphon_agent_operations_total", Counter, ["op", "outcome"], "Operations that were replied to: the command's word; done, or the error's code.";
     LOCAL_READS = "antiphon_agent_local_reads_total", Counter, [], "Commands that read this node's copy of a map, and are no operation.";
-    MESSAGES = "antiphon_agent_messages_total", Counter, [], "Messages of clients that were taken.";
+    MESSAGES = "antiphon_agent_messages_total", Counter, [], "Messages of clients that were taken, a bundle as one.";
     MALFORMED = "antiphon_agent_malformed_commands_total", Counter, [], "Commands that made no sense.";
     SLOW = "antiphon_agent_slow_clients_total", Counter, ["from"], "Clients that did not read and were removed: from a group, or from the node with their connection.";
     REFUSED = "antiphon_agent_connections_refused_total", Counter, ["reason"], "Connections of programs that were not served.";

@@ -151,8 +151,8 @@ async fn read(
     }
 }
 
-/// What is read into. It grows and shrinks with what a program says at once: thousands of quiet programs must
-/// not keep the memory of busy ones.
+/// What is read into: little for a program that says little. It grows with what is said at once, and shrinks
+/// when less is.
 pub(super) struct ReadBuffer(Vec<u8>);
 
 impl Default for ReadBuffer {

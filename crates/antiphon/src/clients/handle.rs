@@ -190,7 +190,8 @@ impl Client {
     }
 
     /// Sets whether messages that were sent together are told as one [`ClientEvent::Bundle`]. At first they
-    /// are told one by one, as [`ClientEvent::Message`].
+    /// are told one by one, as [`ClientEvent::Message`]. Set it before the first event: of a bundle that was
+    /// told in part, a [`ClientEvent::Bundle`] is the rest.
     pub fn takes_bundles(&self, takes: bool) {
         self.sender.shared().take_bundles(self.sender.number, takes);
     }
@@ -253,8 +254,8 @@ impl ClientSender {
         Ok(self.shared().sender.receipt(said.await?))
     }
 
-    /// Sends several messages together: every client is told all of them, in this order and with nothing in
-    /// between, or none. They travel as one message, so many small ones cost little more than one. Together
+    /// Sends several messages together: every client is told all of them, in this order and with no other
+    /// message of the group in between, or none, or is out. They travel as one message, so many small ones cost little more than one. Together
     /// they have at most what one payload may have, less what their lengths take, 1 to 3 bytes each; and they
     /// are [`MAX_BUNDLE`] at most.
     ///
@@ -309,21 +310,27 @@ impl ClientSender {
         &self,
         payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<BundleWriter, ClientSendError> {
+        let limit = self.shared().largest;
         let mut bundle = BundleWriter::new(self.number);
         for payload in payloads {
-            // What is too large already is refused for its size, and need not be whole.
-            if bundle.bytes() <= crate::MAX_PAYLOAD_BYTES && bundle.len() <= MAX_BUNDLE {
-                bundle.push(payload.as_ref());
+            let payload = payload.as_ref();
+            if bundle.len() == MAX_BUNDLE {
+                return Err(ClientSendError::NoBundle);
             }
+            if payload.len() > limit.saturating_sub(bundle.bytes()) {
+                return Err(ClientSendError::Group(SendError::TooLarge { limit }));
+            }
+            bundle.push(payload);
         }
-        match bundle.len() {
-            1..=MAX_BUNDLE => Ok(bundle),
-            _ => Err(ClientSendError::NoBundle),
+        match bundle.is_empty() {
+            true => Err(ClientSendError::NoBundle),
+            false => Ok(bundle),
         }
     }
 
-    /// Sets whether the client is told messages. At first it is; one that only sends spares its node each
-    /// message that it would drop. All else it is told in any case.
+    /// Sets whether the client is told the messages that are delivered from here on. At first it is; one that
+    /// only sends spares its node each message that it would drop. It is told all else in any case, and what
+    /// waited for it already.
     pub fn hears(&self, hears: bool) {
         self.shared().set_hears(self.number, hears);
     }

@@ -41,7 +41,7 @@ pub(super) struct Shared {
     /// How much must wait for a client before it may count as slow.
     much_bytes: usize,
     /// The most bytes of a payload.
-    largest: usize,
+    pub(super) largest: usize,
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
@@ -74,9 +74,12 @@ struct Inside {
 struct Seat {
     queue: VecDeque<Waiting>,
     bytes: usize,
+    /// How many events wait, each message of a bundle counted that is told alone.
+    waiting: usize,
+    /// How many were told.
+    told: u64,
     arrived: Arc<Notify>,
-    /// Since when much waits for it, in microseconds, and the last message of that.
-    crowded: Option<(u64, u64)>,
+    crowded: Option<Crowded>,
     /// It takes bundles whole.
     takes_bundles: bool,
     /// It is told messages.
@@ -87,6 +90,17 @@ struct Seat {
     is_slow: bool,
     /// Nothing follows what waits.
     is_over: bool,
+}
+
+/// Much waits for a client.
+#[derive(Clone, Copy)]
+struct Crowded {
+    /// Since when, in microseconds.
+    since: u64,
+    /// The last message of the group that waited then.
+    last: u64,
+    /// It has taken as much as it must when so many events were told to it.
+    enough: u64,
 }
 
 /// An event that a client has not taken.
@@ -139,7 +153,7 @@ impl Shared {
 
     pub(super) fn take_bundles(&self, number: u32, takes: bool) {
         if let Some(seat) = self.inside().seats.get_mut(&number) {
-            seat.takes_bundles = takes;
+            seat.take_bundles(takes);
         }
     }
 
@@ -165,10 +179,10 @@ impl Shared {
                 let Some(seat) = inside.seats.get_mut(&number) else {
                     return 0;
                 };
-                let was_full = seat.queue.len() > MAX_WAITING;
+                let was_full = seat.waiting > MAX_WAITING;
                 let count = seat.take(into, limit);
                 if count > 0 || limit == 0 || seat.is_over {
-                    if was_full && seat.queue.len() <= MAX_WAITING {
+                    if was_full && seat.waiting <= MAX_WAITING {
                         self.wake.notify_one();
                     }
                     self.give_back(&mut inside);
@@ -299,7 +313,7 @@ impl Shared {
             room,
             leaves: inside.leaves,
             crowded: self.is_crowded(&inside),
-            full: inside.seats.values().any(|seat| seat.queue.len() > MAX_WAITING),
+            full: inside.seats.values().any(|seat| seat.waiting > MAX_WAITING),
         }
     }
 
@@ -334,17 +348,22 @@ impl Shared {
         let inside = &mut *inside;
         for (number, seat) in &mut inside.seats {
             let front = seat.queue.front().map_or(0, |waiting| waiting.number);
-            let has_taken = |(_, last): (u64, u64)| front > last;
+            let has_taken = |then: Crowded| front > then.last || seat.told >= then.enough;
             if !seat.is_crowded(inside.taken_bytes, self.much_bytes) || seat.crowded.is_some_and(has_taken) {
                 seat.crowded = None;
             }
             if !seat.is_crowded(inside.taken_bytes, self.much_bytes) {
                 continue;
             }
-            let (since, _) = *seat.crowded.get_or_insert((now, inside.taken));
-            if now.saturating_sub(since) > limit {
+            let now_crowded = Crowded {
+                since: now,
+                last: inside.taken,
+                enough: seat.told + seat.waiting.min(MAX_WAITING) as u64,
+            };
+            let crowded = *seat.crowded.get_or_insert(now_crowded);
+            if now.saturating_sub(crowded.since) > limit {
                 seat.is_slow = true;
-                seat.bytes = 0;
+                (seat.bytes, seat.waiting) = (0, 0);
                 seat.queue.clear();
                 let within = self.slow_after.as_secs();
                 let cause = format!("slow: it did not take what waited for it within {within} s");
@@ -532,6 +551,8 @@ impl Seat {
         Self {
             queue: VecDeque::new(),
             bytes: 0,
+            waiting: 0,
+            told: 0,
             arrived: Arc::default(),
             crowded: None,
             takes_bundles: false,
@@ -545,6 +566,7 @@ impl Seat {
     fn push(&mut self, number: u64, behind: u64, event: &ClientEvent) {
         if self.is_in && !self.is_slow {
             self.bytes += bytes(event);
+            self.waiting += self.events_of(event);
             self.queue.push_back(Waiting {
                 number,
                 behind,
@@ -554,29 +576,49 @@ impl Seat {
         }
     }
 
-    /// Takes what is first: so many events at most, and so many bytes, but one in any case.
+    /// How many events it is told for this one.
+    fn events_of(&self, event: &ClientEvent) -> usize {
+        match event {
+            ClientEvent::Bundle(bundle) if !self.takes_bundles => bundle.len(),
+            _ => 1,
+        }
+    }
+
+    /// Sets how it takes bundles, those that wait too.
+    fn take_bundles(&mut self, takes: bool) {
+        self.takes_bundles = takes;
+        let waiting = self.queue.iter().map(|waiting| self.events_of(&waiting.event));
+        self.waiting = waiting.sum();
+    }
+
+    /// Takes what is first: so many events at most, and no event more once they have so many bytes.
     fn take(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
-        let (mut count, mut taken) = (0, 0);
+        let (mut count, mut weight) = (0, 0);
         while count < limit
             && let Some(waiting) = self.queue.front_mut()
         {
             let waits = bytes(&waiting.event);
-            let (event, goes) = match &mut waiting.event {
+            let event = match &mut waiting.event {
+                _ if count > 0 && weight >= BATCH_BYTES => break,
                 // One of them at a time; the last one takes the bundle with it.
                 ClientEvent::Bundle(bundle) if !self.takes_bundles && bundle.len() > 1 => {
                     let part = bundle.next().map(ClientEvent::Message);
-                    (part, waits - bytes(&waiting.event))
+                    self.bytes -= waits - bytes(&waiting.event);
+                    part
                 }
-                _ if count > 0 && taken + waits > BATCH_BYTES => break,
+                _ if count > 0 && weight + waits > BATCH_BYTES => break,
                 _ => {
                     let last = self.queue.pop_front().map(|waiting| waiting.event);
-                    (last.map(|event| self.alone(event)), waits)
+                    self.bytes -= waits;
+                    last.map(|event| self.alone(event))
                 }
             };
-            (count, taken) = (count + 1, taken + goes);
+            count += 1;
+            weight += event.as_ref().map_or(0, bytes);
             into.extend(event);
         }
-        self.bytes -= taken;
+        self.waiting -= count;
+        self.told += count as u64;
         count
     }
 
@@ -595,7 +637,7 @@ impl Seat {
     fn is_crowded(&self, taken_bytes: u64, much_bytes: usize) -> bool {
         let behind = self.queue.front().map_or(taken_bytes, |waiting| waiting.behind);
         let kept = taken_bytes.saturating_sub(behind);
-        let much = kept >= much_bytes as u64 || self.bytes >= much_bytes || self.queue.len() > MAX_WAITING;
+        let much = kept >= much_bytes as u64 || self.bytes >= much_bytes || self.waiting > MAX_WAITING;
         self.is_in && !self.is_slow && much
     }
 }
