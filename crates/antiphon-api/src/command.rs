@@ -305,8 +305,8 @@ impl Command {
         serde_json::to_value(self).expect("a request has only string keys")
     }
 
-    /// The request for a program that is told what of it was refused: whole if it is short, otherwise its word
-    /// and its id. A tree of all payloads of a bundle would be many times as long as the line.
+    /// The request for a program that is told what of it was refused: whole if it is short, otherwise its
+    /// word and its id. A tree of all payloads of a bundle would be many times as long as the line.
     pub fn echo(&self) -> Value {
         const ELEMENT_BYTES: usize = 32;
         let short;

@@ -5,13 +5,14 @@
 //!  every survivor             wedged: nothing more       pulls what it lacks,              Settled ─► all
 //!                             is accepted in the view    delivers the cut, installs
 //! ```
-//! The survivor of lowest group rank leads. Every member of a primary node view knows the same list, so all
-//! agree on the leader. When the leader dies, the next node view names the next one. The *ballot* is the node
+//! The first member of the group view that is in the node view leads. Members that are in the same group view
+//! agree on it; one that is behind may name another leader, which then learns from the reports that it is
+//! behind. When the leader dies, the next node view names the next one. The *ballot* is the node
 //! view: a member ignores flush messages of another node view than its own, and everything unfinished begins
 //! again under the new one. Within one node view a leader runs one flush at a time, each with a higher
 //! target. The price: a node that joins the cluster during a flush makes the flush begin again.
 //!
-//! A flush begins when members depart, join or leave, or come back from a suspension.
+//! A flush begins when members depart, join, leave or stop reading, or come back from a suspension.
 //!
 //! # What goes in and what comes out
 //! A [`Flush`] is one member's part in the flushes of its group, also as the leader.
@@ -22,7 +23,8 @@
 //!  a primary view, or none         └───────┘  ─►  at last: a decision to install, or the end of the membership
 //!  time                             ▲     │   ─►  when to call it if nothing comes
 //!                                   │     └ owns: promise, cut, what it keeps for others, requests to the leader
-//!                     Around: the time, the node view, the group's id and name, the stream of its view
+//!                     Around: the time, this node, the node view, the profile, the group's id and name, the
+//!                             stream of its view, its direct messages
 //! ```
 //! The group lends an [`Around`] with each call, and then carries out each [`FlushEffect`] in order
 //! (`group/flushing.rs`). Whatever changes the group is there and in `group/install.rs`: the flush reads the
@@ -36,7 +38,8 @@
 //! - From its report on, a member takes messages of the old view only as repairs up to the cut (R13).
 //! - The leader reads *every* survivor. If one of them has installed the next view, that view is completed
 //!   for all before anything else: its cut may have been delivered (R14). If none has, no member has
-//!   delivered anything beyond the reports, and the leader is free.
+//!   delivered anything beyond the reports, and the leader is free, unless a report has a cut that its sender
+//!   holds: that one is completed ([`safe`]).
 //! - A member delivers the rest of the cut and installs the view in one step. So "installed" says both.
 //! - The cut is, per sender, the longest prefix that any survivor holds, and the longest prefix of the order
 //!   (R15). Where delivery passes gaps, the cut also has, of senders that departed, all messages behind the
@@ -66,7 +69,7 @@
 //! | a survivor | before its report | the next node view restarts the flush without it |
 //! | a survivor | after the cut | the same; a member that has installed says so: that view is completed first |
 //! | the leader | before any cut | the next leader starts over |
-//! | the leader | after some members installed | the next leader learns it from their reports, fetches the decision, completes it |
+//! | the leader | after some members installed | the next leader has the decision from their reports, or has installed it itself; it fetches what it lacks of the cut, and completes the view |
 //! | the leader | after it removed a member, before any cut | the removed member says so to the next leader, whose view lists it as crashed, with that cause |
 //! | the leader | after a member left by its cut, before any other had it | that member holds the view for `flush_stall`, and the view is then completed; later it says that it left, and the next view lists it so |
 //! | the leader | after a joiner got its view | all survivors have it; the next leader gives it to the other joiners |

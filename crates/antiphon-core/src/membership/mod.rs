@@ -15,14 +15,14 @@
 //! | room | what it knows | who calls it |
 //! |---|---|---|
 //! | [`view`] | which views are believed, how one follows another, the last ones | all |
-//! | [`contacts`] | addresses where nodes may be; nodes that were refused, left before a view, or are asked for views | `context`, `seek`, `seat` |
-//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; what they say and doubt; gossip | `agree` and below |
-//! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease` and below |
+//! | [`contacts`] | addresses where nodes may be; nodes that were refused, left before a view, or are asked for views | `context`, `seek`, `seat`, this file |
+//! | [`monitor`] | who hears whom in a view: in a mesh all, on rings a few; what they say and doubt; gossip | `agree`, `lease`, `change`, `partition`, `seat` |
+//! | [`agree`] | how the next primary view is decided: the slot, its proposer, the fast ballot, lifelines, proofs | `lease`, `context`, `seek`, `change`, `seat`, this file |
 //! | [`lease`] | for how long a member believes in its view | `seat` |
 //! | [`seek`] | a node without a view: founding, joining | `partition`, `seat`, this file |
 //! | [`change`] | what should change in the view: joiners, leaving, removals | `seat` |
 //! | [`partition`] | components without a quorum: non-primary views, splits, merges | `seat` |
-//! | [`seat`] | a member: it asks all the others, and decides what to propose | this file |
+//! | [`seat`] | a member: it asks all the others, and decides which member proposes | this file |
 //!
 //! Between `lease` and `seek` stand two files: [`context`], which all parts of one incarnation share, and
 //! [`effect`], what these parts want done. [`recovery`] and [`inspect`] are inputs and questions of people:
@@ -34,13 +34,14 @@
 //! # Messages
 //!
 //! Discovery is unreliable and goes to addresses. Heartbeats are unreliable; each carries its sender's view
-//! and doubts. Everything else travels on the reliable control channel. A message that depends on the present
-//! view names that view.
+//! and doubts. So are the ticks and echoes of leases on rings. Lifelines are connections of their own.
+//! Everything else travels on the reliable control channel. A message that depends on the present view names
+//! that view.
 //!
 //! # Invariants
 //!
 //! Each primary view is one Paxos slot among the members of the view before it (R1). A vote is on every
-//! lifeline before it is anywhere else (R2). Views are installed in order, and none is skipped. An
+//! lifeline before any frame carries it (R2). Views are installed in order, and none is skipped. An
 //! incarnation that was removed never returns (R6). No timeout and no message ever promotes a minority. Only
 //! an operator's word does, or the policy `any`, each in a lineage of its own. What concerns the votes of
 //! several members is for the simulator to judge (`check/inside/chain` and `votes`).
@@ -50,7 +51,8 @@
 //! - the elder, before it proposed: the next senior member proposes its removal. After some members accepted:
 //!   the next senior member finds the value and decides it first. After the decision: the members that
 //!   installed the view tell the others (heartbeats carry view ids);
-//! - a voter: with a proof of death it leaves the denominator; without one its vote is missing for good;
+//! - a voter: with a proof of death it leaves the denominator, but for the fast ballot, which counts all;
+//!   without one its vote is missing for good;
 //! - a joiner: before the proposal it is left out; after it, the next view removes it;
 //! - half of a cluster that cannot be heard: the other half goes on only with a quorum; otherwise it installs
 //!   non-primary views.
@@ -58,7 +60,8 @@
 //! # Boundary
 //!
 //! Inputs are the methods of [`Membership`]. Everything that it wants done is an [`Effect`]; the caller
-//! drains the effects in order after each call. `node.rs` is the only caller.
+//! drains the effects in order at the end of each batch of inputs. `node.rs` and `node/` are the only
+//! callers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

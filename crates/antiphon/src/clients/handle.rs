@@ -255,9 +255,9 @@ impl ClientSender {
     }
 
     /// Sends several messages together: every client is told all of them, in this order and with no other
-    /// message of the group in between, or none, or is out. They travel as one message, so many small ones cost little more than one. Together
-    /// they have at most what one payload may have, less what their lengths take, 1 to 3 bytes each; and they
-    /// are [`MAX_BUNDLE`] at most.
+    /// message of the group in between, or none, or is out. They travel as one message, so many small ones
+    /// cost little more than one. Together they have at most what one payload may have, less what their
+    /// lengths take, 1 to 3 bytes each; and they are [`MAX_BUNDLE`] at most.
     ///
     /// # Errors
     /// [`ClientSendError`]: nothing was sent.

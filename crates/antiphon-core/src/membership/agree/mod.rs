@@ -5,13 +5,14 @@
 //!   proposed change ──► engine                                              slot ──► decided
 //!                        └── fast ballot: members vote by themselves ────────┘
 //!                            (only in the cut engine)
-//!   lifelines: each vote is there before it is anywhere else (R2)
+//!   lifelines: each vote is there before any frame carries it (R2)
 //! ```
 //! **Who proposes.** The most senior member that is reachable, that no majority doubts, and that its
-//! observers have not lost: `seat` says which member that is, after each input. Only that member hands a
-//! [`interface::ProposedChange`] to its engine, and its [`proposer`] makes a ballot of it. In the cut engine,
-//! members also vote without a proposer: for the view without the members that are lost together ([`fast`]).
-//! That is round 0 of the same slot, and it needs three quarters of all weight.
+//! observers have not lost: `Seat::coordinator` says which member that is; without any, it is this node
+//! itself. Only that member hands a [`interface::ProposedChange`] to its engine, and its [`proposer`] makes a
+//! ballot of it. In the cut engine, members also vote without a proposer: for the view without the members
+//! that are lost together ([`fast`]). That is round 0 of the same slot, and it needs three quarters of all
+//! weight.
 //!
 //! **When the proposer dies after some accepted.** The next senior proposes in a higher ballot. Phase 1 asks
 //! a quorum of the old view, and each promise shows what its voter has accepted, in the fast ballot too. If a

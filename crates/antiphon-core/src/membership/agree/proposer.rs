@@ -8,11 +8,11 @@
 //!                          promises of a quorum ──► forced value unchanged, or the wanted change
 //! ```
 //!
-//! When participants die: a dead voter is a missing answer until it is doubted; then the retry leaves it out.
-//! When the proposer dies, the next senior member proposes, and its phase 1 finds what the dead proposer
-//! left. A joiner that dies counts only in the quorum of the view that would contain it. A proposer that gets
-//! no answer retries in a higher round after a random time. So two members that both think it is their turn
-//! do not outbid each other for ever.
+//! When participants die: a dead voter is a missing answer until it is proven dead; then the count is without
+//! it. Doubt alone leaves nobody out. When the proposer dies, the next senior member proposes, and its phase
+//! 1 finds what the dead proposer left. A joiner that dies counts only in the quorum of the view that would
+//! contain it. A proposer that gets no answer retries in a higher round after a random time. So two members
+//! that both think it is their turn do not outbid each other for ever.
 //!
 //! [`fast`]: crate::membership::agree::fast
 

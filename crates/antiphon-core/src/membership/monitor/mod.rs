@@ -6,8 +6,8 @@
 //!     │            └──► reachability                    of which members there is word
 //!     └──► detection                                    which members enough of their observers have lost
 //! ```
-//! - [`topology`] answers all questions that depend on how members hear of each other. A third way of
-//!   monitoring is a variant there, with an answer to each question, and its state inside.
+//! - [`topology`] answers the questions that depend on how members hear of each other, and says what else
+//!   asks. A third way of monitoring is a variant there, with its state inside.
 //! - [`rumour`]: which rumours are believed, and those that came early. [`values`]: the views that votes are
 //!   about.
 //! - [`report`]: what members said of themselves last. [`reconnect`]: members found beyond the rings.

@@ -9,11 +9,14 @@
 //!   the decision        Decide to all                     Decided, a rumour
 //!   leases              each answers each                 rounds (`lease::rounds`)
 //! ```
-//! [`Topology`] answers what depends on it, so that the rest of membership need not ask which one it is. To
-//! add a third way, add a variant here, and answer the questions.
+//! In small views of the cut engine all hear all, too; its observers are still those on the rings.
 //!
-//! Above this file both are the same: the engine gets the same messages in the same order of events, and the
-//! detector is told what each accuser says. Below it, [`Rumours`] knows which neighbour has which rumour.
+//! [`Topology`] answers most of what depends on it. To add a third way, add a variant here, answer the
+//! questions, and look at what else asks: [`Rings::are_wide`] in rooms `agree` and `lease`;
+//! [`Topology::gossip`], which is `None` in a mesh, in `seat` and in `agree/proofs.rs`; `Node::is_wide`.
+//!
+//! The engine gets the same messages in the same order of events either way, and the detector is told what
+//! each accuser says. Below this file, [`Rumours`] knows which neighbour has which rumour.
 //!
 //! # Invariants
 //!

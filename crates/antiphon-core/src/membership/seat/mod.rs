@@ -2,10 +2,12 @@
 //! one.
 //!
 //! Every input changes what this node knows: which members it hears, which leave, which nodes want to join,
-//! which members are proven dead. After each input, [`Seat::evaluate`] asks again:
+//! which members are proven dead. After an input that may change any of it, [`Seat::evaluate`] asks again, in
+//! a large view once for a batch of them ([`weighing`]):
 //!
 //! ```text
-//!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
+//!   reachable = members not doubted            coordinator = the most senior of them, not lost, that no
+//!                                                      majority doubts; without any, this node
 //!   could the reachable decide?   yes, and I coordinate: propose a change ──► engine
 //!                                 no,  and I coordinate: gather a non-primary view
 //! ```
