@@ -213,7 +213,8 @@ fn a_client_that_takes_large_bundles_one_by_one_is_as_slow_as_it_takes() -> Resu
                 Ok::<(), SceneError>(())
             };
             let (sent, took) = tokio::join!(sends, takes);
-            (sent?, took?);
+            sent?;
+            took?;
             assert_eq!(goes, !stays, "{} told", told.len());
             let in_order = told
                 .iter()
