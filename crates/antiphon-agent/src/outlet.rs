@@ -15,7 +15,7 @@ const MAX_EVENTS: usize = 1024;
 /// Bytes that wait for a carrier; one event may have more.
 const MAX_BYTES: usize = 256 << 10;
 /// What a refused request counts that its program is told again.
-const ECHOED_BYTES: usize = 4096;
+const ECHOED_BYTES: usize = 8 * 4096;
 /// What an event counts beside its payloads.
 const EVENT_BYTES: usize = 200;
 

@@ -106,17 +106,6 @@ pub struct SendBundle {
     pub id: Option<blocks::Id>,
 }
 
-impl SendBundle {
-    fn without_payloads(&self) -> Self {
-        Self {
-            group: self.group.clone(),
-            payloads: Payloads::default(),
-            safe: self.safe,
-            id: self.id.clone(),
-        }
-    }
-}
-
 /// `{"tell":{"group":G,"to":NAME,"payload":P}}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -305,27 +294,36 @@ impl Command {
         serde_json::to_value(self).expect("a request has only string keys")
     }
 
-    /// The request for a program that is told what of it was refused: whole if it is short, otherwise its
-    /// word and its id. A tree of all payloads of a bundle would be many times as long as the line.
+    /// The request for a program that is told what of it was refused: whole if it is short; of a long message
+    /// all but its payloads; of another long request its word and its id. Always an object. A tree of all
+    /// payloads of a bundle would be many times as long as the line.
     pub fn echo(&self) -> Value {
         const ELEMENT_BYTES: usize = 32;
-        let short;
-        let command = match self {
+        let long = match self {
+            Command::Send(send) if !send.payload.is_within(ECHOED_BYTES) => Some(Command::Send(Send {
+                payload: Payload::Text("…".to_owned()),
+                group: send.group.clone(),
+                safe: send.safe,
+                scope: send.scope.clone(),
+                id: send.id.clone(),
+            })),
             Command::SendBundle(send)
                 if send.payloads.bytes() + ELEMENT_BYTES * send.payloads.len() > ECHOED_BYTES =>
             {
-                short = Command::SendBundle(SendBundle {
+                Some(Command::SendBundle(SendBundle {
                     payloads: ["…"].into_iter().collect(),
-                    ..send.without_payloads()
-                });
-                &short
+                    group: send.group.clone(),
+                    safe: send.safe,
+                    id: send.id.clone(),
+                }))
             }
-            command => command,
+            _ => None,
         };
-        let value = command.to_value();
-        match value.to_string() {
-            text if text.len() <= ECHOED_BYTES => value,
-            text => id_of(&value).unwrap_or_else(|| Value::String(shortened(&text))),
+        let value = long.as_ref().unwrap_or(self).to_value();
+        // Escapes may make six bytes of one.
+        match value.to_string().len() <= 8 * ECHOED_BYTES {
+            true => value,
+            false => id_of(&value).unwrap_or_else(|| serde_json::json!({ self.word(): {} })),
         }
     }
 
@@ -546,11 +544,20 @@ mod tests {
             format!(r#"{{"send_bundle":{{"payloads":[{bytes}],"id":7}}}}"#),
             format!(r#"{{"send_bundle":{{"payloads":["{text}"],"id":7}}}}"#),
             format!(r#"{{"send":{{"payload":"{text}","id":7}}}}"#),
+            format!(r#"{{"put":{{"map":"m","key":"k","value":"{text}","id":7}}}}"#),
         ] {
             let echo = Command::parse(&long).unwrap().echo().to_string();
             assert!(echo.len() < 200 && echo.contains(r#""id":7"#), "{echo}");
         }
-        let nameless = format!(r#"{{"send":{{"payload":"{text}"}}}}"#);
-        assert!(Command::parse(&nameless).unwrap().echo().to_string().len() < 1000);
+        // A driver looks into the object, also of a request without an id.
+        for (word, fields) in [
+            ("send", format!(r#""payload":"{text}""#)),
+            ("send_bundle", format!(r#""payloads":["{text}"]"#)),
+            ("put", format!(r#""map":"m","key":"k","value":"{text}""#)),
+        ] {
+            let nameless = format!(r#"{{"{word}":{{{fields}}}}}"#);
+            let echo = Command::parse(&nameless).unwrap().echo();
+            assert!(echo[word].is_object() && echo.to_string().len() < 200, "{echo}");
+        }
     }
 }

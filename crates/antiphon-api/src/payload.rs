@@ -42,6 +42,13 @@ impl Payload {
         }
     }
 
+    /// Whether it has so many bytes at most, as it is written; a payload in a file has those of its name.
+    pub(crate) fn is_within(&self, bytes: usize) -> bool {
+        let (Payload::Text(text) | Payload::Binary { base64: text } | Payload::File { file: text, .. }) =
+            self;
+        text.len() <= bytes
+    }
+
     /// The payload as bytes. It reads a payload that is in a file: call it only where waiting for a disk is
     /// allowed.
     pub fn into_bytes(self) -> Result<Bytes, String> {

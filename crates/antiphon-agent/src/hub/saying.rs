@@ -11,9 +11,6 @@ use bytes::Bytes;
 use super::{Session, not_joined, refused, unavailable};
 use crate::blocks::{Operation, not_done};
 
-/// A payload up to this length is told with a message that was refused.
-const ECHOED_BYTES: usize = 4096;
-
 impl Session {
     pub(super) async fn send(&self, send: command::Send, operation: Option<Operation>) {
         let payload = send.payload.into_bytes();
@@ -29,10 +26,7 @@ impl Session {
         let request = |group| {
             Command::Send(command::Send {
                 group,
-                payload: match said.len() {
-                    0..=ECHOED_BYTES => Payload::from_bytes(&said),
-                    _ => Payload::Text("…".to_owned()),
-                },
+                payload: Payload::from_bytes(&said),
                 safe: send.safe,
                 scope: None,
                 id: None,

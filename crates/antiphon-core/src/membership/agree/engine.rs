@@ -107,8 +107,7 @@ impl Engine {
     }
 
     /// Goes on with what [`Engine::look`] has just seen. This node is the proposer, and this is the change it
-    /// wants.
-    /// `None`: it is not the proposer, or all is well.
+    /// wants. `None`: it is not the proposer, or all is well.
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wanted: Option<ProposedChange>) {
         let wanted = match &mut self.fast {
             Some(fast) => fast.go_first(&mut self.proposer, around, wanted),

@@ -65,14 +65,14 @@ impl Leader {
         said.collect()
     }
 
-    /// It wishes for this long that these were removed, if anybody.
-    fn wishes(&mut self, ms: u64, ranks: &[usize]) -> Vec<SlotMessage> {
+    /// It wants for this long that these were removed, if anybody.
+    fn wants(&mut self, ms: u64, ranks: &[usize]) -> Vec<SlotMessage> {
         let remove = ranks.iter().map(|rank| Departure {
             member: self.view.members[*rank].clone(),
             cause: Cause::Crashed,
             accusers: Vec::new(),
         });
-        let wish = (!ranks.is_empty()).then(|| ProposedChange {
+        let wanted = (!ranks.is_empty()).then(|| ProposedChange {
             remove: remove.collect(),
             objectionable: ranks.iter().map(|rank| self.member(*rank)).collect(),
             join: Vec::new(),
@@ -85,8 +85,8 @@ impl Leader {
         let mut said = Vec::new();
         for _ in 0..ms.div_ceil(10) {
             self.now = self.now + Duration::from_millis(10);
-            let wish = wish.clone();
-            said.extend(self.with(|engine, around| engine.pursue(around, wish)));
+            let wanted = wanted.clone();
+            said.extend(self.with(|engine, around| engine.pursue(around, wanted)));
         }
         said
     }
@@ -109,7 +109,7 @@ fn prepared(said: &[SlotMessage]) -> Option<(Ballot, &[Incarnation])> {
 #[test]
 fn that_nobody_objected_a_while_ago_does_not_count() {
     let mut leader = Leader::of(6);
-    let said = leader.wishes(100, &[1, 2, 3]);
+    let said = leader.wants(100, &[1, 2, 3]);
     let (ballot, removing) = prepared(&said).expect("it asks");
     assert_eq!(removing.len(), 3);
     let promise = SlotMessage::Promise {
@@ -125,8 +125,8 @@ fn that_nobody_objected_a_while_ago_does_not_count() {
     leader.hears(4, promise.clone());
     // With itself, the most senior, they are a quorum: the ballot is free, and nothing is left to propose.
     assert_eq!(leader.hears(5, promise), []);
-    leader.wishes(5_000, &[]);
-    let said = leader.wishes(100, &[3]);
+    leader.wants(5_000, &[]);
+    let said = leader.wants(100, &[3]);
     let (higher, removing) = prepared(&said).expect("it asks anew");
     assert!(higher > ballot);
     assert_eq!(removing, [leader.member(3)]);
@@ -135,7 +135,7 @@ fn that_nobody_objected_a_while_ago_does_not_count() {
 #[test]
 fn who_was_announced_a_moment_ago_is_removed_when_a_quorum_has_promised() {
     let mut leader = Leader::of(6);
-    let said = leader.wishes(100, &[3]);
+    let said = leader.wants(100, &[3]);
     let (ballot, _) = prepared(&said).expect("it asks");
     let promise = SlotMessage::Promise {
         ballot,
