@@ -60,30 +60,22 @@ impl Engine {
                 proposer: Proposer::new(me, view, profile),
                 fast: None,
             },
-            EngineKind::Cut => Self::with_fast_ballot(me, view, rings, votes, profile),
-        }
-    }
-
-    fn with_fast_ballot(
-        me: Incarnation,
-        view: Arc<NodeView>,
-        rings: Arc<Rings>,
-        votes: Votes,
-        profile: &Profile,
-    ) -> Self {
-        let wide = rings.are_wide(view.members.len());
-        // Votes need a few hops in a wide view.
-        let (patience, fallback) = if wide {
-            let patience = profile.heartbeat.max(profile.retransmit * 8);
-            (patience, patience)
-        } else {
-            (profile.heartbeat, profile.retransmit * 2)
-        };
-        let cut = Cut::new(view.clone(), rings.clone(), votes.are_named(), profile);
-        let fast = FastBallot::new(me, view.clone(), rings, cut, fallback);
-        Self {
-            proposer: Proposer::with_fast_ballot(me, view, (votes, patience), !wide, profile),
-            fast: Some(Box::new(fast)),
+            EngineKind::Cut => {
+                let wide = rings.are_wide(view.members.len());
+                // Votes need a few hops in a wide view.
+                let (patience, fallback) = if wide {
+                    let patience = profile.heartbeat.max(profile.retransmit * 8);
+                    (patience, patience)
+                } else {
+                    (profile.heartbeat, profile.retransmit * 2)
+                };
+                let cut = Cut::new(view.clone(), rings.clone(), votes.are_named(), profile);
+                let fast = FastBallot::new(me, view.clone(), rings, cut, fallback);
+                Self {
+                    proposer: Proposer::with_fast_ballot(me, view, (votes, patience), !wide, profile),
+                    fast: Some(Box::new(fast)),
+                }
+            }
         }
     }
 
