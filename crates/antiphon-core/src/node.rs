@@ -526,7 +526,7 @@ impl Node {
     fn settle(&mut self) {
         let Some(now) = self.unsettled.take() else { return };
         self.perform(now);
-        if std::mem::take(&mut self.regrouped) && self.membership.is_wide() {
+        if std::mem::take(&mut self.regrouped) && !self.membership.hears_all() {
             self.watch_companions(now);
         }
         while let Some(path) = self.relay.poll_change() {
@@ -663,7 +663,7 @@ impl Node {
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());
-            if !self.membership.is_wide() {
+            if self.membership.hears_all() {
                 self.relay.watch(now, &view.members);
             }
             self.regrouped = true;

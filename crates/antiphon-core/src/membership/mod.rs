@@ -360,14 +360,14 @@ impl Membership {
     /// The neighbours of this node in the installed view.
     pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
         match &self.phase {
-            Phase::Seated(seat) => seat.installed.topology.neighbours(),
+            Phase::Seated(seat) => seat.installed.topology.neighbours().collect(),
             Phase::Seeking(_) | Phase::Stopped => Vec::new(),
         }
     }
 
-    /// Whether the installed view is one in which not all members are neighbours.
-    pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if !seat.installed.topology.hears_all())
+    /// Whether this node hears all members of the installed view itself.
+    pub(crate) fn hears_all(&self) -> bool {
+        !matches!(&self.phase, Phase::Seated(seat) if !seat.installed.topology.hears_all())
     }
 
     /// This node is about to speak to a member, which may be no neighbour. Returns the member's address if it

@@ -36,7 +36,7 @@ impl Node {
     /// hears when the neighbours get theirs.
     pub(super) fn beat_companions(&mut self, now: Time) {
         let beaten = std::mem::take(&mut self.beaten);
-        if beaten.is_empty() || !self.membership.is_wide() {
+        if beaten.is_empty() || self.membership.hears_all() {
             return;
         }
         let others: Vec<Incarnation> = self
@@ -54,7 +54,7 @@ impl Node {
 
     /// Whether this member may ask, or be asked, to have frames passed on.
     fn is_fellow(&self, peer: Incarnation) -> bool {
-        self.relay.knows(peer) || self.membership.is_wide() && self.membership.is_member(peer)
+        self.relay.knows(peer) || !self.membership.hears_all() && self.membership.is_member(peer)
     }
 
     /// Sends a sealed frame to a member that passes it on to these.

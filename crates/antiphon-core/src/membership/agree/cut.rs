@@ -75,6 +75,7 @@ use crate::membership::agree::interface::{ProposedChange, Surroundings};
 use crate::membership::agree::slot::Slot;
 use crate::membership::monitor::detection::{self, Edge, Found};
 use crate::membership::monitor::rings::Rings;
+use crate::membership::monitor::topology::Topology;
 use crate::membership::view::check;
 use crate::{Profile, Time};
 
@@ -90,6 +91,8 @@ pub(crate) struct Cut {
     rings: Arc<Rings>,
     /// Whether votes name what changes.
     named: bool,
+    /// Whether this node hears all members itself.
+    hears_all: bool,
     found: Found,
     /// The view without the lost members, and which members these were when it was made; `None` for a view
     /// that may not follow this one.
@@ -124,7 +127,12 @@ pub(crate) struct Wait {
 }
 
 impl Cut {
-    pub(crate) fn new(view: Arc<NodeView>, rings: Arc<Rings>, named: bool, profile: &Profile) -> Self {
+    pub(crate) fn new(
+        view: Arc<NodeView>,
+        (rings, topology): (Arc<Rings>, &Topology),
+        named: bool,
+        profile: &Profile,
+    ) -> Self {
         Self {
             named,
             found: Found::default(),
@@ -132,13 +140,10 @@ impl Cut {
             trouble: None,
             restless: BTreeMap::new(),
             // Ends of connections come within milliseconds of each other, silences within a heartbeat.
-            quiet_proven: if rings.are_wide(view.members.len()) {
-                profile.batch * 8
-            } else {
-                profile.batch * 2
-            },
+            quiet_proven: topology.proofs_come_within(profile),
             quiet: profile.heartbeat * 5 / 4,
             most_patient: profile.suspect_after * MOST_PATIENCE,
+            hears_all: topology.hears_all(),
             view,
             rings,
         }
@@ -266,13 +271,12 @@ impl Cut {
             return Found::default();
         }
         let at = |rank: usize| self.view.members[rank].incarnation;
-        let wide = self.rings.are_wide(self.view.members.len());
         let (now, most_patient) = (around.now, self.most_patient);
         detection::find(
             &self.rings,
             &suspects,
             &proven,
-            wide,
+            !self.hears_all,
             |observer, subject| match (around.edge_down_since)(at(observer), at(subject)) {
                 None => Edge::Up,
                 Some(since) if now.since(since) < most_patient => Edge::Down,

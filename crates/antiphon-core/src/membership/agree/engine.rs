@@ -33,6 +33,7 @@ use crate::membership::agree::interface::{EngineEffect, ProposedChange, Surround
 use crate::membership::agree::proposer::{Proposer, used};
 use crate::membership::agree::slot::{Acceptance, Slot};
 use crate::membership::monitor::rings::Rings;
+use crate::membership::monitor::topology::Topology;
 use crate::{EngineKind, Profile, Time};
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ impl Engine {
         kind: EngineKind,
         me: Incarnation,
         view: Arc<NodeView>,
-        rings: Arc<Rings>,
+        (rings, topology): (Arc<Rings>, &Topology),
         votes: Votes,
         profile: &Profile,
     ) -> Self {
@@ -61,18 +62,17 @@ impl Engine {
                 fast: None,
             },
             EngineKind::Cut => {
-                let wide = rings.are_wide(view.members.len());
-                // Votes need a few hops in a wide view.
-                let (patience, fallback) = if wide {
-                    let patience = profile.heartbeat.max(profile.retransmit * 8);
-                    (patience, patience)
-                } else {
-                    (profile.heartbeat, profile.retransmit * 2)
-                };
-                let cut = Cut::new(view.clone(), rings.clone(), votes.are_named(), profile);
-                let fast = FastBallot::new(me, view.clone(), rings, cut, fallback);
+                let patience = topology.ballot_patience(profile);
+                let cut = Cut::new(
+                    view.clone(),
+                    (rings.clone(), topology),
+                    votes.are_named(),
+                    profile,
+                );
+                let fast = FastBallot::new(me, view.clone(), rings, cut, topology.fast_patience(profile));
+                let asks_joiners = topology.tells_all();
                 Self {
-                    proposer: Proposer::with_fast_ballot(me, view, (votes, patience), !wide, profile),
+                    proposer: Proposer::with_fast_ballot(me, view, (votes, patience), asks_joiners, profile),
                     fast: Some(Box::new(fast)),
                 }
             }

@@ -223,7 +223,7 @@ impl Lease {
             installed: now,
             proven: None,
             by_rounds,
-            rounds: Rounds::of(config, me, now, view, rings, &Inherited::default()),
+            rounds: Rounds::of(config, me, now, view, (rings, by_rounds), &Inherited::default()),
             early_tick: None,
             ticks: VecDeque::new(),
             tick_length: Duration::ZERO,
@@ -247,7 +247,7 @@ impl Lease {
         }
         let inherited = self.rounds.as_ref();
         let inherited = inherited.map_or_else(Inherited::default, |rounds| rounds.leaves_behind(&self.view));
-        self.rounds = Rounds::of(config, self.me, now, view, rings, &inherited);
+        self.rounds = Rounds::of(config, self.me, now, view, (rings, by_rounds), &inherited);
         (self.view, self.rings) = (view.clone(), rings.clone());
         let stays = |member: &Incarnation| rings.contains(*member);
         self.noted

@@ -221,18 +221,18 @@ pub(crate) enum Heard {
 }
 
 impl Rounds {
-    /// `None` where all members are neighbours, or nobody has a lease. Goes on along the edges that ticks
+    /// `None` where leases are not renewed in rounds, or nobody has one. Goes on along the edges that ticks
     /// came by in the view before.
     pub(crate) fn of(
         config: &Config,
         me: Incarnation,
         now: Time,
         view: &NodeView,
-        rings: &Rings,
+        (rings, by_rounds): (&Rings, bool),
         before: &Inherited,
     ) -> Option<Self> {
         let rank = rings.rank(me)?;
-        if !rings.are_wide(view.members.len()) || config.policy != Policy::Majority {
+        if !by_rounds || config.policy != Policy::Majority {
             return None;
         }
         let tree = rings.branches(rank);

@@ -88,13 +88,13 @@ pub(crate) enum Edge {
 /// The observers that report each subject.
 type Reports = BTreeMap<usize, BTreeSet<usize>>;
 
-/// Looks at all edges. `suspects` are the ranks that any edge may be down to; in a `wide` view members are
+/// Looks at all edges. `suspects` are the ranks that any edge may be down to; with `own_word` members are
 /// taken at their own word.
 pub(crate) fn find(
     rings: &Rings,
     suspects: &BTreeSet<usize>,
     proven: &BTreeSet<usize>,
-    wide: bool,
+    own_word: bool,
     edge: impl Fn(usize, usize) -> Edge,
 ) -> Found {
     let of = |subject: usize| observers(rings, subject);
@@ -113,7 +113,7 @@ pub(crate) fn find(
         .map(|(subject, _)| *subject)
         .chain(proven.iter().copied())
         .collect();
-    let deaf = if wide && !planted!(CutIgnoresOwnWord) {
+    let deaf = if own_word && !planted!(CutIgnoresOwnWord) {
         let for_long = |by: usize, subject: usize| edge(by, subject) == Edge::DownForLong;
         by_their_own_word(rings, &reports, &mute, for_long)
     } else {

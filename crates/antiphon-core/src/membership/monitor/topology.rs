@@ -11,9 +11,11 @@
 //! ```
 //! In small views of the cut engine all hear all, too; its observers are still those on the rings.
 //!
-//! [`Topology`] answers most of what depends on it. To add a third way, add a variant here, answer the
-//! questions, and look at what else asks: [`Rings::are_wide`] in rooms `agree` and `lease`;
-//! [`Topology::gossip`], which is `None` in a mesh, in `seat` and in `agree/proofs.rs`; `Node::is_wide`.
+//! [`Topology`] answers all that depends on it, and only this file asks whether a view is wide. To add a
+//! third way: add a variant, say in [`Topology::of`] which views have it, and answer the questions, which the
+//! compiler lists. A way with other messages needs rooms for these: those of the rings are rumours
+//! (`seat/gossip.rs`, `seat/dissemination.rs`, `agree/proofs.rs`), behind [`Topology::gossip_mut`], and
+//! rounds of leases (`lease/rounds.rs`).
 //!
 //! The engine gets the same messages in the same order of events either way, and the detector is told what
 //! each accuser says. Below this file, [`Rumours`] knows which neighbour has which rumour.
@@ -59,7 +61,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Ayes, Rumour, SlotMessage, Suspicion, WIRE_LEVEL};
-use antiphon_wire::{Evidence, Incarnation, Member, NodeView};
+use antiphon_wire::{Evidence, Incarnation, Member, NodeView, ViewDigest};
 
 use crate::membership::monitor::gossip::Rumours;
 use crate::membership::monitor::ranks::Ranks;
@@ -99,7 +101,7 @@ impl Topology {
         }
     }
 
-    pub(crate) fn gossip(&self) -> Option<&Gossip> {
+    fn gossip(&self) -> Option<&Gossip> {
         match self {
             Self::Mesh => None,
             Self::Rings(gossip) => Some(gossip),
@@ -115,17 +117,26 @@ impl Topology {
 
     /// Whether this node hears all members itself. If not, it goes by what the observers of a member say.
     pub(crate) fn hears_all(&self) -> bool {
-        matches!(self, Self::Mesh)
+        match self {
+            Self::Mesh => true,
+            Self::Rings(_) => false,
+        }
     }
 
     /// Whether this node tells all members itself. If not, it tells its neighbours, which pass it on.
     pub(crate) fn tells_all(&self) -> bool {
-        matches!(self, Self::Mesh)
+        match self {
+            Self::Mesh => true,
+            Self::Rings(_) => false,
+        }
     }
 
     /// Whether leases are renewed in rounds. If not, each member answers each other one's heartbeats.
     pub(crate) fn leases_by_rounds(&self) -> bool {
-        matches!(self, Self::Rings(_))
+        match self {
+            Self::Mesh => false,
+            Self::Rings(_) => true,
+        }
     }
 
     /// Whether this node speaks to a member all the time.
@@ -134,8 +145,10 @@ impl Topology {
     }
 
     /// The members that this node speaks to all the time, where these are not all.
-    pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
-        self.gossip().into_iter().flat_map(Gossip::neighbours).collect()
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Incarnation> {
+        self.gossip()
+            .into_iter()
+            .flat_map(|gossip| gossip.neighbours.iter().copied())
     }
 
     /// Whether there is word of the member of this rank. Where all are heard, the detector alone tells.
@@ -158,11 +171,64 @@ impl Topology {
         }
     }
 
-    /// How long a vote may take to lead to a view: on rings it needs a few hops.
-    pub(crate) fn vote_patience(&self, profile: &Profile) -> Duration {
+    /// Whether a member in an earlier view has had the time to follow: it is told of this one again and
+    /// again, and does not hear that. Its opinions, which are about a view that is over, do not say so.
+    pub(crate) fn should_be_known(&self, now: Time, suspect_after: Duration) -> bool {
+        let had_time =
+            |began| now.since(began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind);
+        self.gossip().is_some_and(|gossip| had_time(gossip.began))
+    }
+
+    /// The view with this digest, if a member has shown it to all.
+    pub(crate) fn shown(&self, digest: ViewDigest) -> Option<&Arc<NodeView>> {
+        self.gossip()?.values.get(digest)
+    }
+
+    /// The sum of the rumours that this node has, by which two neighbours find that one lacks some.
+    pub(crate) fn sum_of_rumours(&self) -> u32 {
+        self.gossip().map_or(0, |gossip| gossip.rumours.sum())
+    }
+
+    /// How many different votes this node keeps.
+    #[cfg(test)]
+    pub(crate) fn tallies(&self) -> usize {
+        self.gossip().map_or(0, |gossip| gossip.rumours.tallies())
+    }
+
+    /// When rumours are due.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.gossip()?.rumours.next_deadline()
+    }
+
+    /// How long a proposer waits for votes before it tries a higher ballot: on rings a vote needs a few hops.
+    pub(crate) fn ballot_patience(&self, profile: &Profile) -> Duration {
         match self {
             Self::Mesh => profile.heartbeat,
-            Self::Rings(_) => profile.heartbeat.max(profile.retransmit * 8) * 2,
+            Self::Rings(_) => profile.heartbeat.max(profile.retransmit * 8),
+        }
+    }
+
+    /// How long the fast ballot is waited for before a classic one begins.
+    pub(crate) fn fast_patience(&self, profile: &Profile) -> Duration {
+        match self {
+            Self::Mesh => profile.retransmit * 2,
+            Self::Rings(_) => self.ballot_patience(profile),
+        }
+    }
+
+    /// How long a vote may take to lead to a view.
+    pub(crate) fn vote_patience(&self, profile: &Profile) -> Duration {
+        match self {
+            Self::Mesh => self.ballot_patience(profile),
+            Self::Rings(_) => self.ballot_patience(profile) * 2,
+        }
+    }
+
+    /// How long after the first proof of death the proofs of members that died with it may come.
+    pub(crate) fn proofs_come_within(&self, profile: &Profile) -> Duration {
+        match self {
+            Self::Mesh => profile.batch * 2,
+            Self::Rings(_) => profile.batch * 8,
         }
     }
 
@@ -291,16 +357,6 @@ impl Gossip {
             suspicions,
         };
         self.rumours.take(now, None, opinion);
-    }
-
-    /// Whether a member in an earlier view has had the time to follow: it is told of this one again and
-    /// again, and does not hear that. Its opinions, which are about a view that is over, do not say so.
-    pub(crate) fn should_be_known(&self, now: Time, suspect_after: Duration) -> bool {
-        now.since(self.began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind)
-    }
-
-    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Incarnation> {
-        self.neighbours.iter().copied()
     }
 
     pub(crate) fn is_neighbour(&self, member: Incarnation) -> bool {

@@ -102,8 +102,8 @@ impl Seat {
         if left && self.leaving.is_wanted() {
             let follows = next.primary_id() == check::next_id(self.installed.view.primary_id());
             let Installed { topology, engine, .. } = &self.installed;
-            let neighbours = topology.gossip().filter(|_| follows).map(|gossip| {
-                let neighbours = gossip.neighbours();
+            let neighbours = (follows && !topology.tells_all()).then(|| {
+                let neighbours = topology.neighbours();
                 neighbours
                     .filter(|member| !engine.is_certified(*member))
                     .collect()

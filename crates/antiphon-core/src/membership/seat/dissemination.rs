@@ -102,16 +102,16 @@ impl Seat {
 
     /// Confirms to neighbours that wait to leave: they stay until their neighbours know that they have left.
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
-        let Some(gossip) = self.installed.topology.gossip() else {
+        if self.installed.topology.tells_all() {
             return;
-        };
+        }
         let (lineage, view) = (next.lineage, next.primary_id());
         // That a member wants to leave may be known only from the view without it.
         let departed = next.departed.iter();
         let left = departed.filter(|departure| departure.cause == Cause::Left);
         let left: BTreeSet<Incarnation> = left.map(|departure| departure.member.incarnation).collect();
         let leaves = |member: &Incarnation| left.contains(member) || self.reports.is_leaving(*member);
-        for leaver in gossip.neighbours().filter(leaves) {
+        for leaver in self.installed.topology.neighbours().filter(leaves) {
             cx.send(leaver, MembershipMessage::Confirm { lineage, view });
         }
     }

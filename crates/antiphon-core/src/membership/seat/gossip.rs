@@ -174,11 +174,7 @@ impl Seat {
 
     /// The view with this digest, if votes may be for it.
     fn known_value(&self, digest: ViewDigest) -> Option<Arc<NodeView>> {
-        let shown = self
-            .installed
-            .topology
-            .gossip()
-            .and_then(|gossip| gossip.values.get(digest));
+        let shown = self.installed.topology.shown(digest);
         shown.or_else(|| self.installed.engine.value(digest)).cloned()
     }
 

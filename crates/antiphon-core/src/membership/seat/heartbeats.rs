@@ -87,19 +87,16 @@ impl Seat {
                 self.reports
                     .knows(&cx.history, installed.lineage, cx.me, (sender, cx.me))
             };
-            let deaf = match topology.gossip() {
-                None => {
-                    does_not_hear(cx.me, &suspicions, is_no_path)
-                        || !knows_this() && hears_few(installed, rings, sender, &suspicions)
-                }
+            let deaf = if hears_all {
+                does_not_hear(cx.me, &suspicions, is_no_path)
+                    || !knows_this() && hears_few(installed, rings, sender, &suspicions)
+            } else {
                 // A member that does not hear enough shows it by its own opinion, as long as it is in this
                 // view and the opinion comes through.
-                Some(gossip) => {
-                    let late = view < installed.primary_id();
-                    late && gossip.should_be_known(now, cx.config.profile.suspect_after)
-                        || cx.detector.lives_by_probes(now, sender)
-                            && hears_few(installed, rings, sender, &suspicions)
-                }
+                let late = view < installed.primary_id();
+                late && topology.should_be_known(now, cx.config.profile.suspect_after)
+                    || cx.detector.lives_by_probes(now, sender)
+                        && hears_few(installed, rings, sender, &suspicions)
             };
             if cx.detector.says_deaf(now, sender, deaf) {
                 self.next_heartbeat = now;
@@ -247,11 +244,7 @@ impl Seat {
             leaving: self.leaving.is_wanted(),
             wire_level: WIRE_LEVEL,
             suspicions: cx.detector.opinion(now),
-            rumours: self
-                .installed
-                .topology
-                .gossip()
-                .map_or(0, |gossip| gossip.rumours.sum()),
+            rumours: self.installed.topology.sum_of_rumours(),
             lease: self.lease.says(now, self.is_primary()),
         }
     }

@@ -50,10 +50,7 @@ impl Seat {
             Some(self.next_seek),
             self.installed.weighing.due().filter(|_| !departing),
             self.pulls.next_deadline(),
-            self.installed
-                .topology
-                .gossip()
-                .and_then(|gossip| gossip.rumours.next_deadline()),
+            self.installed.topology.next_deadline(),
         ]
         .into_iter()
         .flatten()

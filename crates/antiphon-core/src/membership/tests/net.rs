@@ -403,11 +403,7 @@ impl Net {
     /// How many different votes about the next view a member of a wide view keeps.
     pub(super) fn votes_kept(&self, node: usize) -> usize {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat
-                .installed
-                .topology
-                .gossip()
-                .map_or(0, |gossip| gossip.rumours.tallies()),
+            Phase::Seated(seat) => seat.installed.topology.tallies(),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -421,11 +417,7 @@ impl Net {
     /// The sum over all rumours that a member of a wide view knows; none is 0.
     pub(super) fn sum(&self, node: usize) -> u32 {
         match &self.host(node).membership.phase {
-            Phase::Seated(seat) => seat
-                .installed
-                .topology
-                .gossip()
-                .map_or(0, |gossip| gossip.rumours.sum()),
+            Phase::Seated(seat) => seat.installed.topology.sum_of_rumours(),
             Phase::Seeking(_) | Phase::Stopped => 0,
         }
     }
@@ -477,7 +469,7 @@ impl Net {
 
     /// Its neighbours in a wide view.
     pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
-        self.members(node, |seat, _| seat.installed.topology.neighbours())
+        self.members(node, |seat, _| seat.installed.topology.neighbours().collect())
     }
 
     fn members(&self, node: usize, which: impl Fn(&Seat, Incarnation) -> Vec<Incarnation>) -> Vec<usize> {

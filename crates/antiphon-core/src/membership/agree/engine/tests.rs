@@ -30,19 +30,23 @@ impl Bench {
     fn new(view: &Arc<NodeView>, rank: usize) -> Self {
         let me = view.members[rank].incarnation;
         let rings = Arc::new(Rings::new(view, RINGS));
+        let (profile, now) = (Profile::lan(), Time::from_micros(1));
         Self {
             engine: Engine::new(
                 EngineKind::Cut,
                 me,
                 view.clone(),
-                rings.clone(),
+                (
+                    rings.clone(),
+                    &Topology::of(me, now, view, &rings, profile.batch, Duration::ZERO),
+                ),
                 Votes::Whole,
-                &Profile::lan(),
+                &profile,
             ),
             me,
             view: view.clone(),
             rings,
-            now: Time::from_micros(1),
+            now,
             down: BTreeMap::new(),
             random: RefCell::new(Random::new([1, 2, 3, 4])),
         }

@@ -39,7 +39,7 @@ impl World {
         let now = Time::ZERO + Duration::from_secs(1);
         let of = |member: &antiphon_wire::Member| {
             let before = Inherited::default();
-            Rounds::of(&config, member.incarnation, now, &view, &rings, &before)
+            Rounds::of(&config, member.incarnation, now, &view, (&rings, true), &before)
         };
         let rounds: Vec<Option<Rounds>> = view.members.iter().map(of).collect();
         let is_of_the_lease = |rounds: &Rounds| (rounds.interval.as_secs_f64() - interval).abs() < 1e-6;
