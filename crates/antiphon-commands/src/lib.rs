@@ -112,7 +112,7 @@ use antiphon::Cluster;
 use antiphon_api::blocks::{Code, Failure, Ran};
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinSet;
 
 use self::counts::failure;
@@ -191,16 +191,19 @@ pub struct Replies {
 /// A command that was handed over. Dropped, it goes on.
 #[derive(Debug)]
 pub struct Handed {
-    told: mpsc::UnboundedReceiver<(String, Result<Bytes, Failure>)>,
+    /// What comes of it at each; nothing at one that is not asked after all.
+    told: Vec<(String, oneshot::Receiver<Result<Bytes, Failure>>)>,
     asked: usize,
 }
 
 impl Handed {
     /// Waits until it is over everywhere, which is no later than its time.
-    pub async fn replies(mut self) -> Replies {
+    pub async fn replies(self) -> Replies {
         let mut all = Replies::default();
-        while let Some((node, result)) = self.told.recv().await {
-            all.add(node, result);
+        for (node, told) in self.told {
+            if let Ok(result) = told.await {
+                all.add(node, result);
+            }
         }
         all
     }
@@ -213,9 +216,14 @@ impl Handed {
     /// What is over already: what was refused when it was handed over is.
     pub fn so_far(&mut self) -> Replies {
         let mut all = Replies::default();
-        while let Ok((node, result)) = self.told.try_recv() {
-            all.add(node, result);
-        }
+        self.told.retain_mut(|(node, told)| match told.try_recv() {
+            Ok(result) => {
+                all.add(std::mem::take(node), result);
+                false
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Closed) => false,
+        });
         all
     }
 }
@@ -294,7 +302,8 @@ impl Commands {
         }
         let mut args = command.args;
         verb.complete(&mut args).map_err(by_list)?;
-        let mut targets = match &command.to {
+        let (one, any) = (command.to == To::One, command.to == To::Any);
+        let mut targets = match command.to {
             To::Nodes(names) if names.len() > MAX_NAMED => {
                 return Err(refused(format!(
                     "a command names at most {MAX_NAMED} nodes: say all"
@@ -304,7 +313,7 @@ impl Commands {
                 if let Some(not) = names.iter().find(|name| !verb.to.contain(name)) {
                     return Err(by_list(list::Refusal::To(not.clone())));
                 }
-                names.clone()
+                names
             }
             _ => node
                 .members()
@@ -318,51 +327,51 @@ impl Commands {
             let reason = "no member of the cluster may be asked for it now: see `to` in the list";
             return Err(failure(Code::Unavailable, Ran::No, reason));
         }
-        if matches!(command.to, To::One | To::Any) {
+        if one || any {
             let turn = self.0.turn.fetch_add(1, Ordering::Relaxed) % targets.len();
             targets.rotate_left(turn);
         }
-        if command.to == To::One {
+        if one {
             targets.truncate(1);
         }
         let within = command
             .within
             .map_or(verb.within, |within| within.min(verb.within));
         let until = tokio::time::Instant::now() + within;
-        let (verb, way, reply) = (command.verb, command.way, command.reply);
-        let task = move || Task {
-            verb: verb.clone(),
-            args: args.clone(),
-            way,
-            reply,
+        let task = Task {
+            verb: command.verb,
+            args,
+            way: command.way,
+            reply: command.reply,
             until,
         };
         let asked = targets.len();
-        let (tell, told) = mpsc::unbounded_channel();
-        if command.to == To::Any {
-            if !reply {
+        let (ways_back, receivers): (Vec<_>, Vec<_>) = targets.iter().map(|_| oneshot::channel()).unzip();
+        if any {
+            if !command.reply {
                 return Err(refused("to any needs a reply: without one, ask one".to_owned()));
             }
-            let asking = node.clone();
+            let (asking, in_turn) = (node.clone(), targets.clone());
             node.spawn(async move {
-                for target in targets {
+                for (target, tell) in in_turn.into_iter().zip(ways_back) {
                     let (over, result) = oneshot::channel();
-                    asking.hand_over(&target, task(), move |result| drop(over.send(result)));
+                    asking.hand_over(&target, task.clone(), move |result| drop(over.send(result)));
                     let Ok(result) = result.await else { return };
                     let goes_on = matches!(&result, Err(failed) if failed.ran == Ran::No);
-                    // Whatever is told last of a node that did it is all that matters.
-                    let _ = tell.send((target, result));
+                    let _ = tell.send(result);
                     if !goes_on || tokio::time::Instant::now() >= until {
                         return;
                     }
                 }
             });
-            return Ok(Handed { told, asked });
+        } else {
+            let mut tasks = std::iter::repeat_n(task, asked);
+            for (target, tell) in targets.iter().zip(ways_back) {
+                let Some(task) = tasks.next() else { break };
+                node.hand_over(target, task, move |result| drop(tell.send(result)));
+            }
         }
-        for target in targets {
-            let (tell, name) = (tell.clone(), target.clone());
-            node.hand_over(&target, task(), move |result| drop(tell.send((name, result))));
-        }
+        let told = targets.into_iter().zip(receivers).collect();
         Ok(Handed { told, asked })
     }
 

@@ -344,7 +344,7 @@ impl Verb {
                         Refusal::Argument(format!("argument {name} of {}: expected {expected}", self.name))
                     };
                     argument.kind.check(value).map_err(refused)?;
-                    if value.to_string().starts_with('-') && self.gives_to_program(name) {
+                    if self.gives_to_program(name) && value.to_string().starts_with('-') {
                         let expected = "what does not begin with `-`, since a program takes it";
                         return Err(refused(expected.to_owned()));
                     }

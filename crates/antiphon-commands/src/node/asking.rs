@@ -34,8 +34,7 @@ impl Node {
             Some(format!("{} stops", self.name))
         } else {
             // Whatever names a program thinks of, there are lanes to members alone.
-            let is_member = self.member(&to).is_some();
-            (!is_member).then(|| format!("{to} is no member of the cluster now"))
+            (!self.is_member(&to)).then(|| format!("{to} is no member of the cluster now"))
         };
         if let Some(reason) = refused {
             let result = Err(failure(Code::Unavailable, Ran::No, reason));
@@ -47,7 +46,8 @@ impl Node {
         match peer.lane.enter(weight(&task.args)) {
             Ok(waiting) => self.spawn(async move {
                 let verb = task.verb.clone();
-                let result = node.ask(&to, &peer, task, waiting).await;
+                // What it needs to ask is made when it runs, and not when it is handed over.
+                let result = Box::pin(node.ask(&to, &peer, task, waiting)).await;
                 node.count(Side::Asked, &to, &verb, &result);
                 told(result.map(|reply| reply.unwrap_or_default()));
             }),

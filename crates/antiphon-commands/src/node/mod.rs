@@ -148,6 +148,7 @@ pub(crate) enum Served {
 }
 
 /// What one peer is asked.
+#[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) verb: String,
     pub(crate) args: Args,
@@ -272,6 +273,13 @@ impl Node {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    fn is_member(&self, name: &str) -> bool {
+        let view = self.view.borrow();
+        view.iter()
+            .flat_map(|view| &view.members)
+            .any(|member| member.name == name)
     }
 
     /// The member of a name: of two starts of it, the later one.

@@ -1,5 +1,7 @@
 //! What carries commands out: programs that behave badly, sessions that do not answer.
 
+use tokio::sync::mpsc;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
