@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
         for kind in [Kind::Control, Kind::Bulk] {
             let _ = node.handle_frame(now, stranger, sealer.seal(kind, records));
         }
-        let _ = node.handle_multicast(now, stranger, sealer.seal(Kind::Cast, records));
+        let _ = node.handle_multicast(now, stranger, sealer.seal(Kind::Multicast, records));
         let _ = node.handle_probe(now, sealer.seal(Kind::Probe, records));
         let record = sealer.seal(Kind::Lifeline, records);
         let event = LifelineEvent::Record { connection: 1, local: addr, remote: stranger, record };

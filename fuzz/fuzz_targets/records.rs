@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         let end = data.len() - reader.remaining();
         assert!(end > at, "a record has bytes");
         assert_eq!(encode_to_vec(&record), data[at..end], "one encoding");
-        if let Record::Link(link) = record {
+        if let Record::Channel(link) = record {
             for message in link.messages {
                 let bytes = message.clone();
                 let mut reader = Reader::new(message);

@@ -40,6 +40,7 @@ macro_rules! planted {
 }
 
 mod change;
+mod channel;
 mod config;
 mod detector;
 mod dissemination;
@@ -48,7 +49,6 @@ mod event;
 mod flush;
 mod group;
 pub mod inspection;
-mod link;
 mod locator;
 mod membership;
 mod names;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  frame ─► codec ─► Discovery, Heartbeat ───────────────► membership ─► effects ┐
-//!                ├─► Link ─► link ─► Membership message ─►      │                │
+//!                ├─► Channel ─► channel ─► Membership message ─►      │                │
 //!                │              └──► Group message ─► hold-back ─► groups ─► effects
 //!                └─► Group data ─────────────────────────────────► groups        │
 //!  outputs ◄── lifeline writes at once, then frames of this step ◄───────────────┘
@@ -10,11 +10,11 @@
 //!
 //! Four rules live here because they join layers:
 //! - **Vote before it travels (R2).** Effects are performed in order. Lifeline writes go to the output queue
-//!   at once; link messages are put into frames only when all effects of the step are done. So no frame
+//!   at once; channel messages are put into frames only when all effects of the step are done. So no frame
 //!   overtakes a vote's record.
 //! - **Hold-back (R13).** A group message names the primary view that its sender had installed. It is handed
 //!   to the group layer only once this node has installed that view; until then the membership layer is asked
-//!   to pull it. A message from a member that is no neighbour in that view waits too: links deliver once.
+//!   to pull it. A message from a member that is no neighbour in that view waits too: channels deliver once.
 //! - **One name for a peer.** All layers know a peer by its first address. The link in use replaces it only
 //!   here, where frames and dials leave ([`crate::route`]), and where path troubles come in, back again.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was
@@ -41,10 +41,10 @@ use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
+use crate::channel::Channels;
 use crate::dissemination::air::Air;
 use crate::group::{self, Groups};
 use crate::inspection::{Lifeline, State};
-use crate::link::Links;
 use crate::membership::{self, Membership};
 use crate::pace::Pace;
 use crate::random::Random;
@@ -68,7 +68,7 @@ pub struct Node {
     /// The last primary view that the groups were told of: what group messages are sent in.
     primary: Option<ViewId>,
     codec: FrameCodec,
-    links: Links,
+    channels: Channels,
     routes: Routes,
     relay: Relay,
     air: Air,
@@ -124,7 +124,7 @@ impl Node {
             me: Incarnation(0),
             primary: None,
             codec: FrameCodec::new(&config.cluster, config.key.as_ref(), Incarnation(0)),
-            links: Links::new(config.profile.retransmit),
+            channels: Channels::new(config.profile.retransmit),
             routes,
             relay: Relay::new(Incarnation(0), &config.profile),
             air: Air::default(),
@@ -183,9 +183,9 @@ impl Node {
     /// As there; [`OpenError::Stranger`] is no fault of the sender.
     pub fn handle_multicast(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         match frame::peek(&frame)? {
-            (Kind::Cast, sender) if self.air.knows(sender) => self.handle_frame(now, from, frame),
-            (Kind::Cast, _) => {
-                self.counters.casts_of_strangers += 1;
+            (Kind::Multicast, sender) if self.air.knows(sender) => self.handle_frame(now, from, frame),
+            (Kind::Multicast, _) => {
+                self.counters.multicasts_of_strangers += 1;
                 Err(OpenError::Stranger)
             }
             _ => {
@@ -243,15 +243,15 @@ impl Node {
     /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness
     /// is noticed.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.membership.set_crowded(self.links.crowded());
+        self.membership.set_crowded(self.channels.crowded());
         self.membership.handle_timeout(now);
         self.forgive(now);
         self.follow_lease(now);
         self.groups.handle_timeout(now);
-        self.links.handle_timeout(now);
+        self.channels.handle_timeout(now);
         self.routes.handle_timeout(now);
         self.follow_routes(now);
-        self.call(now);
+        self.probe_multicast(now);
         self.touch(now);
     }
 
@@ -396,7 +396,7 @@ impl Node {
         [
             self.membership.next_timeout(),
             self.groups.next_timeout(),
-            self.links.next_timeout(),
+            self.channels.next_timeout(),
             self.routes.next_timeout(),
             self.air.next_timeout(),
             leaving,
@@ -572,7 +572,7 @@ impl Node {
             // In a large view a node speaks to its neighbours, to members of its groups, and to peers to
             // which it owes something.
             membership::Effect::ForgetPeer { peer }
-                if (self.groups.has(peer) || self.links.owes(peer))
+                if (self.groups.has(peer) || self.channels.owes(peer))
                     && self.membership.reach(peer).is_some() => {}
             membership::Effect::ForgetPeer { peer } => self.disconnect(now, peer),
             membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
@@ -583,7 +583,7 @@ impl Node {
                     records.push(Record::Discovery(message.clone()));
                 }
             }
-            membership::Effect::Heartbeat { to, heartbeat } => match self.links.addr(to) {
+            membership::Effect::Heartbeat { to, heartbeat } => match self.channels.addr(to) {
                 Some(addr) => {
                     let report = self.relay.report(now);
                     self.queue_life(to, addr, Record::Heartbeat(heartbeat));
@@ -592,7 +592,7 @@ impl Node {
                 }
                 None => self.counters.messages_dropped += 1,
             },
-            membership::Effect::Pulse { to, pulse } => match self.links.addr(to) {
+            membership::Effect::Pulse { to, pulse } => match self.channels.addr(to) {
                 Some(addr) => self.queue_life(to, addr, Record::Pulse(pulse)),
                 None => self.counters.messages_dropped += 1,
             },
@@ -611,7 +611,7 @@ impl Node {
                 // the rest.
                 self.perform_groups(now);
                 self.gate.end(&mut self.events);
-                self.links.acknowledge_now(now, None);
+                self.channels.acknowledge_now(now, None);
                 self.flush_frames(now);
                 self.phase = Phase::Stopped;
             }
@@ -620,12 +620,12 @@ impl Node {
 
     fn begin_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
         self.perform_groups(now);
-        self.links.acknowledge_now(now, None);
+        self.channels.acknowledge_now(now, None);
         self.flush_frames(now);
         self.me = me;
         self.primary = None;
         self.codec = FrameCodec::new(&self.config.cluster, self.config.key.as_ref(), me);
-        self.links = Links::new(self.config.profile.retransmit);
+        self.channels = Channels::new(self.config.profile.retransmit);
         self.routes.disconnect_all();
         self.relay = Relay::new(me, &self.config.profile);
         self.relayed.clear();
@@ -677,7 +677,7 @@ impl Node {
     }
 
     fn connect(&mut self, now: Time, peer: Incarnation, addr: SocketAddr) {
-        self.links.connect(now, peer, addr);
+        self.channels.connect(now, peer, addr);
         self.routes.connect(now, peer, addr);
         self.air.connect(peer);
     }
@@ -747,17 +747,17 @@ impl Node {
                     Class::Bulk => Kind::Bulk,
                 };
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
-                self.multicast(&to, class, kind, &records);
+                self.send_to_all(&to, class, kind, &records);
             }
             group::Effect::Chain { to, records } => {
                 self.reach(now, &[to]);
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
-                self.multicast(&[to], Class::Bulk, Kind::Chain, &records);
+                self.send_to_all(&[to], Class::Bulk, Kind::Chain, &records);
             }
-            group::Effect::Cast { to, records } => {
+            group::Effect::Multicast { to, records } => {
                 self.reach(now, &to);
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
-                self.cast(&to, &records);
+                self.multicast(&to, &records);
             }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
             group::Effect::Event(handle, event) => {
@@ -774,7 +774,7 @@ impl Node {
     /// Makes sure that these are peers: of a large view only some are.
     pub(super) fn reach(&mut self, now: Time, members: &[Incarnation]) {
         for member in members {
-            if self.links.addr(*member).is_none()
+            if self.channels.addr(*member).is_none()
                 && let Some(addr) = self.membership.reach(*member)
             {
                 self.connect(now, *member, addr);
@@ -783,13 +783,14 @@ impl Node {
     }
 
     fn push(&mut self, now: Time, to: Incarnation, control: &Control) {
-        if self.links.push(now, to, &encode_to_vec(control)).is_err() {
-            self.link_broke(now, to);
+        if self.channels.push(now, to, &encode_to_vec(control)).is_err() {
+            self.channel_broke(now, to);
         }
     }
 
-    /// A link that cannot go on is a peer that cannot be talked to: the detector is told, the view decides.
-    fn link_broke(&mut self, now: Time, peer: Incarnation) {
+    /// A channel that cannot go on is a peer that cannot be talked to: the detector is told, the view
+    /// decides.
+    fn channel_broke(&mut self, now: Time, peer: Incarnation) {
         self.counters.links_broken += 1;
         self.membership.accuse(now, peer, Evidence::ConnectionLost);
     }

@@ -20,7 +20,7 @@ pub enum Output {
     },
     /// Try to bring a frame to everyone who listens at the cluster's multicast address. Only with
     /// [`Config::multicast`](crate::Config::multicast).
-    Cast {
+    Multicast {
         /// The sealed frame.
         frame: Frame,
     },

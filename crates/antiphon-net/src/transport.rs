@@ -34,7 +34,7 @@ pub trait Transport: Send + fmt::Debug {
     fn flush(&mut self) {}
 
     /// Tries to bring a frame to all that listen at the cluster's multicast address, where there is one.
-    fn cast(&mut self, frame: Frame) {
+    fn multicast(&mut self, frame: Frame) {
         drop(frame);
     }
 

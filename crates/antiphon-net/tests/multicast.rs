@@ -34,7 +34,7 @@ async fn a_frame_is_sent_once_and_heard_by_all_others_in_pieces_if_it_is_large()
     let (mut sealer, mut opener) = (codec(1), codec(2));
     let texts: Vec<String> = (0..20).map(|number| format!("{number:.<4000}")).collect();
     for text in &texts {
-        a.cast(frame(&mut sealer, Kind::Cast, text));
+        a.multicast(frame(&mut sealer, Kind::Multicast, text));
     }
     for mut inputs in [b_inputs, c_inputs] {
         let mut heard = Vec::new();
@@ -55,7 +55,7 @@ async fn a_frame_is_sent_once_and_heard_by_all_others_in_pieces_if_it_is_large()
     }
     // What comes back to its sender is nobody's: the next thing it hears is another's.
     let (mut d, _d_inputs) = listener(&config);
-    d.cast(frame(&mut codec(4), Kind::Cast, "of another"));
+    d.multicast(frame(&mut codec(4), Kind::Multicast, "of another"));
     let first = wait_for(&mut a_inputs, |input| match input {
         Input::Frames { frames, .. } => Some(frames),
         _ => None,
@@ -85,8 +85,8 @@ async fn strangers_at_the_address_end_their_own_streams_and_nobody_elses() {
     let (mut sealer, mut opener) = (codec(1), codec(2));
     let (mut refused, mut heard) = (0, 0);
     for number in 0..10 {
-        foreign.cast(frame(&mut other, Kind::Cast, "foreign"));
-        a.cast(frame(&mut sealer, Kind::Cast, &format!("ours {number}")));
+        foreign.multicast(frame(&mut other, Kind::Multicast, "foreign"));
+        a.multicast(frame(&mut sealer, Kind::Multicast, &format!("ours {number}")));
     }
     wait_for(&mut b_inputs, |input| {
         let Input::Frames {

@@ -17,23 +17,23 @@ wire_enum! {
         /// Life, acknowledgement of views and suspicions; unreliable.
         Heartbeat = 1 (Heartbeat),
         /// Part of the reliable ordered control channel between two incarnations.
-        Link = 2 (LinkRecord),
-        /// Group messages, rows and repairs' requests; reliable by the group's log, not by the link.
+        Channel = 2 (ChannelRecord),
+        /// Group messages, rows and repairs' requests; reliable by the group's log, not by the channel.
         Group = 3 (GroupData),
         /// Which addresses of two nodes reach each other; unreliable, repeated by timers.
         Beat = 4 (Beat),
         /// Which nodes hear this? Sent by IP multicast, repeated by a timer.
-        Call = 5 {
-            /// The sender's count of calls, from 1.
+        MulticastProbe = 5 {
+            /// The sender's count of probes, from 1.
             round: u64,
-            /// Anything, of any length: it makes the call as large as a packet, and no receiver reads it.
+            /// Anything, of any length: it makes the probe as large as a packet, and no receiver reads it.
             filler: Bytes,
         },
-        /// What was heard of a peer's calls; unreliable, repeated with each call heard.
-        Heard = 6 {
-            /// The incarnation that called; any other drops it.
+        /// What was heard of a peer's multicast probes; unreliable, repeated with each probe heard.
+        MulticastHeard = 6 {
+            /// The incarnation that probed; any other drops it.
             to: Incarnation,
-            /// The latest of its calls that came here.
+            /// The latest of its probes that came here.
             round: u64,
         },
         /// Pass this frame on to these (R20): the direct path to them is dead. Alone in its frame.
@@ -203,7 +203,7 @@ wire_struct! {
     /// A run of consecutive messages on the control channel from the frame's sender to `to`,
     /// and what the sender has received on the channel in the other direction.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct LinkRecord {
+    pub struct ChannelRecord {
         /// The incarnation this is for; any other drops it.
         pub to: Incarnation,
         /// All messages of the opposite direction up to and including this one were received; 0 is none.

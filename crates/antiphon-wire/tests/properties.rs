@@ -8,7 +8,7 @@ use antiphon_wire::codec::{Reader, Wire, decode_all, encode_to_vec, put_varint, 
 use antiphon_wire::datagram::{self, Assembly, Datagram, MAX_SEGMENTS, Segment};
 use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind, OpenError, REPLAY_WINDOW};
 use antiphon_wire::level::WireLevels;
-use antiphon_wire::record::{LinkRecord, Record};
+use antiphon_wire::record::{ChannelRecord, Record};
 use antiphon_wire::stream::{StreamDecoder, length_prefix};
 use antiphon_wire::{Block, BlockBuilder, DecodeError, GroupId, Incarnation, Lineage, Member, ViewId};
 use bytes::{Bytes, BytesMut};
@@ -66,14 +66,14 @@ fn plain(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip(), addr.port())
 }
 
-fn link_records() -> impl Strategy<Value = LinkRecord> {
+fn link_records() -> impl Strategy<Value = ChannelRecord> {
     (
         any::<u128>(),
         any::<u64>(),
         any::<u64>(),
         vec(vec(any::<u8>(), 0..20), 0..6),
     )
-        .prop_map(|(to, ack, first, messages)| LinkRecord {
+        .prop_map(|(to, ack, first, messages)| ChannelRecord {
             to: Incarnation(to),
             ack,
             first,
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn link_records_survive(record in link_records()) {
         survives(&record)?;
-        survives(&Record::Link(record))?;
+        survives(&Record::Channel(record))?;
     }
 
     #[test]

@@ -221,7 +221,7 @@ const KINDS: [(&str, Kind); 6] = [
     ("bulk", Kind::Bulk),
     ("lifeline", Kind::Lifeline),
     ("chain", Kind::Chain),
-    ("cast", Kind::Cast),
+    ("multicast", Kind::Multicast),
     ("probe", Kind::Probe),
 ];
 

@@ -21,13 +21,14 @@
 //!
 //! Heartbeats by UDP alone would be lost one by one, and would prove nothing of the connections that
 //! everything else needs. Heartbeats by both, always, would double what a cluster at rest costs. Control as a
-//! whole by UDP would need a second reliable protocol under the links, with a pace of its own for each path.
+//! whole by UDP would need a second reliable protocol under the channels, with a pace of its own for each
+//! path.
 //!
 //! # What a probe says
 //! A probe says what a heartbeat says, and to the same members: suspicions, answers for the lease, the view.
 //! It has the number of the last heartbeat, so that nobody counts it as a heartbeat that others missed. It
 //! also says that its sender lives, exactly as a frame does that another member passed on (R20): *it says
-//! nothing of the path*. Relays, links, routes and edges know nothing of probes. If a member is heard by
+//! nothing of the path*. Relays, channels, routes and edges know nothing of probes. If a member is heard by
 //! nothing else, frames to it go through others, and its connections are made anew, as if it were silent.
 //!
 //! # Why a life by probes alone ends

@@ -1,35 +1,35 @@
 //! Multicast: the network copies what a member sends once.
 //!
 //! ```text
-//!            ┌──► b        a frame of kind Cast, sealed once, to the cluster's multicast address
+//!            ┌──► b        a frame of kind Multicast, sealed once, to the cluster's multicast address
 //!  a ──► net ┼──► c
 //!            └─x  d  ◄──── the same frame once more, directly: d does not hear a there
 //!
-//!  every heartbeat:   a ──► net   Call{round}      b ──► a   Heard{round}        d says nothing
+//!  every heartbeat:   a ──► net   Probe{round}      b ──► a   Heard{round}        d says nothing
 //! ```
 //! Only two hosts themselves can say whether a network passes multicast between them: switches filter,
-//! wireless drops, clouds have none. So every node that may send by multicast also calls by it, and a node
-//! that hears the call says so directly. A call fills a packet: where only small ones pass, nobody hears it.
-//! A member that has not said so lately gets the frames directly, from this sender alone. If no member has,
-//! nothing is sent by multicast at all.
+//! wireless drops, clouds have none. So every node that may send by multicast also probes by it, and a node
+//! that hears the probe says so directly. A probe fills a packet: where only small ones pass, nobody hears
+//! it. A member that has not said so lately gets the frames directly, from this sender alone. If no member
+//! has, nothing is sent by multicast at all.
 //!
 //! If a frame is lost on its way to some members, only these miss it. They see the gap, ask the sender, and
 //! get the frame from it directly. Credit, acknowledgements, marks and order records that do not ride on
 //! messages go directly, as in `direct`.
 //!
-//! All that must be configured alike is the address. A network without multicast costs a call per heartbeat.
-//! Cast frames are a kind of their own: their nonces, many of them lost, must not push those of direct frames
-//! out of the replay window.
+//! All that must be configured alike is the address. A network without multicast costs a probe per heartbeat.
+//! Multicast frames are a kind of their own: their nonces, many of them lost, must not push those of direct
+//! frames out of the replay window.
 //!
 //! # What comes by multicast
 //! Anybody can send it. A node drops what does not come from a node that it speaks to, or is not of its
 //! cluster's tag, before it spends a hash on it. Then the seal is checked as that of any frame. Of an
-//! authentic frame only messages, order records and calls are read. The frame is no sign of life: it says
+//! authentic frame only messages, order records and probes are read. The frame is no sign of life: it says
 //! nothing about the path that repairs and votes take.
 //!
 //! # When participants die
 //! - **The sender, after some have heard**: the cut has what any survivor holds (R15), as in `direct`.
-//! - **A member goes deaf**: three calls later frames go to it directly; it asked for what it missed
+//! - **A member goes deaf**: three probes later frames go to it directly; it asked for what it missed
 //!   meanwhile.
 //! - **A member is removed, or installs its next view late**: frames name their view; those of other views
 //!   are early or void (R13).
@@ -46,9 +46,9 @@ use antiphon_wire::Incarnation;
 
 use crate::Time;
 
-/// Calls that a peer may leave unanswered.
+/// Probes that a peer may leave unanswered.
 const MISSED: u64 = 3;
-/// Calls after which a peer that never answered is said not to hear.
+/// Probes after which a peer that never answered is said not to hear.
 const PATIENCE: u64 = 8;
 
 /// The peers that hear this node's multicast, and those that it hears.
@@ -57,16 +57,16 @@ pub(crate) struct Air {
     round: u64,
     next_round: Option<Time>,
     peers: BTreeMap<Incarnation, Peer>,
-    /// The peers to tell that their call was heard, and which call.
+    /// The peers to tell that their probe was heard, and which probe.
     answers: BTreeMap<Incarnation, u64>,
     news: Vec<(Incarnation, bool)>,
 }
 
 #[derive(Debug)]
 struct Peer {
-    /// The last call before this node spoke to it.
+    /// The last probe before this node spoke to it.
     since: u64,
-    /// The latest call that it said to have heard.
+    /// The latest probe that it said to have heard.
     answered: u64,
     /// What was said of it to the application.
     told: Option<bool>,
@@ -101,14 +101,14 @@ impl Air {
         self.peers.get(&peer).is_some_and(|peer| peer.hears(self.round))
     }
 
-    /// A peer's call was heard.
-    pub(crate) fn called(&mut self, by: Incarnation, round: u64) {
+    /// A peer's probe was heard.
+    pub(crate) fn probed(&mut self, by: Incarnation, round: u64) {
         if self.peers.contains_key(&by) {
             self.answers.insert(by, round);
         }
     }
 
-    /// A peer has heard a call.
+    /// A peer has heard a probe.
     pub(crate) fn answered(&mut self, by: Incarnation, round: u64) {
         if let Some(peer) = self.peers.get_mut(&by)
             && round <= self.round
@@ -121,9 +121,10 @@ impl Air {
         self.next_round
     }
 
-    /// The number of the call that is due, if one is. `casts`: whether any group may be sent to in this way.
-    pub(crate) fn call(&mut self, now: Time, heartbeat: Duration, casts: bool) -> Option<u64> {
-        if !casts || self.peers.is_empty() {
+    /// The number of the probe that is due, if one is. `multicasts`: whether any group may be sent to in this
+    /// way.
+    pub(crate) fn probe(&mut self, now: Time, heartbeat: Duration, multicasts: bool) -> Option<u64> {
+        if !multicasts || self.peers.is_empty() {
             self.next_round = None;
             return None;
         }
@@ -149,7 +150,7 @@ impl Air {
         Some(self.round)
     }
 
-    /// Calls that were heard and not answered yet.
+    /// Probes that were heard and not answered yet.
     pub(crate) fn take_answers(&mut self) -> BTreeMap<Incarnation, u64> {
         std::mem::take(&mut self.answers)
     }
@@ -178,15 +179,15 @@ mod tests {
     fn a_peer_is_sent_to_by_multicast_as_long_as_it_answers_and_what_changes_is_told_once() {
         let mut air = Air::default();
         let mut now = Time::ZERO;
-        assert_eq!(air.call(now, BEAT, true), None, "nobody is there to hear");
+        assert_eq!(air.probe(now, BEAT, true), None, "nobody is there to hear");
         air.connect(NEAR);
         air.connect(DEAF);
-        assert_eq!(air.call(now, BEAT, false), None, "no group needs it");
+        assert_eq!(air.probe(now, BEAT, false), None, "no group needs it");
         for round in 1..=20 {
             assert!(!air.hears(DEAF));
             assert_eq!(air.hears(NEAR), (2..=14).contains(&round), "{round}");
-            assert_eq!(air.call(now, BEAT, true), Some(round));
-            assert_eq!(air.call(now, BEAT, true), None, "not twice");
+            assert_eq!(air.probe(now, BEAT, true), Some(round));
+            assert_eq!(air.probe(now, BEAT, true), None, "not twice");
             if round <= 10 {
                 air.answered(NEAR, round);
             }
@@ -199,12 +200,12 @@ mod tests {
     fn an_answer_to_no_call_is_none_and_strangers_are_not_known() {
         let mut air = Air::default();
         air.connect(NEAR);
-        air.call(Time::ZERO, BEAT, true);
+        air.probe(Time::ZERO, BEAT, true);
         air.answered(NEAR, 2);
         air.answered(DEAF, 1);
         assert!(!air.hears(NEAR) && !air.hears(DEAF));
-        air.called(DEAF, 1);
-        air.called(NEAR, 7);
+        air.probed(DEAF, 1);
+        air.probed(NEAR, 7);
         assert_eq!(air.take_answers(), BTreeMap::from([(NEAR, 7)]));
         air.disconnect(NEAR);
         assert!(!air.knows(NEAR));

@@ -18,7 +18,7 @@ const MAX_DEPARTED_RUNS: usize = 8192;
 /// Frames held for a view that is not installed yet, in bytes.
 pub(super) const MAX_EARLY_BYTES: usize = 4 << 20;
 
-impl Membership {
+impl Joined {
     /// True if messages may have become deliverable or credit free.
     pub(super) fn handle_data(
         &mut self,

@@ -34,7 +34,7 @@ pub enum Effect {
         records: Vec<GroupData>,
     },
     /// The same to all of these at once, by IP multicast where they hear it (see `dissemination/air.rs`).
-    Cast {
+    Multicast {
         /// The receivers.
         to: Vec<Incarnation>,
         /// The records.

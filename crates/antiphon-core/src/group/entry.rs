@@ -181,7 +181,7 @@ impl Group {
             decision,
             stream: None,
         });
-        self.phase = Phase::Member(Box::new(Membership {
+        self.phase = Phase::Member(Box::new(Joined {
             id: group,
             stream,
             flush: Flush::new(retained),

@@ -4,7 +4,7 @@
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 
-use super::member::{Group, Membership, Phase};
+use super::member::{Group, Joined, Phase};
 use super::{Context, Effect};
 use crate::Class;
 use crate::flush::{Around, Flush, FlushEffect};
@@ -15,7 +15,7 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        let Membership {
+        let Joined {
             id,
             stream,
             direct,

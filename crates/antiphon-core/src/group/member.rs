@@ -41,7 +41,7 @@ pub(crate) enum Phase {
         leader: Incarnation,
         retry_at: Time,
     },
-    Member(Box<Membership>),
+    Member(Box<Joined>),
     /// Has left; others may still need what it holds.
     Ghost {
         group: GroupId,
@@ -96,9 +96,9 @@ pub(crate) struct Group {
     pub(super) early_joins: Vec<(Incarnation, GroupTerms, u64, u64)>,
 }
 
-/// Membership in a group: the present view, and the flush that may be under way.
+/// What a member of a group has: the present view, and the flush that may be under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Membership {
+pub(crate) struct Joined {
     pub(crate) id: GroupId,
     pub(crate) stream: Stream,
     pub(crate) flush: Flush,
@@ -115,7 +115,7 @@ pub(crate) struct Membership {
     pub(super) leave_at: Option<Time>,
 }
 
-impl Membership {
+impl Joined {
     /// The member that leads the group.
     pub(crate) fn leader(&self, ctx: &Context<'_>) -> Option<Incarnation> {
         ctx.node.leader_of(&self.stream.members)

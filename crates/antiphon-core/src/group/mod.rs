@@ -313,9 +313,9 @@ impl Groups {
     }
 
     /// Whether messages may come by multicast: if not, no member needs to call.
-    pub(crate) fn casts(&self) -> bool {
-        let casts = |group: &Group| group.options.dissemination == Dissemination::Multicast;
-        self.groups.values().any(casts)
+    pub(crate) fn multicasts(&self) -> bool {
+        let multicasts = |group: &Group| group.options.dissemination == Dissemination::Multicast;
+        self.groups.values().any(multicasts)
     }
 
     /// Joins or founds a group. An error says what is wrong with the name or the options.

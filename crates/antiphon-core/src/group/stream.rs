@@ -572,7 +572,7 @@ impl Stream {
                     to: self.members[chain.next()],
                     records,
                 },
-                Disseminator::Multicast => Effect::Cast {
+                Disseminator::Multicast => Effect::Multicast {
                     to: others.clone(),
                     records,
                 },

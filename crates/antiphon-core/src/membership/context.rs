@@ -93,7 +93,8 @@ pub(crate) struct Context {
     /// The nodes that are no members and were answered lately.
     pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,
-    /// Peers whose link holds much that was not acknowledged. What can wait is not added to such a link.
+    /// Peers whose channel holds much that was not acknowledged. What can wait is not added to such a
+    /// channel.
     pub(crate) crowded: BTreeSet<Incarnation>,
     /// Heartbeats so far, of all incarnations.
     pub(crate) beats: u64,

@@ -12,8 +12,8 @@ use crate::{Event, LifelineCommand};
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// From here on this node is `me`: forget all links and peers, and seal with the new identity. Emitted at
-    /// creation and at each rejoin, before all other effects of the new incarnation.
+    /// From here on this node is `me`: forget all channels and peers, and seal with the new identity. Emitted
+    /// at creation and at each rejoin, before all other effects of the new incarnation.
     NewIncarnation {
         me: Incarnation,
         /// Why the previous incarnation ended (`None` at creation).
@@ -21,8 +21,8 @@ pub(crate) enum Effect {
     },
     /// This incarnation is reached at this address. Comes before the first `Send` or `Heartbeat` to it.
     Peer { peer: Incarnation, addr: SocketAddr },
-    /// No more traffic with this incarnation. Its link is dropped once what is queued was acknowledged or the
-    /// peer is gone.
+    /// No more traffic with this incarnation. Its channel is dropped once what is queued was acknowledged or
+    /// the peer is gone.
     ForgetPeer { peer: Incarnation },
     /// Reliable, ordered, control class.
     Send {

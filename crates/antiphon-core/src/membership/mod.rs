@@ -221,7 +221,7 @@ impl Membership {
         self.settle(now);
     }
 
-    /// The peers whose links hold much that was not acknowledged.
+    /// The peers whose channels hold much that was not acknowledged.
     pub(crate) fn set_crowded(&mut self, crowded: BTreeSet<Incarnation>) {
         self.cx.crowded = crowded;
     }
@@ -321,7 +321,7 @@ impl Membership {
         used
     }
 
-    /// The group layer or a link doubts a peer.
+    /// The group layer or a channel doubts a peer.
     pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) {
         self.cx.detector.awake(now);
         // Only a lifeline or a witness proves a death.

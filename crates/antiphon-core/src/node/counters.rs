@@ -11,7 +11,7 @@ pub struct Counters {
     /// Records for another incarnation of this process.
     pub records_misaddressed: u64,
     /// Frames by multicast from a node that this one does not speak to, dropped unopened.
-    pub casts_of_strangers: u64,
+    pub multicasts_of_strangers: u64,
     /// Frames that this node passed on, because the direct path from their sender to their target is dead.
     pub frames_passed_on: u64,
     /// Frames that it was asked to pass on and did not: from or for a node in no view of its own, or for
@@ -26,7 +26,7 @@ pub struct Counters {
     pub probes_refused: u64,
     /// Proofs of death by a witness that were not taken: this cluster has no key.
     pub witnesses_refused: u64,
-    /// Links given up because the peer acknowledged nothing for too long.
+    /// Channels given up because the peer acknowledged nothing for too long.
     pub links_broken: u64,
     /// Messages that did not fit a frame or whose peer had no address.
     pub messages_dropped: u64,

@@ -19,7 +19,7 @@ pub(super) enum Verdict {
     Handle(GroupMessage),
     /// Held until its view is installed.
     Held,
-    /// Too many are held already; the message is lost, and with it the order of the link.
+    /// Too many are held already; the message is lost, and with it the order of the channel.
     Full,
 }
 

@@ -12,8 +12,8 @@ use antiphon_wire::{Incarnation, Reader, Wire};
 use bytes::Bytes;
 
 use super::{Node, Phase, holdback};
+use crate::channel::ChannelBroken;
 use crate::detector::Came;
-use crate::link::LinkBroken;
 use crate::{Class, Time};
 
 /// Where the records of a frame come from.
@@ -30,7 +30,7 @@ impl Origin {
     pub(super) fn class(&self) -> Class {
         match self.kind {
             Kind::Control | Kind::Lifeline | Kind::Probe => Class::Control,
-            Kind::Bulk | Kind::Chain | Kind::Cast => Class::Bulk,
+            Kind::Bulk | Kind::Chain | Kind::Multicast => Class::Bulk,
         }
     }
 
@@ -73,7 +73,7 @@ impl Node {
             // A chain frame may have come by others: it says nothing about the path from its sender to here.
             Kind::Chain => self.handle_records(now, &origin, opened.records, sealed),
             // Nor does what comes by multicast, on its own path.
-            Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
+            Kind::Multicast => self.handle_multicast_records(now, opened.sender, opened.records),
             // A probe comes another way ([`Node::handle_probe`]).
             Kind::Probe => self.counters.frames_malformed += 1,
         }
@@ -138,7 +138,7 @@ impl Node {
     }
 
     /// What may come by multicast: messages, order records that ride on them, and calls.
-    fn handle_cast(&mut self, now: Time, sender: Incarnation, records: Bytes) {
+    fn handle_multicast_records(&mut self, now: Time, sender: Incarnation, records: Bytes) {
         let mut reader = Reader::new(records);
         while !reader.is_empty() {
             match Record::decode(&mut reader) {
@@ -146,7 +146,7 @@ impl Node {
                     self.groups.handle_data(now, sender, data);
                     self.perform_views(now);
                 }
-                Ok(Record::Call { round, .. }) => self.air.called(sender, round),
+                Ok(Record::MulticastProbe { round, .. }) => self.air.probed(sender, round),
                 Ok(_) | Err(_) => {
                     self.counters.frames_malformed += 1;
                     return;
@@ -177,9 +177,9 @@ impl Node {
             }
             Record::Pulse(pulse) => self.membership.handle_pulse(now, sender, pulse),
             Record::Group(data) => self.groups.handle_data(now, sender, data),
-            Record::Call { .. } | Record::Probe { .. } => self.counters.frames_malformed += 1,
-            Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
-            Record::Heard { round, .. } => self.air.answered(sender, round),
+            Record::MulticastProbe { .. } | Record::Probe { .. } => self.counters.frames_malformed += 1,
+            Record::MulticastHeard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
+            Record::MulticastHeard { round, .. } => self.air.answered(sender, round),
             // R10: without a key anybody could say so. And a witness speaks to nodes alone, as control.
             Record::Witnessed(certificate) => {
                 let heard = self.config.key.is_some() && origin.kind == Kind::Control;
@@ -200,17 +200,17 @@ impl Node {
             Record::Relay { to, frame } => self.pass_on(now, origin, &to, &frame),
             Record::Relayed { frame } => self.handle_passed_on(now, origin, frame),
             Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
-            Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
-            Record::Link(link) => {
+            Record::Channel(record) if record.to != self.me => self.counters.records_misaddressed += 1,
+            Record::Channel(record) => {
                 // This node must be able to tell the sender that it has heard it.
                 self.reach(now, &[sender]);
-                match self.links.handle_record(now, sender, link) {
+                match self.channels.handle_record(now, sender, record) {
                     Ok(messages) => {
                         for message in messages {
                             self.handle_control(now, sender, message);
                         }
                     }
-                    Err(LinkBroken) => self.link_broke(now, sender),
+                    Err(ChannelBroken) => self.channel_broke(now, sender),
                 }
             }
         }
@@ -223,7 +223,7 @@ impl Node {
                 match self.holdback.admit(self.primary, sender, view, body) {
                     holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
                     holdback::Verdict::Held => self.membership.behind(now, view, sender),
-                    holdback::Verdict::Full => self.link_broke(now, sender),
+                    holdback::Verdict::Full => self.channel_broke(now, sender),
                 }
             }
             Err(_) => self.counters.frames_malformed += 1,

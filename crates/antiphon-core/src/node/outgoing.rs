@@ -12,20 +12,20 @@ use super::{Counters, Node, Phase};
 use crate::relay::Way;
 use crate::{Class, Event, Output, Time};
 
-/// This makes a call fill a packet of Ethernet. Calls ask whether a network passes messages, so a network
-/// that loses large packets must not pass the calls.
-const CALL_FILLER_BYTES: usize = 1500;
+/// This makes a probe fill a packet of Ethernet. Probes ask whether a network passes messages, so a network
+/// that loses large packets must not pass the probes.
+const PROBE_FILLER_BYTES: usize = 1500;
 
 impl Node {
     /// Asks which peers hear this node's multicast, when it is time to.
-    pub(super) fn call(&mut self, now: Time) {
-        let casts = self.config.multicast && self.groups.casts();
-        if let Some(round) = self.air.call(now, self.config.profile.heartbeat, casts) {
+    pub(super) fn probe_multicast(&mut self, now: Time) {
+        let multicasts = self.config.multicast && self.groups.multicasts();
+        if let Some(round) = self.air.probe(now, self.config.profile.heartbeat, multicasts) {
             let mut record = Vec::new();
-            let filler = Bytes::from_static(&[0; CALL_FILLER_BYTES]);
-            Record::Call { round, filler }.encode(&mut record);
-            let frame = self.codec.seal(Kind::Cast, &record).into();
-            self.outputs.push_back(Output::Cast { frame });
+            let filler = Bytes::from_static(&[0; PROBE_FILLER_BYTES]);
+            Record::MulticastProbe { round, filler }.encode(&mut record);
+            let frame = self.codec.seal(Kind::Multicast, &record).into();
+            self.outputs.push_back(Output::Multicast { frame });
         }
         for (peer, hears) in self.air.take_news() {
             self.events.push_back(Event::Multicast { peer, hears });
@@ -33,21 +33,21 @@ impl Node {
     }
 
     /// Seals once; one send for all that hear it, and the same bytes directly to those that do not.
-    pub(super) fn cast(&mut self, to: &[Incarnation], records: &[Record]) {
+    pub(super) fn multicast(&mut self, to: &[Incarnation], records: &[Record]) {
         let (hear, deaf): (Vec<Incarnation>, Vec<Incarnation>) = to
             .iter()
             .partition(|peer| self.config.multicast && self.air.hears(**peer));
         if hear.is_empty() {
-            return self.multicast(&deaf, Class::Bulk, Kind::Bulk, records);
+            return self.send_to_all(&deaf, Class::Bulk, Kind::Bulk, records);
         }
-        for frame in self.seal(Kind::Cast, records) {
-            self.outputs.push_back(Output::Cast { frame: frame.clone() });
+        for frame in self.seal(Kind::Multicast, records) {
+            self.outputs.push_back(Output::Multicast { frame: frame.clone() });
             self.transmit(&deaf, Class::Bulk, &frame);
         }
     }
 
     /// Seals once, sends the same bytes to all (R24).
-    pub(super) fn multicast(&mut self, to: &[Incarnation], class: Class, kind: Kind, records: &[Record]) {
+    pub(super) fn send_to_all(&mut self, to: &[Incarnation], class: Class, kind: Kind, records: &[Record]) {
         for frame in self.seal(kind, records) {
             self.transmit(to, class, &frame);
         }
@@ -75,7 +75,7 @@ impl Node {
     pub(super) fn transmit(&mut self, to: &[Incarnation], class: Class, frame: &Frame) {
         let mut through: BTreeMap<Incarnation, Vec<Incarnation>> = BTreeMap::new();
         for peer in to {
-            let Some(addr) = self.links.addr(*peer) else {
+            let Some(addr) = self.channels.addr(*peer) else {
                 self.counters.messages_dropped += 1;
                 continue;
             };
@@ -119,22 +119,22 @@ impl Node {
 
     /// This node does not speak to a peer any more, until one of the two has to.
     pub(super) fn disconnect(&mut self, now: Time, peer: Incarnation) {
-        self.links.acknowledge_now(now, Some(peer));
+        self.channels.acknowledge_now(now, Some(peer));
         self.flush_links(now);
-        self.links.park(peer);
+        self.channels.park(peer);
         self.routes.disconnect(now, peer);
         self.air.disconnect(peer);
         // R13: what a member said in a view that this node is about to install waits for that view, even if
-        // the member is no neighbour there. The link has delivered it and does not bring it again: a leader
-        // that reads everyone would wait for the answer until it gives up.
+        // the member is no neighbour there. The channel has delivered it and does not bring it again: a
+        // leader that reads everyone would wait for the answer until it gives up.
         if !self.membership.is_member(peer) || planted!(ForgetWhoWasAhead) {
             self.holdback.forget(peer);
         }
     }
 
     pub(super) fn flush_links(&mut self, now: Time) {
-        while let Some((peer, addr, record)) = self.links.poll_record(now) {
-            self.queue(peer, addr, Record::Link(record));
+        while let Some((peer, addr, record)) = self.channels.poll_record(now) {
+            self.queue(peer, addr, Record::Channel(record));
         }
     }
 
@@ -144,12 +144,12 @@ impl Node {
         }
         self.flush_links(now);
         for (to, round) in self.air.take_answers() {
-            if let Some(addr) = self.links.addr(to) {
-                self.queue(to, addr, Record::Heard { to, round });
+            if let Some(addr) = self.channels.addr(to) {
+                self.queue(to, addr, Record::MulticastHeard { to, round });
             }
         }
         for to in self.relay.take_news(now) {
-            if let Some(addr) = self.links.addr(to) {
+            if let Some(addr) = self.channels.addr(to) {
                 let report = self.relay.report(now);
                 self.queue_life(to, addr, Record::Paths(report));
             }

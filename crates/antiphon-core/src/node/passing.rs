@@ -18,7 +18,11 @@ impl Node {
         let mut companions = BTreeMap::new();
         for (peer, groups) in self.groups.companions() {
             self.reach(now, &[peer]);
-            if let Some(addr) = self.links.addr(peer).filter(|_| self.membership.is_member(peer)) {
+            if let Some(addr) = self
+                .channels
+                .addr(peer)
+                .filter(|_| self.membership.is_member(peer))
+            {
                 companions.insert(peer, (addr, groups));
             }
         }
@@ -45,7 +49,7 @@ impl Node {
             .filter(|peer| !beaten.contains(peer))
             .collect();
         for to in others {
-            if let Some(addr) = self.links.addr(to) {
+            if let Some(addr) = self.channels.addr(to) {
                 let report = self.relay.report(now);
                 self.queue_life(to, addr, Record::Paths(report));
             }
@@ -65,7 +69,11 @@ impl Node {
         class: Class,
         frame: &Frame,
     ) {
-        let Some(addr) = self.links.addr(via).filter(|_| frame.len() <= MAX_RELAYED_BYTES) else {
+        let Some(addr) = self
+            .channels
+            .addr(via)
+            .filter(|_| frame.len() <= MAX_RELAYED_BYTES)
+        else {
             self.counters.messages_dropped += 1;
             return;
         };
@@ -104,7 +112,7 @@ impl Node {
             if apart {
                 self.reach(now, &[target]);
             }
-            let Some(addr) = self.links.addr(target).filter(|_| apart) else {
+            let Some(addr) = self.channels.addr(target).filter(|_| apart) else {
                 self.counters.frames_not_passed_on += 1;
                 continue;
             };
@@ -129,7 +137,7 @@ impl Node {
         }
         let (kind, sealer) = frame::peek(frame).ok()?;
         let may_be_asked_for = match kind {
-            Kind::Control | Kind::Bulk | Kind::Cast => sealer == origin.sender,
+            Kind::Control | Kind::Bulk | Kind::Multicast => sealer == origin.sender,
             Kind::Chain => sealer == self.me || self.is_fellow(sealer),
             Kind::Lifeline | Kind::Probe => false,
         };
@@ -188,7 +196,7 @@ mod tests {
             .collect();
         node.relay.watch(Time::ZERO, &members);
         for member in &members {
-            node.links.connect(Time::ZERO, member.incarnation, member.addr);
+            node.channels.connect(Time::ZERO, member.incarnation, member.addr);
         }
         node
     }

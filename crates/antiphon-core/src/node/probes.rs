@@ -97,7 +97,7 @@ impl Node {
 
     /// As much of it as fits: that its sender lives always does.
     pub(super) fn send_probe(&mut self, to: Incarnation, asks: bool, heartbeat: Heartbeat) {
-        let Some(addr) = self.links.addr(to) else {
+        let Some(addr) = self.channels.addr(to) else {
             self.counters.messages_dropped += 1;
             return;
         };

@@ -37,7 +37,7 @@
 //! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and a chooses
 //!   another one. That is well before p doubts a (`suspect_after` is at least 4 heartbeats, and a waits for
 //!   half of it at most). What was on its way is lost, as on a connection that broke, and repaired as then:
-//!   by links and logs;
+//!   by channels and logs;
 //! - *it loses its path to p, or to a, in one direction or both*: its next report says so;
 //! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through
 //!   nobody, or through another member. After 3 heartbeats, 6 if the relay worked before and p says nothing,

@@ -368,7 +368,7 @@ impl Cluster {
                 self.carry(host, host_of(to), Arrival::Probe(frame));
             }
             // Nobody here has a network with multicast.
-            Output::Cast { .. } | Output::Probe { .. } => {}
+            Output::Multicast { .. } | Output::Probe { .. } => {}
             Output::Lifeline(LifelineCommand::Open {
                 dial, addr: watcher, ..
             }) => {

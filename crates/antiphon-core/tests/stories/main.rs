@@ -190,12 +190,12 @@ fn a_frame_of_nobody_is_passed_over_by_multicast_only_and_refused_elsewhere() {
     let mut config = Config::new("c", "n", addr(0));
     config.found = true;
     let mut node = Node::new(config, [1, 2, 3, 4], now).expect("a good configuration");
-    let cast = forged(Kind::Cast);
+    let cast = forged(Kind::Multicast);
     assert_eq!(
         node.handle_multicast(now, from, cast.clone()),
         Err(OpenError::Stranger)
     );
-    assert_eq!(node.counters().casts_of_strangers, 1);
+    assert_eq!(node.counters().multicasts_of_strangers, 1);
     assert_eq!(node.handle_frame(now, from, cast), Err(OpenError::BadTag));
     // What was recorded elsewhere is nothing to send to all.
     let control = forged(Kind::Control);

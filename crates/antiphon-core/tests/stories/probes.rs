@@ -106,7 +106,7 @@ fn a_probe_is_taken_from_members_alone_and_has_nothing_else_in_it() {
     let mut cluster = three(|_, _| {});
     let me = cluster.node(1).incarnation();
     let probe = |to: Incarnation| Record::Probe { to, asks: true };
-    let call = Record::Call {
+    let call = Record::MulticastProbe {
         round: 1,
         filler: Bytes::new(),
     };

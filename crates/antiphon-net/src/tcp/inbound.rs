@@ -208,7 +208,7 @@ impl Inbound {
         match frame::peek(&first) {
             Ok((Kind::Lifeline, _)) => lifeline::watch(self, first).await,
             Ok((Kind::Control, _)) => self.pass_frames(Class::Control, first).await,
-            Ok((Kind::Bulk | Kind::Chain | Kind::Cast, _)) => self.pass_frames(Class::Bulk, first).await,
+            Ok((Kind::Bulk | Kind::Chain | Kind::Multicast, _)) => self.pass_frames(Class::Bulk, first).await,
             Ok((Kind::Probe, _)) => self.connection.refused(OpenError::NotAFrame),
             Err(error) => self.connection.refused(error),
         }

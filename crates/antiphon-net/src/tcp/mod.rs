@@ -58,7 +58,7 @@ use tokio::task::JoinHandle;
 use crate::faults::{FaultTable, is_lost};
 use crate::lack::Lacks;
 use crate::transport::InputSenders;
-use crate::udp::{Caster, MulticastConfig, Prober};
+use crate::udp::{MulticastConfig, Multicaster, Prober};
 use crate::{Closing, Faults, Inputs, PathStatus, Transport, TransportCounters};
 use inbound::InboundLimits;
 use lifeline::OutboundLifeline;
@@ -223,7 +223,7 @@ pub struct TcpTransport {
     lifelines: BTreeMap<DialId, OutboundLifeline>,
     /// One for each address.
     acceptors: Vec<AbortOnDrop>,
-    caster: Option<Caster>,
+    multicaster: Option<Multicaster>,
     prober: Option<Prober>,
 }
 
@@ -278,7 +278,7 @@ impl TcpTransport {
             fresh: Vec::new(),
             lifelines: BTreeMap::new(),
             acceptors,
-            caster: None,
+            multicaster: None,
             prober: None,
         };
         Ok((transport, inputs))
@@ -289,7 +289,7 @@ impl TcpTransport {
     /// # Errors
     /// What the system says: the interface does not exist, or does not do it.
     pub fn join_multicast(&mut self, config: &MulticastConfig) -> io::Result<()> {
-        self.caster = Some(Caster::start(self.common.clone(), config)?);
+        self.multicaster = Some(Multicaster::start(self.common.clone(), config)?);
         Ok(())
     }
 
@@ -398,9 +398,9 @@ impl Transport for TcpTransport {
         }
     }
 
-    fn cast(&mut self, frame: Frame) {
-        if let Some(caster) = &self.caster {
-            caster.cast(frame);
+    fn multicast(&mut self, frame: Frame) {
+        if let Some(multicaster) = &self.multicaster {
+            multicaster.multicast(frame);
         }
     }
 

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | lifelines | TCP | proof of a death is a FIN (R9), and only a connection has one |
 //! | control | TCP | little and small, and a member waits for each frame: the kernel repeats it, and notices a refused or broken path at once |
-//! | bulk, chain, cast to members that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
+//! | bulk, chain, multicast to members that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
 //!
 //! Probes travel bare, on the same socket: they begin as frames do and not as datagrams do, and nothing
 //! answers them (the module `probes`).
@@ -84,7 +84,7 @@ use sessions::Receiver;
 use socket::Datagrams;
 
 pub use enquiry::{Greeted, greet};
-pub(crate) use multicast::Caster;
+pub(crate) use multicast::Multicaster;
 pub use multicast::{MulticastConfig, MulticastSockets, sockets as multicast_sockets};
 pub(crate) use probes::Prober;
 pub use probes::listen_for_probes;
@@ -290,8 +290,8 @@ impl Transport for UdpTransport {
         self.tcp.flush();
     }
 
-    fn cast(&mut self, frame: Frame) {
-        self.tcp.cast(frame);
+    fn multicast(&mut self, frame: Frame) {
+        self.tcp.multicast(frame);
     }
 
     /// By the socket of the flows: a node that answers flows takes probes there.

@@ -259,7 +259,7 @@ impl FlushModel {
                         }
                     }
                     // The groups explored here are direct.
-                    Effect::Chain { .. } | Effect::Cast { .. } | Effect::Accuse { .. } => {}
+                    Effect::Chain { .. } | Effect::Multicast { .. } | Effect::Accuse { .. } => {}
                     Effect::Event(_, event) => {
                         if let GroupEvent::Messages(messages) = &event {
                             consumed += messages.len();

@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Sends once to all, whatever else carries frames; each may miss it.
-    pub(super) fn cast(&mut self, from: ProcessId, bytes: &Bytes) {
+    pub(super) fn multicast(&mut self, from: ProcessId, bytes: &Bytes) {
         let sender = self.processes[from].slot;
         for slot in (0..self.hosts.len()).filter(|slot| *slot != sender) {
             let door = Door { slot, link: 0 };
@@ -162,8 +162,8 @@ pub(super) fn receive(node: &mut Node, now: Time, from: SocketAddr, bytes: Bytes
     if matches!(peek(&bytes), Ok((Kind::Probe, _))) {
         return node.handle_probe(now, bytes);
     }
-    let may_be_cast = matches!(peek(&bytes), Ok((Kind::Cast, _)));
-    if may_be_cast && bytes[HEADER_BYTES - 8].is_multiple_of(2) {
+    let may_be_multicast = matches!(peek(&bytes), Ok((Kind::Multicast, _)));
+    if may_be_multicast && bytes[HEADER_BYTES - 8].is_multiple_of(2) {
         return node.handle_multicast(now, from, bytes);
     }
     node.handle_frame(now, from, bytes)

@@ -151,8 +151,8 @@ impl World {
             config.further_of_seeds = seeds.collect();
         }
         // Some hosts' networks do not let them.
-        let casts = |group: &GroupPlan| group.options.dissemination == Dissemination::Multicast;
-        config.multicast = self.plan.groups.iter().any(casts) && !self.plan.silent.contains(&slot);
+        let multicasts = |group: &GroupPlan| group.options.dissemination == Dissemination::Multicast;
+        config.multicast = self.plan.groups.iter().any(multicasts) && !self.plan.silent.contains(&slot);
         config.found = foreign;
         config.weight = if foreign { 1 } else { self.plan.weight_of(slot) };
         if foreign {
@@ -518,10 +518,10 @@ impl World {
                     Transport::Stream => self.send_stream(id, door, class, bytes),
                 }
             }
-            Output::Cast { frame } => {
+            Output::Multicast { frame } => {
                 let bytes = frame.to_bytes();
                 self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
-                self.cast(id, &bytes);
+                self.multicast(id, &bytes);
             }
             Output::Probe { to, frame } => {
                 self.digest = hash(&frame, self.digest.rotate_left(5) ^ self.now);

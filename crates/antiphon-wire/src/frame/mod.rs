@@ -84,7 +84,7 @@ pub enum Kind {
     Chain,
     /// Messages that go to all at once by IP multicast. To members that multicast does not reach, they travel
     /// among the bulk frames.
-    Cast,
+    Multicast,
     /// A sign of life that goes alone in one datagram, beside the way that carries frames, and never on a
     /// stream.
     Probe,
@@ -99,7 +99,7 @@ impl Kind {
         Kind::Bulk,
         Kind::Lifeline,
         Kind::Chain,
-        Kind::Cast,
+        Kind::Multicast,
         Kind::Probe,
     ];
 
@@ -110,7 +110,7 @@ impl Kind {
             Kind::Bulk => 2,
             Kind::Lifeline => 3,
             Kind::Chain => 4,
-            Kind::Cast => 5,
+            Kind::Multicast => 5,
             Kind::Probe => 6,
         }
     }
@@ -121,7 +121,7 @@ impl Kind {
             2 => Some(Kind::Bulk),
             3 => Some(Kind::Lifeline),
             4 => Some(Kind::Chain),
-            5 => Some(Kind::Cast),
+            5 => Some(Kind::Multicast),
             6 => Some(Kind::Probe),
             _ => None,
         }

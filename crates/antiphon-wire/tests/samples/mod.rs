@@ -7,7 +7,7 @@ mod membership;
 use std::collections::BTreeMap;
 
 pub(crate) use self::membership::lifelines;
-use antiphon_wire::record::{Beat, Control, Directly, LinkRecord, Path, Paths, Record};
+use antiphon_wire::record::{Beat, ChannelRecord, Control, Directly, Path, Paths, Record};
 use antiphon_wire::{
     Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, Subview,
     ViewId,
@@ -151,7 +151,7 @@ pub(crate) fn views() -> Vec<(&'static str, NodeView)> {
 }
 
 pub(crate) fn records() -> Vec<(&'static str, Record)> {
-    let link = |messages| LinkRecord {
+    let link = |messages| ChannelRecord {
         to: incarnation(2),
         ack: 300,
         first: 7,
@@ -159,12 +159,12 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
     };
     let mut records = vec![
         (
-            "link record that only acknowledges",
-            Record::Link(link(Vec::new())),
+            "channel record that only acknowledges",
+            Record::Channel(link(Vec::new())),
         ),
         (
-            "link record with two messages",
-            Record::Link(link(vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")])),
+            "channel record with two messages",
+            Record::Channel(link(vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")])),
         ),
         (
             "beat to the second address of a node, by one with two",
@@ -176,15 +176,15 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             }),
         ),
         (
-            "call by multicast",
-            Record::Call {
+            "multicast probe",
+            Record::MulticastProbe {
                 round: 300,
                 filler: Bytes::from_static(&[0; 3]),
             },
         ),
         (
-            "answer to a call",
-            Record::Heard {
+            "answer to a multicast probe",
+            Record::MulticastHeard {
                 to: incarnation(2),
                 round: 300,
             },

@@ -290,7 +290,7 @@ impl Driver {
         while let Some(output) = self.node.poll_output() {
             match output {
                 Output::Frame { to, class, frame } => transport.send(to, class, frame),
-                Output::Cast { frame } => transport.cast(frame),
+                Output::Multicast { frame } => transport.multicast(frame),
                 Output::Probe { to, frame } => transport.probe(to, frame),
                 Output::Lifeline(command) => {
                     if let Some(event) = transport.lifeline(command) {

@@ -71,7 +71,7 @@ pub use self::limits::{MAX_TELL_BYTES, TELL_CREDIT_BYTES, TELL_OVERHEAD};
 use self::outgoing::Outgoing;
 pub(crate) use self::state::{Direct, bound, is_possible};
 pub(crate) use self::untaken::Untaken;
-use super::member::{Group, Membership, Phase};
+use super::member::{Group, Joined, Phase};
 use super::{Context, Effect};
 use crate::group::direct::outgoing::Receipts;
 use crate::{Class, GroupEvent, Messages, SendError, TellError, Ticket, Time};
@@ -253,7 +253,7 @@ impl Group {
     }
 }
 
-impl Membership {
+impl Joined {
     /// Packs what is new for each receiver, and tells each sender how far this member is.
     pub(super) fn pack_direct(&mut self, ctx: &mut Context<'_>) {
         let (group, view) = (self.id, self.stream.id);

@@ -83,7 +83,7 @@ use self::limits::patience;
 pub(crate) use self::outgoing::Issue;
 use self::outgoing::{Progress, Want};
 pub(crate) use self::state::Objects;
-use super::member::{Group, Membership, Phase};
+use super::member::{Group, Joined, Phase};
 use super::{Context, Effect};
 use crate::group::object::limits::grant;
 use crate::{Class, GroupEvent, SendError, Ticket};
@@ -245,7 +245,7 @@ impl Group {
     }
 }
 
-impl Membership {
+impl Joined {
     fn pace(&self, ctx: &Context<'_>) -> Pace {
         Pace {
             now: ctx.now,

@@ -468,7 +468,7 @@ impl World {
             }
             match effect {
                 Effect::Send { to, message } => self.send_control(id, me, view, to, message),
-                Effect::Data { to, records, .. } | Effect::Cast { to, records } => {
+                Effect::Data { to, records, .. } | Effect::Multicast { to, records } => {
                     for (to, record) in to
                         .iter()
                         .flat_map(|to| records.iter().map(move |record| (*to, record)))

@@ -188,7 +188,7 @@ impl Cut {
     }
 
     /// The observers that accuse a member in the cut.
-    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+    pub(crate) fn accusations(&self, member: Incarnation) -> Vec<Accusation> {
         let rank = self.rings.rank(member);
         let lost = rank.filter(|rank| self.found.stable.contains(rank));
         lost.map_or_else(Vec::new, |rank| self.accusers(rank))

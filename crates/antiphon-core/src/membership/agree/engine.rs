@@ -268,9 +268,9 @@ impl Engine {
     }
 
     /// The observers that have lost this member, unless it is proven dead.
-    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+    pub(crate) fn accusations(&self, member: Incarnation) -> Vec<Accusation> {
         let cut = self.cut().filter(|_| !self.is_certified(member));
-        cut.map_or_else(Vec::new, |cut| cut.witnesses(member))
+        cut.map_or_else(Vec::new, |cut| cut.accusations(member))
     }
 
     /// The view with this digest, if votes may be for it.

@@ -42,7 +42,7 @@ const OF_COORDINATOR: Limits = Limits {
     members_bytes: check::MAX_RECORDS_BYTES,
 };
 
-/// In large views a vote carries what changes; whole views travel on links only.
+/// In large views a vote carries what changes; whole views travel on channels only.
 const OF_CUT: Limits = Limits {
     joiners: 2048,
     members: EngineKind::Cut.max_members(),

@@ -202,7 +202,7 @@ impl Wants<'_> {
 
     /// The members that know, as far as this node was told, that a member is gone which nobody doubts: this
     /// node if it has the proof, otherwise the observers of that member.
-    fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+    fn accusations(&self, member: Incarnation) -> Vec<Accusation> {
         let says = |accuser: Incarnation, evidence: Evidence| Accusation {
             accuser,
             evidence,
@@ -230,7 +230,7 @@ impl Wants<'_> {
         // A member that its observers have lost goes by their word, even if another member did not hear it
         // just now.
         let mut accusers = match cause {
-            Cause::Crashed => self.engine.witnesses(who),
+            Cause::Crashed => self.engine.accusations(who),
             _ => Vec::new(),
         };
         if accusers.is_empty() {
@@ -252,7 +252,7 @@ impl Wants<'_> {
             });
         }
         if cause == Cause::Crashed && accusers.is_empty() {
-            accusers = self.witnesses(who);
+            accusers = self.accusations(who);
         }
         Departure {
             member: member.clone(),

@@ -27,15 +27,15 @@
 //!
 //! The neighbours of a member are its observers and its subjects, about twenty, however large the view is.
 //! What is told is a state that only grows: opinions with versions, proposals, proofs, and votes. Members
-//! that vote alike are one set of ranks, and sets are merged on the way: a thousand votes cross a link in
+//! that vote alike are one set of ranks, and sets are merged on the way: a thousand votes cross a channel in
 //! some hundred bytes and a few messages. So a burst costs each node at most neighbours × rounds messages.
 //! The rounds are the diameter of the rings, about log N / log 20.
 //!
-//! Links between neighbours are reliable, but a neighbour may have been in another view when something came.
-//! So heartbeats carry a sum over all that is known, and go to observers. If an observer is at rest, and its
-//! subject in the same view has another sum, the observer tells it everything once more. What the observer
-//! itself lacks comes to it from its own observers, and so on around the ring. A subject whose sum differs
-//! for good is broken. It costs each of its observers all of the state every few heartbeats.
+//! Channels between neighbours are reliable, but a neighbour may have been in another view when something
+//! came. So heartbeats carry a sum over all that is known, and go to observers. If an observer is at rest,
+//! and its subject in the same view has another sum, the observer tells it everything once more. What the
+//! observer itself lacks comes to it from its own observers, and so on around the ring. A subject whose sum
+//! differs for good is broken. It costs each of its observers all of the state every few heartbeats.
 //!
 //! Bounded: one opinion, question and proof of each member. Of proposals and their votes, those about the
 //! highest [`MAX_BALLOTS`] ballots known. All members that know the same keep the same ballots, whichever
@@ -62,7 +62,7 @@ const MAX_BALLOTS: usize = 16;
 const MAX_DIFFERENT: usize = 256;
 /// The most rumours in one message.
 const MAX_PARCEL: usize = 32;
-/// No rumour is begun behind this many bytes: a message stays far below what a link carries.
+/// No rumour is begun behind this many bytes: a message stays far below what a channel carries.
 const MAX_PARCEL_BYTES: usize = 256 << 10;
 /// What came over the tree, or should have, is told to the other neighbours this many intervals later.
 const LATE_INTERVALS: u32 = 20;
@@ -226,7 +226,7 @@ impl Rumours {
     /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody
     /// knows what it has. A member that is no longer among them is told nothing, and a new one takes its
     /// place. So there are never more places than in the longest list.
-    pub(crate) fn link(&mut self, now: Time, members: &[Incarnation]) {
+    pub(crate) fn bridge(&mut self, now: Time, members: &[Incarnation]) {
         for at in self.on_rings..self.neighbours.len() {
             if !members.contains(&self.neighbours[at]) {
                 self.vacant.insert(at);

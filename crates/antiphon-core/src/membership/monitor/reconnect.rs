@@ -22,8 +22,8 @@
 //! A member that looks asks all others, 2 × K in each turn. So a turn costs as much as the neighbours do, and
 //! in a view of so many members one turn asks all. A member *speaks to* others that it has heard: its rumours
 //! and heartbeats go to the next K of them, in the order of seniority and around. All members hear all that
-//! look. So each member that looks has such a link from the member before it, and one to the member after it.
-//! The islands and all between them are a ring at least, and votes go around.
+//! look. So each member that looks has such a bridge from the member before it, and one to the member after
+//! it. The islands and all between them are a ring at least, and votes go around.
 //!
 //! More rings instead would make islands rarer, but cost every member heartbeats all the time.
 //!
@@ -50,13 +50,13 @@
 //! - Only a view of the same members goes on with what was found in the view before. The leader may decide
 //!   one as soon as the rings give a quorum, again and again, and each time the same members are on their
 //!   islands at once.
-//! - There are at most one contact for each member, K links, 2 × K questions in a turn, and one answer to
+//! - There are at most one contact for each member, K bridges, 2 × K questions in a turn, and one answer to
 //!   each question. Two answers to one member are at least half a heartbeat apart.
 //!
 //! # When participants die
 //!
 //! - *A member that looks*: it is not heard any more, and lapses; another one takes its place among the
-//!   links.
+//!   bridges.
 //! - *A member that answered*: it lapses. Until then members may believe in a quorum that is none: nothing is
 //!   decided by that, and a component without it is gathered later.
 //! - *A question or an answer on the way*: the next turn asks again.
@@ -101,7 +101,7 @@ pub(crate) struct Reconnect {
     asked: usize,
     contacts: BTreeMap<Incarnation, Contact>,
     /// When a member in no primary view asked first, and last.
-    called: Option<(Time, Time)>,
+    disagreed: Option<(Time, Time)>,
     /// Since when there has been, all the time, a member that no member hears of which this node has word.
     missing_since: Option<Time>,
     /// Since when this node has looked, and when it looked last.
@@ -111,7 +111,7 @@ pub(crate) struct Reconnect {
     /// Whether every member had been asked then, and had had the time to answer.
     complete: bool,
     /// The members to which rumours and heartbeats go.
-    links: Vec<Incarnation>,
+    bridges: Vec<Incarnation>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,12 +145,12 @@ impl Reconnect {
             lapses_after: config.profile.suspect_after + round,
             asked: 0,
             contacts: BTreeMap::new(),
-            called: None,
+            disagreed: None,
             missing_since: None,
             since: None,
             counted: BTreeSet::new(),
             complete: false,
-            links: Vec::new(),
+            bridges: Vec::new(),
         }
     }
 
@@ -159,7 +159,7 @@ impl Reconnect {
         Self {
             counted: BTreeSet::new(),
             complete: false,
-            links: Vec::new(),
+            bridges: Vec::new(),
             ..self
         }
     }
@@ -170,14 +170,14 @@ impl Reconnect {
 
     /// Whether this node asks other members. `bereft`: whether it has no primary that others could join.
     pub(crate) fn looks(&self, profile: &Profile, now: Time, bereft: bool) -> bool {
-        let is_called =
+        let is_recent =
             |(first, last)| now.since(first) >= profile.suspect_after && now.since(last) < self.lapses_after;
         // A member whose votes never come, or that should lead, may be one that only the dead observe. A
         // member is not removed if its observers are mostly cut off with it, and a member that observes only
         // members on its own side misses nobody. Either way the rings do not lead there.
         let is_old = |since| now.since(since) >= profile.unreachable_after;
         let in_vain = self.missing_since.is_some_and(is_old);
-        bereft || self.wide && (in_vain || self.called.is_some_and(is_called))
+        bereft || self.wide && (in_vain || self.disagreed.is_some_and(is_recent))
     }
 
     /// The members to ask now. All are asked by turns, beginning with those after this node.
@@ -193,11 +193,11 @@ impl Reconnect {
 
     /// Another member finds no quorum: it settles for less, or asks, where this node would not. One of the
     /// two is wrong.
-    pub(crate) fn call(&mut self, now: Time) {
-        let called = self
-            .called
+    pub(crate) fn disagree(&mut self, now: Time) {
+        let disagreed = self
+            .disagreed
             .filter(|(_, last)| now.since(*last) < self.lapses_after);
-        self.called = Some((called.map_or(now, |(first, _)| first), now));
+        self.disagreed = Some((disagreed.map_or(now, |(first, _)| first), now));
     }
 
     /// A member of this view asks, or it replies. Returns whether this node replies to it: not again within
@@ -265,14 +265,14 @@ impl Reconnect {
     }
 
     /// Finds to which members this node speaks besides its neighbours, and has rumours go there.
-    pub(crate) fn link(
+    pub(crate) fn bridge(
         &mut self,
         now: Time,
         view: &NodeView,
         gossip: &mut Gossip,
         is_proven: impl Fn(Incarnation) -> bool,
     ) -> &[Incarnation] {
-        let links = self.rank.filter(|_| !self.contacts.is_empty()).map(|rank| {
+        let bridges = self.rank.filter(|_| !self.contacts.is_empty()).map(|rank| {
             let (senior, junior) = view.members.split_at(rank);
             let after = junior.iter().chain(senior).map(|member| member.incarnation);
             let is_contact = |member: &Incarnation| {
@@ -280,12 +280,12 @@ impl Reconnect {
             };
             after.filter(is_contact).take(self.most_links).collect()
         });
-        let links: Vec<Incarnation> = links.unwrap_or_default();
-        if !links.is_empty() || !self.links.is_empty() {
-            gossip.rumours.link(now, &links);
+        let bridges: Vec<Incarnation> = bridges.unwrap_or_default();
+        if !bridges.is_empty() || !self.bridges.is_empty() {
+            gossip.rumours.bridge(now, &bridges);
         }
-        self.links = links;
-        &self.links
+        self.bridges = bridges;
+        &self.bridges
     }
 
     /// Whether a member answers; `None` if that does not count yet.
@@ -299,6 +299,6 @@ impl Reconnect {
     }
 
     pub(crate) fn is_linked(&self, member: Incarnation) -> bool {
-        self.links.contains(&member)
+        self.bridges.contains(&member)
     }
 }

@@ -54,7 +54,7 @@ impl Early {
 }
 
 /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member would
-/// tell. A rumour that is taken is passed on, and one larger than a link carries would break the link.
+/// tell. A rumour that is taken is passed on, and one larger than a channel carries would break the channel.
 pub(crate) fn is_sound(rumour: &Rumour, view: &NodeView, rings: &Rings) -> bool {
     let most = view.members.len();
     match rumour {

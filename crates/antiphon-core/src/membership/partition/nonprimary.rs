@@ -17,7 +17,7 @@
 //!
 //! In a wide view the question names ranks only ([`MembershipMessage::GatherRanks`]), since both sides have
 //! the base. A whole view for each of a thousand members, with all departed members and their accusers, is
-//! more than a link takes before the pause is over and the next question is due. In a wide view the member
+//! more than a channel takes before the pause is over and the next question is due. In a wide view the member
 //! that gathers is the only accuser.
 //!
 //! A member that does not answer is asked again, for the same view. A new view at each question would void

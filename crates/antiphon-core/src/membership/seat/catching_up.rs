@@ -37,7 +37,7 @@ impl Seat {
         }
     }
 
-    /// Answers a pull, but only one from each peer within a moment: four answers are as much as its link
+    /// Answers a pull, but only one from each peer within a moment: four answers are as much as its channel
     /// holds.
     pub(crate) fn show_views(
         &mut self,

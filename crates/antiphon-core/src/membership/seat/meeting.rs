@@ -371,7 +371,7 @@ impl Seat {
             return;
         }
         if !standing.primary {
-            self.installed.reconnect.call(now);
+            self.installed.reconnect.disagree(now);
         }
         let pause = cx.config.profile.heartbeat / 2;
         if self.installed.reconnect.hear(now, sender, reply, pause) {
@@ -399,9 +399,9 @@ impl Seat {
         let Some(gossip) = topology.gossip_mut() else {
             return;
         };
-        let links = reconnect.link(now, view, gossip, |member| engine.is_certified(member));
-        let links = links.to_vec();
-        links.into_iter().for_each(|member| self.reach(cx, member));
+        let bridges = reconnect.bridge(now, view, gossip, |member| engine.is_certified(member));
+        let bridges = bridges.to_vec();
+        bridges.into_iter().for_each(|member| self.reach(cx, member));
     }
 
     /// R8: when a member speaks that was removed while alive, it is told so.

@@ -71,7 +71,7 @@ impl Seat {
                 let reachable = self.reachable(cx);
                 willing = !self.has_quorum(cx, now, &reachable);
                 if !willing {
-                    self.installed.reconnect.call(now);
+                    self.installed.reconnect.disagree(now);
                 }
             }
         }

@@ -166,7 +166,7 @@ impl Seat {
     }
 
     /// Tells a member of a narrow view proofs again that it lacks, unless it does not take what it was sent
-    /// before: then its link would break.
+    /// before: then its channel would break.
     pub(crate) fn prove_again(
         &mut self,
         cx: &mut Context,

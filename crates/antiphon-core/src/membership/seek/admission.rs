@@ -23,8 +23,8 @@ use crate::membership::seek::Seeking;
 use crate::membership::view::check;
 use crate::membership::view::history::VIEWS_PER_PULL;
 
-/// One member is asked so often for the view that admitted this node. Links lose nothing, but a member that
-/// is asked again within a moment does not answer.
+/// One member is asked so often for the view that admitted this node. Channels lose nothing, but a member
+/// that is asked again within a moment does not answer.
 const MOST_PULLS: u32 = 16;
 
 impl Seeking {

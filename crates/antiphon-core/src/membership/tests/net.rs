@@ -1,6 +1,6 @@
 //! A tiny network under several memberships: effects become inputs after a short while, on virtual time.
 //!
-//! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut,
+//! Channels are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut,
 //! lifelines behave as TCP does: what was written during a cut arrives after the heal, then the FIN.
 
 mod liar;
@@ -116,7 +116,7 @@ pub(super) struct Net {
     pub(super) spoken: BTreeSet<(usize, usize, bool)>,
     /// How many heartbeats went from one to another.
     pub(super) beats: BTreeMap<(usize, usize), u64>,
-    /// One node, and the bytes of all that it sent by its links from when it was set, but for rumours.
+    /// One node, and the bytes of all that it sent by its channels from when it was set, but for rumours.
     pub(super) weighed: Option<(usize, usize)>,
     /// Every primary view that anyone installed.
     pub(super) primaries: BTreeMap<(Lineage, ViewId), Arc<NodeView>>,

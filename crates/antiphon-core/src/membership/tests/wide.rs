@@ -623,8 +623,8 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
     assert_eq!(after.members.last().map(|member| member.addr), Some(addr(9)));
 }
 
-/// What is taken is passed on, and several such together would be more than a link carries: links that break
-/// so stay broken.
+/// What is taken is passed on, and several such together would be more than a channel carries: channels that
+/// break so stay broken.
 #[test]
 fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
     for (bytes, passed_on) in [

@@ -1,7 +1,7 @@
 //! One send for all: frames by IP multicast.
 //!
 //! ```text
-//!   driver ── cast(frame) ──► queue ──► task ── segments ──► group address ──► every node that listens there
+//!   driver ── multicast(frame) ──► queue ──► task ── segments ──► group address ──► every node that listens there
 //!   driver ◄── frames ── assemblies, one per stream that is heard ◄─────────── the others' segments
 //! ```
 //! Multicast goes beside either transport. Control, lifelines, repairs and messages to members that hear
@@ -16,8 +16,8 @@
 //! the network by mistake.
 //!
 //!
-//! Without a key it must be the loopback interface, by an IPv4 address of it: [`Caster::start`] refuses any
-//! other.
+//! Without a key it must be the loopback interface, by an IPv4 address of it: [`Multicaster::start`] refuses
+//! any other.
 //!
 //! # How large
 //! Datagrams fill packets of 1500 bytes, or of what the interface takes if that is less, or of
@@ -107,14 +107,14 @@ impl MulticastConfig {
 
 /// Sends to the group, and listens to it. Dropped, it ends.
 #[derive(Debug)]
-pub(crate) struct Caster {
+pub(crate) struct Multicaster {
     queue: mpsc::Sender<Frame>,
     queued_bytes: Arc<AtomicUsize>,
     common: Arc<Common>,
     _tasks: [AbortOnDrop; 2],
 }
 
-impl Caster {
+impl Multicaster {
     /// Joins the group. Must be called on a tokio runtime.
     pub(crate) fn start(common: Arc<Common>, config: &MulticastConfig) -> io::Result<Self> {
         check(config, common.config.loopback_only)?;
@@ -149,7 +149,7 @@ impl Caster {
         })
     }
 
-    pub(crate) fn cast(&self, frame: Frame) {
+    pub(crate) fn multicast(&self, frame: Frame) {
         let length = frame.len();
         let fits = self.queued_bytes.load(Ordering::Acquire) + length <= QUEUE_BYTES;
         self.queued_bytes.fetch_add(length, Ordering::AcqRel);

@@ -19,7 +19,7 @@ fn knowing(members: usize, neighbours: Vec<Incarnation>, now: Time) -> Rumours {
 struct World {
     now: Time,
     nodes: Vec<Rumours>,
-    /// Rumours that crossed a link.
+    /// Rumours that crossed a bridge.
     crossed: usize,
 }
 
@@ -84,7 +84,7 @@ fn a_hundred_votes_reach_all_in_few_messages() {
     }
     world.run(60);
     assert_eq!(world.sums().len(), 1, "all know the same");
-    // Each alone to each over four links would be forty thousand.
+    // Each alone to each over four bridges would be forty thousand.
     assert!(world.crossed < 12_000, "{}", world.crossed);
 }
 
@@ -272,17 +272,17 @@ fn who_is_spoken_to_besides_is_told_everything_and_gives_its_place_to_the_next()
     rumours.take(Time::ZERO, None, vote(3));
     assert_eq!(rumours.poll(Time::ZERO, true, &crowded).len(), 1);
     for other in [2, 4, 2] {
-        rumours.link(Time::ZERO, &[who(other)]);
+        rumours.bridge(Time::ZERO, &[who(other)]);
         let told = rumours.poll(Time::ZERO, true, &crowded);
         assert_eq!(told, [(who(other), vec![opinion(3, 1), vote(3)])]);
-        rumours.link(Time::ZERO, &[who(other), who(1)]);
+        rumours.bridge(Time::ZERO, &[who(other), who(1)]);
         assert!(rumours.poll(Time::ZERO, true, &crowded).is_empty());
     }
     assert_eq!(rumours.neighbours.len(), 2);
     rumours.take(Time::ZERO, Some(who(2)), opinion(0, 1));
     let told = rumours.poll(Time::ZERO, true, &crowded);
     assert_eq!(told, [(who(1), vec![opinion(0, 1)])], "2 has it");
-    rumours.link(Time::ZERO, &[]);
+    rumours.bridge(Time::ZERO, &[]);
     rumours.take(Time::ZERO, None, opinion(4, 1));
     // Nor does anything wait for it, whether it takes what it is told or not.
     let told = rumours.poll(Time::ZERO, true, &BTreeSet::from([who(2)]));

@@ -1,38 +1,38 @@
-//! All links of one node.
+//! All channels of one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::record::LinkRecord;
+use antiphon_wire::record::ChannelRecord;
 use bytes::Bytes;
 
-use super::{Link, LinkBroken, MAX_LINKS};
+use super::{Channel, ChannelBroken, MAX_CHANNELS};
 use crate::Time;
 
-/// The links by peer. Those with an address are in use; the others are parked, or were made by a peer that
+/// The channels by peer. Those with an address are in use; the others are parked, or were made by a peer that
 /// this node does not know yet: they receive but cannot answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Links {
+pub(crate) struct Channels {
     retransmit: Duration,
     entries: BTreeMap<Incarnation, Entry>,
-    /// Links that may have something to send.
+    /// Channels that may have something to send.
     dirty: BTreeSet<Incarnation>,
-    /// All links that wait for something, and some that do not. A node of a large cluster keeps links to many
-    /// that it does not speak to any more, and the clock is asked at each input.
+    /// All channels that wait for something, and some that do not. A node of a large cluster keeps channels
+    /// to many that it does not speak to any more, and the clock is asked at each input.
     busy: BTreeSet<Incarnation>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
     addr: Option<SocketAddr>,
-    link: Link,
+    channel: Channel,
     broken: bool,
     last_used: Time,
 }
 
-impl Links {
+impl Channels {
     pub(crate) fn new(retransmit: Duration) -> Self {
         Self {
             retransmit,
@@ -42,16 +42,20 @@ impl Links {
         }
     }
 
-    /// Something happened to the link: it may have something to send, or to wait for.
+    /// Something happened to the channel: it may have something to send, or to wait for.
     fn touch(&mut self, peer: Incarnation) {
         self.dirty.insert(peer);
         self.busy.insert(peer);
     }
 
-    /// The link has nothing to send now.
+    /// The channel has nothing to send now.
     fn rest(&mut self, peer: Incarnation) {
         self.dirty.remove(&peer);
-        if self.entries.get(&peer).is_none_or(|entry| entry.link.is_idle()) {
+        if self
+            .entries
+            .get(&peer)
+            .is_none_or(|entry| entry.channel.is_idle())
+        {
             self.busy.remove(&peer);
         }
     }
@@ -62,13 +66,13 @@ impl Links {
             .filter_map(|peer| Some((peer, self.entries.get(peer)?)))
     }
 
-    /// Takes the link to this peer into use.
+    /// Takes the channel to this peer into use.
     pub(crate) fn connect(&mut self, now: Time, peer: Incarnation, addr: SocketAddr) {
         self.entry(now, peer).addr = Some(addr);
         self.touch(peer);
     }
 
-    /// Parks the link: nothing more is sent until it is taken into use again.
+    /// Parks the channel: nothing more is sent until it is taken into use again.
     pub(crate) fn park(&mut self, peer: Incarnation) {
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.addr = None;
@@ -76,7 +80,7 @@ impl Links {
         self.rest(peer);
     }
 
-    /// Where the peer is, if its link is in use.
+    /// Where the peer is, if its channel is in use.
     pub(crate) fn addr(&self, peer: Incarnation) -> Option<SocketAddr> {
         self.entries.get(&peer).and_then(|entry| entry.addr)
     }
@@ -85,12 +89,12 @@ impl Links {
     pub(crate) fn owes(&self, peer: Incarnation) -> bool {
         self.entries
             .get(&peer)
-            .is_some_and(|entry| !entry.broken && !entry.link.is_empty())
+            .is_some_and(|entry| !entry.broken && !entry.channel.is_empty())
     }
 
     /// Peers that have not acknowledged much of what was queued for them.
     pub(crate) fn crowded(&self) -> BTreeSet<Incarnation> {
-        let crowded = self.busy().filter(|(_, entry)| entry.link.is_crowded());
+        let crowded = self.busy().filter(|(_, entry)| entry.channel.is_crowded());
         crowded.map(|(peer, _)| *peer).collect()
     }
 
@@ -100,20 +104,20 @@ impl Links {
             let Some(entry) = self.entries.get_mut(peer) else {
                 continue;
             };
-            entry.link.acknowledge_now(now);
-            if entry.addr.is_some() && entry.link.is_due(now) {
+            entry.channel.acknowledge_now(now);
+            if entry.addr.is_some() && entry.channel.is_due(now) {
                 self.dirty.insert(*peer);
             }
         }
     }
 
-    /// Queues a message. A link breaks once; what is pushed to it afterwards is dropped.
-    pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), LinkBroken> {
+    /// Queues a message. A channel breaks once; what is pushed to it afterwards is dropped.
+    pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), ChannelBroken> {
         let entry = self.entry(now, peer);
         if entry.broken {
             return Ok(());
         }
-        let pushed = entry.link.push(message);
+        let pushed = entry.channel.push(message);
         entry.broken = pushed.is_err();
         self.touch(peer);
         pushed
@@ -124,14 +128,14 @@ impl Links {
         &mut self,
         now: Time,
         peer: Incarnation,
-        record: LinkRecord,
-    ) -> Result<Vec<Bytes>, LinkBroken> {
+        record: ChannelRecord,
+    ) -> Result<Vec<Bytes>, ChannelBroken> {
         let entry = self.entry(now, peer);
         if entry.broken {
             return Ok(Vec::new());
         }
-        entry.link.hurry();
-        let messages = entry.link.handle_record(now, record);
+        entry.channel.hurry();
+        let messages = entry.channel.handle_record(now, record);
         entry.broken = messages.is_err();
         self.touch(peer);
         self.assert_bounded();
@@ -139,15 +143,15 @@ impl Links {
     }
 
     /// The next record that is due, with its destination. At most one record per call; call until `None`.
-    pub(crate) fn poll_record(&mut self, now: Time) -> Option<(Incarnation, SocketAddr, LinkRecord)> {
+    pub(crate) fn poll_record(&mut self, now: Time) -> Option<(Incarnation, SocketAddr, ChannelRecord)> {
         while let Some(peer) = self.dirty.first().copied() {
             if let Some(Entry {
                 addr: Some(addr),
-                link,
+                channel,
                 broken: false,
                 ..
             }) = self.entries.get_mut(&peer)
-                && let Some(record) = link.poll_record(now, peer)
+                && let Some(record) = channel.poll_record(now, peer)
             {
                 return Some((peer, *addr, record));
             }
@@ -156,11 +160,11 @@ impl Links {
         None
     }
 
-    /// Marks the links whose repetition is due.
+    /// Marks the channels whose repetition is due.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         let due = self
             .busy()
-            .filter(|(_, entry)| entry.addr.is_some() && entry.link.is_due(now));
+            .filter(|(_, entry)| entry.addr.is_some() && entry.channel.is_due(now));
         let due: Vec<Incarnation> = due.map(|(peer, _)| *peer).collect();
         self.dirty.extend(due);
     }
@@ -168,12 +172,12 @@ impl Links {
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         self.busy()
             .filter(|(_, entry)| entry.addr.is_some() && !entry.broken)
-            .filter_map(|(_, entry)| entry.link.next_timeout())
+            .filter_map(|(_, entry)| entry.channel.next_timeout())
             .min()
     }
 
     fn entry(&mut self, now: Time, peer: Incarnation) -> &mut Entry {
-        if !self.entries.contains_key(&peer) && self.entries.len() >= MAX_LINKS {
+        if !self.entries.contains_key(&peer) && self.entries.len() >= MAX_CHANNELS {
             let oldest = self
                 .entries
                 .iter()
@@ -187,7 +191,7 @@ impl Links {
         }
         let entry = self.entries.entry(peer).or_insert_with(|| Entry {
             addr: None,
-            link: Link::new(self.retransmit),
+            channel: Channel::new(self.retransmit),
             broken: false,
             last_used: now,
         });
@@ -195,11 +199,11 @@ impl Links {
         entry
     }
 
-    /// Membership speaks to [`MAX_LINKS`] peers at most. While that changes, as many more are about to be
+    /// Membership speaks to [`MAX_CHANNELS`] peers at most. While that changes, as many more are about to be
     /// parked.
     fn assert_bounded(&self) {
         let count = self.entries.len();
-        assert!(count <= 2 * MAX_LINKS, "link: {count} links are kept");
+        assert!(count <= 2 * MAX_CHANNELS, "channel: {count} channels are kept");
     }
 }
 
@@ -210,8 +214,8 @@ mod tests {
     const PEER: Incarnation = Incarnation(7);
     const OTHER: Incarnation = Incarnation(8);
 
-    fn acknowledged(links: &mut Links) -> Vec<Incarnation> {
-        std::iter::from_fn(|| links.poll_record(Time::ZERO))
+    fn acknowledged(channels: &mut Channels) -> Vec<Incarnation> {
+        std::iter::from_fn(|| channels.poll_record(Time::ZERO))
             .map(|(peer, _, record)| (peer, assert_eq!(record.ack, 1)).0)
             .collect()
     }
@@ -219,28 +223,28 @@ mod tests {
     #[test]
     fn whoever_may_not_be_spoken_to_later_has_its_acknowledgement_at_once() {
         let now = Time::ZERO;
-        let mut links = Links::new(Duration::from_millis(50));
+        let mut channels = Channels::new(Duration::from_millis(50));
         for peer in [PEER, OTHER] {
-            links.connect(now, peer, ([127, 0, 0, 1], 7400).into());
-            let mut sender = Link::new(Duration::from_millis(50));
+            channels.connect(now, peer, ([127, 0, 0, 1], 7400).into());
+            let mut sender = Channel::new(Duration::from_millis(50));
             sender.push(b"something").unwrap();
             let record = sender.poll_record(now, Incarnation(1)).unwrap();
-            links.handle_record(now, peer, record).unwrap();
+            channels.handle_record(now, peer, record).unwrap();
         }
-        assert_eq!(acknowledged(&mut links), [], "it waits for an answer");
-        links.acknowledge_now(now, Some(OTHER));
-        assert_eq!(acknowledged(&mut links), [OTHER]);
-        links.acknowledge_now(now, None);
-        assert_eq!(acknowledged(&mut links), [PEER]);
+        assert_eq!(acknowledged(&mut channels), [], "it waits for an answer");
+        channels.acknowledge_now(now, Some(OTHER));
+        assert_eq!(acknowledged(&mut channels), [OTHER]);
+        channels.acknowledge_now(now, None);
+        assert_eq!(acknowledged(&mut channels), [PEER]);
     }
 
-    /// What the busy links say must be what all links would say, whatever happened to them.
+    /// What the busy channels say must be what all channels would say, whatever happened to them.
     #[test]
     fn no_link_that_waits_for_something_is_left_out() {
         let mut random = crate::random::Random::new([5, 6, 7, 8]);
         let (mut here, mut there) = (
-            Links::new(Duration::from_millis(50)),
-            Links::new(Duration::from_millis(50)),
+            Channels::new(Duration::from_millis(50)),
+            Channels::new(Duration::from_millis(50)),
         );
         let (me, addr) = (Incarnation(1), SocketAddr::from(([127, 0, 0, 1], 7400)));
         let mut now = Time::ZERO;
@@ -254,7 +258,7 @@ mod tests {
                 2 | 3 => here.push(now, peer, &[0; 100]).unwrap(),
                 4 => here.acknowledge_now(now, Some(peer).filter(|_| random.below(2) == 0)),
                 5 => here.handle_timeout(now),
-                // The peer's own link to this node, by which it acknowledges and says something as well.
+                // The peer's own channel to this node, by which it acknowledges and says something as well.
                 6 => {
                     there.connect(now, peer, addr);
                     there.push(now, peer, b"something").unwrap();
@@ -265,7 +269,7 @@ mod tests {
                 }
                 _ => {
                     while let Some((peer, _, record)) = here.poll_record(now) {
-                        let record = LinkRecord { to: me, ..record };
+                        let record = ChannelRecord { to: me, ..record };
                         if random.below(4) > 0 {
                             there.handle_record(now, peer, record).unwrap();
                         }
@@ -276,12 +280,12 @@ mod tests {
             let used = all
                 .clone()
                 .filter(|(_, entry)| entry.addr.is_some() && !entry.broken);
-            let next = used.filter_map(|(_, entry)| entry.link.next_timeout()).min();
+            let next = used.filter_map(|(_, entry)| entry.channel.next_timeout()).min();
             assert_eq!(here.next_timeout(), next);
             let left_out = all.filter(|(peer, _)| !here.busy.contains(peer));
-            assert!(left_out.into_iter().all(|(_, entry)| entry.link.is_idle()));
+            assert!(left_out.into_iter().all(|(_, entry)| entry.channel.is_idle()));
             waited += usize::from(here.busy.len() < here.entries.len());
         }
-        assert!(waited > 1000, "idle links were left out {waited} times");
+        assert!(waited > 1000, "idle channels were left out {waited} times");
     }
 }

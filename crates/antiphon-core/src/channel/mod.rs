@@ -1,26 +1,27 @@
-//! Links: per pair of incarnations, a reliable ordered channel for control messages.
+//! Channels: per pair of incarnations, a reliable ordered channel for control messages.
 //!
 //! Frames may be lost, doubled, reordered or delivered late, on any transport: even TCP loses what was in a
-//! connection that broke. A link numbers its messages, keeps them until they are acknowledged, and delivers
-//! each exactly once and in order, as long as both incarnations live.
+//! connection that broke. A channel numbers its messages, keeps them until they are acknowledged, and
+//! delivers each exactly once and in order, as long as both incarnations live.
 //!
 //! ```text
-//!  push ─► unacknowledged ─► LinkRecord{first, messages, ack} ─► frame     frame ─► in order? ─► deliver
+//!  push ─► send buffer ─► ChannelRecord{first, messages, ack} ─► frame     frame ─► in order? ─► deliver
 //!              ▲    └── retransmit timer, doubling to 8 ×                     └── ahead: kept, bounded
 //!              └──────────────── ack, carried by any record ◄──────────────────────────┘
 //! ```
 //!
 //! Invariants:
 //! - a message is delivered at most once and only after all before it;
-//! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the link, and the
+//! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the channel, and the
 //!   peer is accused;
-//! - a link that the membership layer has no use for is parked, not forgotten: the numbers of an incarnation
-//!   are never used twice, so the pair can go on where it stopped. Parked links are bounded ([`MAX_LINKS`]).
+//! - a channel that the membership layer has no use for is parked, not forgotten: the numbers of an
+//!   incarnation are never used twice, so the pair can go on where it stopped. Parked channels are bounded
+//!   ([`MAX_CHANNELS`]).
 //!
-//! If the peer dies, nothing here notices: the detector does, and the membership layer parks the link. If
+//! If the peer dies, nothing here notices: the detector does, and the membership layer parks the channel. If
 //! this side pauses, acknowledgements stop and the peer repeats itself at a slowing pace.
 //!
-//! A link does not order messages against group data, and carries none of it: a group's own logs do that.
+//! A channel does not order messages against group data, and carries none of it: a group's own logs do that.
 //! Messages longer than [`MAX_CHUNK_BYTES`] travel as several chunks.
 
 mod table;
@@ -29,28 +30,28 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::record::LinkRecord;
+use antiphon_wire::record::ChannelRecord;
 use bytes::Bytes;
 
 use crate::Time;
 
-pub(crate) use table::Links;
+pub(crate) use table::Channels;
 
 /// What was received is acknowledged within this part of the time after which it is repeated. The next record
 /// does that, or a record of its own: an answer, where there is one, mostly comes sooner.
 const ACKNOWLEDGE_WITHIN: u32 = 8;
 /// It is acknowledged at once after this many bytes.
 const MAX_UNTOLD_BYTES: usize = 64 << 10;
-/// The most bytes that wait for acknowledgement on one link.
+/// The most bytes that wait for acknowledgement on one channel.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
-/// The most links kept, parked ones included: a link that is not kept any more cannot go on where it stopped,
-/// so as many as there can be members, joiners and candidates.
-pub(crate) const MAX_LINKS: usize = 2 * antiphon_wire::MAX_MEMBERS;
+/// The most channels kept, parked ones included: a channel that is not kept any more cannot go on where it
+/// stopped, so as many as there can be members, joiners and candidates.
+pub(crate) const MAX_CHANNELS: usize = 2 * antiphon_wire::MAX_MEMBERS;
 /// The most chunks that may arrive ahead of a missing one.
 const MAX_AHEAD: u64 = 4096;
 /// The most bytes of chunks that may arrive ahead of a missing one.
 const MAX_AHEAD_BYTES: usize = 8 << 20;
-/// The largest piece of a message in one link record.
+/// The largest piece of a message in one channel record.
 const MAX_CHUNK_BYTES: usize = 32 << 10;
 /// The largest message, in all its chunks.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
@@ -60,16 +61,16 @@ const MAX_RECORD_BYTES: usize = 48 << 10;
 const LAST_CHUNK: u8 = 0;
 const MORE_CHUNKS: u8 = 1;
 
-/// One end of a link. Time and addresses are its owner's business.
+/// One end of a channel. Time and addresses are its owner's business.
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
+pub(crate) struct Channel {
     retransmit: Duration,
-    outbox: Outbox,
-    inbox: Inbox,
+    sending: SendBuffer,
+    receiving: ReceiveBuffer,
 }
 
 #[derive(Debug, Clone)]
-struct Outbox {
+struct SendBuffer {
     /// Sent or to be sent, and not acknowledged; the front has number `first`.
     chunks: VecDeque<Bytes>,
     first: u64,
@@ -82,7 +83,7 @@ struct Outbox {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Inbox {
+struct ReceiveBuffer {
     /// All chunks up to and including this one were received.
     received: u64,
     ahead: BTreeMap<u64, Bytes>,
@@ -95,15 +96,15 @@ struct Inbox {
     untold_bytes: usize,
 }
 
-/// The link cannot go on: too much was left unacknowledged, or the peer broke its rules.
+/// The channel cannot go on: too much was left unacknowledged, or the peer broke its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LinkBroken;
+pub(crate) struct ChannelBroken;
 
-impl Link {
+impl Channel {
     pub(crate) fn new(retransmit: Duration) -> Self {
         Self {
             retransmit,
-            outbox: Outbox {
+            sending: SendBuffer {
                 chunks: VecDeque::new(),
                 first: 1,
                 sent: 0,
@@ -111,19 +112,20 @@ impl Link {
                 repeat: None,
                 repeat_now: false,
             },
-            inbox: Inbox::default(),
+            receiving: ReceiveBuffer::default(),
         }
     }
 
     /// The next record is to acknowledge what was received, and to do so at once.
     pub(crate) fn acknowledge_now(&mut self, now: Time) {
-        self.inbox.acknowledge = self.inbox.acknowledge.map(|at| at.min(now));
+        self.receiving.acknowledge = self.receiving.acknowledge.map(|at| at.min(now));
     }
 
     /// Queues a message.
-    pub(crate) fn push(&mut self, message: &[u8]) -> Result<(), LinkBroken> {
-        if self.outbox.bytes + message.len() > MAX_UNACKNOWLEDGED_BYTES || message.len() > MAX_MESSAGE_BYTES {
-            return Err(LinkBroken);
+    pub(crate) fn push(&mut self, message: &[u8]) -> Result<(), ChannelBroken> {
+        if self.sending.bytes + message.len() > MAX_UNACKNOWLEDGED_BYTES || message.len() > MAX_MESSAGE_BYTES
+        {
+            return Err(ChannelBroken);
         }
         let mut chunks = message.chunks(MAX_CHUNK_BYTES).peekable();
         while let Some(chunk) = chunks.next() {
@@ -135,39 +137,39 @@ impl Link {
             let mut bytes = Vec::with_capacity(chunk.len() + 1);
             bytes.push(mark);
             bytes.extend_from_slice(chunk);
-            self.outbox.bytes += bytes.len();
-            self.outbox.chunks.push_back(bytes.into());
+            self.sending.bytes += bytes.len();
+            self.sending.chunks.push_back(bytes.into());
         }
-        self.outbox.assert_bounded();
+        self.sending.assert_bounded();
         Ok(())
     }
 
     /// Whether there is something to send now.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        self.inbox.acknowledge.is_some_and(|at| at <= now)
-            || self.outbox.repeat_now
-            || self.outbox.sent < self.outbox.chunks.len()
-            || self.outbox.repeat.is_some_and(|(at, _)| at <= now)
+        self.receiving.acknowledge.is_some_and(|at| at <= now)
+            || self.sending.repeat_now
+            || self.sending.sent < self.sending.chunks.len()
+            || self.sending.repeat.is_some_and(|(at, _)| at <= now)
     }
 
     /// The next record to send to the peer, if there is reason to send one.
-    pub(crate) fn poll_record(&mut self, now: Time, to: Incarnation) -> Option<LinkRecord> {
-        let outbox = &mut self.outbox;
-        let repeat_due = outbox.repeat_now || outbox.repeat.is_some_and(|(at, _)| at <= now);
-        let from = if repeat_due && outbox.sent > 0 {
+    pub(crate) fn poll_record(&mut self, now: Time, to: Incarnation) -> Option<ChannelRecord> {
+        let sending = &mut self.sending;
+        let repeat_due = sending.repeat_now || sending.repeat.is_some_and(|(at, _)| at <= now);
+        let from = if repeat_due && sending.sent > 0 {
             // The front alone may be missing; what follows it in the same record costs little.
-            let wait = outbox
+            let wait = sending
                 .repeat
                 .map_or(self.retransmit, |(_, wait)| (wait * 2).min(self.retransmit * 8));
-            outbox.repeat = Some((now + wait, wait));
-            outbox.repeat_now = false;
+            sending.repeat = Some((now + wait, wait));
+            sending.repeat_now = false;
             0
         } else {
-            outbox.sent
+            sending.sent
         };
         let mut messages = Vec::new();
         let mut bytes = 0;
-        for chunk in outbox.chunks.range(from..) {
+        for chunk in sending.chunks.range(from..) {
             if !messages.is_empty() && bytes + chunk.len() > MAX_RECORD_BYTES
                 || messages.len() == antiphon_wire::codec::MAX_LIST
             {
@@ -176,105 +178,109 @@ impl Link {
             bytes += chunk.len();
             messages.push(chunk.clone());
         }
-        if messages.is_empty() && self.inbox.acknowledge.is_none_or(|at| at > now) {
+        if messages.is_empty() && self.receiving.acknowledge.is_none_or(|at| at > now) {
             return None;
         }
-        outbox.sent = outbox.sent.max(from + messages.len());
-        if outbox.repeat.is_none() && outbox.sent > 0 {
-            outbox.repeat = Some((now + self.retransmit, self.retransmit));
+        sending.sent = sending.sent.max(from + messages.len());
+        if sending.repeat.is_none() && sending.sent > 0 {
+            sending.repeat = Some((now + self.retransmit, self.retransmit));
         }
-        self.inbox.acknowledge = None;
-        self.inbox.untold_bytes = 0;
-        Some(LinkRecord {
+        self.receiving.acknowledge = None;
+        self.receiving.untold_bytes = 0;
+        Some(ChannelRecord {
             to,
-            ack: self.inbox.received,
-            first: outbox.first + from as u64,
+            ack: self.receiving.received,
+            first: sending.first + from as u64,
             messages,
         })
     }
 
     /// A record from the peer; the messages that are now in order.
-    pub(crate) fn handle_record(&mut self, now: Time, record: LinkRecord) -> Result<Vec<Bytes>, LinkBroken> {
+    pub(crate) fn handle_record(
+        &mut self,
+        now: Time,
+        record: ChannelRecord,
+    ) -> Result<Vec<Bytes>, ChannelBroken> {
         self.handle_ack(now, record.ack);
         let mut complete = Vec::new();
         for (offset, chunk) in record.messages.into_iter().enumerate() {
             let number = record.first.saturating_add(offset as u64);
             // What comes again, or before its turn, was lost or is late: the peer waits for word.
-            let is_next = number == self.inbox.received + self.inbox.ahead.len() as u64 + 1;
-            self.inbox.untold_bytes += chunk.len();
-            let wait = if is_next && self.inbox.untold_bytes < MAX_UNTOLD_BYTES {
+            let is_next = number == self.receiving.received + self.receiving.ahead.len() as u64 + 1;
+            self.receiving.untold_bytes += chunk.len();
+            let wait = if is_next && self.receiving.untold_bytes < MAX_UNTOLD_BYTES {
                 self.retransmit / ACKNOWLEDGE_WITHIN
             } else {
                 Duration::ZERO
             };
-            let at = self.inbox.acknowledge.unwrap_or(now + wait).min(now + wait);
-            self.inbox.acknowledge = Some(at);
-            self.inbox.keep(number, chunk);
+            let at = self.receiving.acknowledge.unwrap_or(now + wait).min(now + wait);
+            self.receiving.acknowledge = Some(at);
+            self.receiving.keep(number, chunk);
         }
-        while let Some(chunk) = self.inbox.ahead.remove(&(self.inbox.received + 1)) {
-            self.inbox.received += 1;
-            self.inbox.ahead_bytes -= chunk.len();
-            complete.extend(self.inbox.assemble(chunk)?);
+        while let Some(chunk) = self.receiving.ahead.remove(&(self.receiving.received + 1)) {
+            self.receiving.received += 1;
+            self.receiving.ahead_bytes -= chunk.len();
+            complete.extend(self.receiving.assemble(chunk)?);
         }
-        self.inbox.assert_in_order();
+        self.receiving.assert_in_order();
         Ok(complete)
     }
 
     fn handle_ack(&mut self, now: Time, ack: u64) {
-        let outbox = &mut self.outbox;
+        let sending = &mut self.sending;
         let acknowledged = ack
             .saturating_add(1)
-            .saturating_sub(outbox.first)
-            .min(outbox.sent as u64) as usize;
+            .saturating_sub(sending.first)
+            .min(sending.sent as u64) as usize;
         if acknowledged == 0 {
             return;
         }
-        for chunk in outbox.chunks.drain(..acknowledged) {
-            outbox.bytes -= chunk.len();
+        for chunk in sending.chunks.drain(..acknowledged) {
+            sending.bytes -= chunk.len();
         }
-        outbox.first += acknowledged as u64;
-        outbox.sent -= acknowledged;
-        outbox.repeat_now = false;
-        outbox.repeat = (outbox.sent > 0).then_some((now + self.retransmit, self.retransmit));
-        outbox.assert_bounded();
+        sending.first += acknowledged as u64;
+        sending.sent -= acknowledged;
+        sending.repeat_now = false;
+        sending.repeat = (sending.sent > 0).then_some((now + self.retransmit, self.retransmit));
+        sending.assert_bounded();
     }
 
     /// The path came back or the peer was heard after a silence: repeat without waiting for the slowed timer.
     pub(crate) fn hurry(&mut self) {
-        if let Some((at, wait)) = self.outbox.repeat
+        if let Some((at, wait)) = self.sending.repeat
             && wait > self.retransmit
         {
             // Half, since the repetition doubles it: one hurry leads to one early repetition, not to one per
             // record.
-            self.outbox.repeat = Some((at, self.retransmit / 2));
-            self.outbox.repeat_now = true;
+            self.sending.repeat = Some((at, self.retransmit / 2));
+            self.sending.repeat_now = true;
         }
     }
 
     /// Whether what can wait should not be added to what is queued: far below the bound, and below what a
     /// connection takes at once.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.outbox.bytes > MAX_UNACKNOWLEDGED_BYTES / 8
+        self.sending.bytes > MAX_UNACKNOWLEDGED_BYTES / 8
     }
 
     /// Whether all that was queued is acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
-        self.outbox.chunks.is_empty()
+        self.sending.chunks.is_empty()
     }
 
     /// Whether nothing is waited for, here or by the peer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_empty() && self.outbox.repeat.is_none() && self.inbox.acknowledge.is_none()
+        self.is_empty() && self.sending.repeat.is_none() && self.receiving.acknowledge.is_none()
     }
 
-    /// When [`Link::poll_record`] has something to repeat, or to acknowledge.
+    /// When [`Channel::poll_record`] has something to repeat, or to acknowledge.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        let repeat = self.outbox.repeat.map(|(at, _)| at);
-        repeat.into_iter().chain(self.inbox.acknowledge).min()
+        let repeat = self.sending.repeat.map(|(at, _)| at);
+        repeat.into_iter().chain(self.receiving.acknowledge).min()
     }
 }
 
-impl Outbox {
+impl SendBuffer {
     fn assert_bounded(&self) {
         // Each chunk has a mark besides.
         let most = MAX_UNACKNOWLEDGED_BYTES + MAX_MESSAGE_BYTES / MAX_CHUNK_BYTES;
@@ -282,7 +288,7 @@ impl Outbox {
             self.sent <= self.chunks.len()
                 && self.bytes <= most
                 && self.chunks.is_empty() == (self.bytes == 0),
-            "link: {} of {} chunks were sent, of {} bytes",
+            "channel: {} of {} chunks were sent, of {} bytes",
             self.sent,
             self.chunks.len(),
             self.bytes
@@ -290,7 +296,7 @@ impl Outbox {
     }
 }
 
-impl Inbox {
+impl ReceiveBuffer {
     /// What is in order was given out, and the rest is bounded, whatever the peer sends.
     fn assert_in_order(&self) {
         let first = self.ahead.first_key_value().map(|(first, _)| *first);
@@ -299,7 +305,7 @@ impl Inbox {
                 && self.ahead.len() as u64 <= MAX_AHEAD
                 && self.ahead_bytes <= MAX_AHEAD_BYTES
                 && self.partial.len() <= MAX_MESSAGE_BYTES,
-            "link: received {}, and {} chunks of {} bytes from {first:?} on",
+            "channel: received {}, and {} chunks of {} bytes from {first:?} on",
             self.received,
             self.ahead.len(),
             self.ahead_bytes
@@ -316,13 +322,13 @@ impl Inbox {
         }
     }
 
-    fn assemble(&mut self, chunk: Bytes) -> Result<Option<Bytes>, LinkBroken> {
+    fn assemble(&mut self, chunk: Bytes) -> Result<Option<Bytes>, ChannelBroken> {
         let (mark, body) = match chunk.first() {
             Some(&mark) => (mark, chunk.slice(1..)),
-            None => return Err(LinkBroken),
+            None => return Err(ChannelBroken),
         };
         if self.partial.len() + body.len() > MAX_MESSAGE_BYTES {
-            return Err(LinkBroken);
+            return Err(ChannelBroken);
         }
         match mark {
             LAST_CHUNK if self.partial.is_empty() => Ok(Some(body)),
@@ -334,7 +340,7 @@ impl Inbox {
                 self.partial.extend_from_slice(&body);
                 Ok(None)
             }
-            _ => Err(LinkBroken),
+            _ => Err(ChannelBroken),
         }
     }
 }
@@ -346,7 +352,7 @@ mod tests {
     const RETRANSMIT: Duration = Duration::from_millis(50);
     const PEER: Incarnation = Incarnation(7);
 
-    fn deliver(to: &mut Link, now: Time, record: Option<LinkRecord>) -> Vec<Bytes> {
+    fn deliver(to: &mut Channel, now: Time, record: Option<ChannelRecord>) -> Vec<Bytes> {
         record
             .map(|record| to.handle_record(now, record).unwrap())
             .unwrap_or_default()
@@ -354,11 +360,11 @@ mod tests {
 
     #[test]
     fn lost_and_doubled_and_reordered_records_deliver_each_message_once_in_order() {
-        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
+        let (mut a, mut b) = (Channel::new(RETRANSMIT), Channel::new(RETRANSMIT));
         let mut now = Time::ZERO;
         let mut got = Vec::new();
         let mut random = crate::random::Random::new([1, 2, 3, 4]);
-        let mut in_flight: Vec<(bool, LinkRecord)> = Vec::new();
+        let mut in_flight: Vec<(bool, ChannelRecord)> = Vec::new();
         for i in 0..200u32 {
             a.push(&i.to_le_bytes()).unwrap();
             for _ in 0..3 {
@@ -398,8 +404,8 @@ mod tests {
 
     #[test]
     fn what_comes_in_turn_is_acknowledged_by_an_answer_or_a_moment_later_and_all_else_at_once() {
-        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
-        let send = |a: &mut Link, text: &[u8]| {
+        let (mut a, mut b) = (Channel::new(RETRANSMIT), Channel::new(RETRANSMIT));
+        let send = |a: &mut Channel, text: &[u8]| {
             a.push(text).unwrap();
             a.poll_record(Time::ZERO, PEER).unwrap()
         };
@@ -436,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_message_larger_than_a_frame_arrives_whole() {
-        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
+        let (mut a, mut b) = (Channel::new(RETRANSMIT), Channel::new(RETRANSMIT));
         let message: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
         a.push(&message).unwrap();
         let mut got = Vec::new();
@@ -449,27 +455,28 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_acknowledges_breaks_the_link_instead_of_memory() {
-        let mut link = Link::new(RETRANSMIT);
+        let mut channel = Channel::new(RETRANSMIT);
         let message = vec![0; 1 << 20];
-        let pushed = (0..100).take_while(|_| link.push(&message).is_ok()).count();
+        let pushed = (0..100).take_while(|_| channel.push(&message).is_ok()).count();
         assert!(pushed < 9);
-        assert_eq!(link.push(&message), Err(LinkBroken));
+        assert_eq!(channel.push(&message), Err(ChannelBroken));
     }
 
     #[test]
     fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
-        let mut link = Link::new(RETRANSMIT);
-        link.push(b"x").unwrap();
-        link.handle_record(
-            Time::ZERO,
-            LinkRecord {
-                to: PEER,
-                ack: u64::MAX - 1,
-                first: u64::MAX,
-                messages: vec![Bytes::new()],
-            },
-        )
-        .unwrap();
-        assert_eq!(link.poll_record(Time::ZERO, PEER).unwrap().first, 1);
+        let mut channel = Channel::new(RETRANSMIT);
+        channel.push(b"x").unwrap();
+        channel
+            .handle_record(
+                Time::ZERO,
+                ChannelRecord {
+                    to: PEER,
+                    ack: u64::MAX - 1,
+                    first: u64::MAX,
+                    messages: vec![Bytes::new()],
+                },
+            )
+            .unwrap();
+        assert_eq!(channel.poll_record(Time::ZERO, PEER).unwrap().first, 1);
     }
 }
