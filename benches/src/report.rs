@@ -372,7 +372,7 @@ fn data(folder: &Path) -> PathBuf {
 const PREFACE: &str = "\
 # Benchmarks
 
-Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one
+Written by `cargo run --profile dist -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one
 machine. `ratio` says how many times better Antiphon's median is than that of the best peer it is compared with,
 `limit ratio` how much of the raw limit it reaches. The newest row of each case is shown, and plotted. All rows, also
 those that it replaced, are in [benchmarks/rows.jsonl](benchmarks/rows.jsonl), one JSON object a line.
@@ -409,7 +409,7 @@ fn today() -> String {
 /// As a person would type it again.
 fn command() -> String {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    format!("cargo run --release -p antiphon-bench -- {}", args.join(" "))
+    format!("cargo run --profile dist -p antiphon-bench -- {}", args.join(" "))
 }
 
 fn capital(text: &str) -> String {

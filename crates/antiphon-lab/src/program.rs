@@ -39,7 +39,8 @@ pub fn program(build: Build<'_>) -> Result<PathBuf, String> {
         Build::Released(target) => cargo
             .args([
                 "build",
-                "--release",
+                "--profile",
+                "dist",
                 "--package",
                 "antiphon-cli",
                 "--bin",
