@@ -668,6 +668,25 @@ fn a_reply_tells_the_fate_of_what_a_program_said() {
 }
 
 #[test]
+fn a_program_is_told_nothing_while_its_group_is_suspended() {
+    let judged = |words| in_total(vec![agent("a", "a1", words), killed(agent("b", "b1", "W V1:ab"))]);
+    assert_eq!(judged("W V1:ab b1 S V2:a a1"), NONE);
+    // A flush completes a view once the majority is back.
+    assert_eq!(judged("W V1:ab S T:a b1 V2:a a1"), NONE);
+    for words in [
+        "W V1:ab S b1 V2:a a1",
+        "W V1:ab S b1 T:a V2:a a1",
+        "W V1:ab S b1 S V2:a a1",
+        "W V1:ab S b1 R V2:a a1",
+        "W V1:ab S b1 W V2:a+a a1",
+        // What its agent says of the majority comes by another way.
+        "N1:ab W V1:ab S N2:a b1 V2:a a1",
+    ] {
+        assert_eq!(judged(words), ["suspended"], "{words}");
+    }
+}
+
+#[test]
 fn a_program_that_connects_again_is_another_client() {
     let other = ("", "W V1:ab a1 V2:b V3:ba a3");
     assert_eq!(of_agents(("a1 a2 a3", "W V1:ab a1 W V3:ba+a a3"), other), NONE);
