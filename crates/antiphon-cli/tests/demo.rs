@@ -90,6 +90,7 @@ fn holds(arguments: &[&str]) -> (Value, Vec<String>) {
         "order_violations",
         "view_violations",
         "invented",
+        "call_violations",
         "map_entries_lost",
         "stale_tokens",
     ] {
@@ -106,6 +107,11 @@ fn holds(arguments: &[&str]) -> (Value, Vec<String>) {
     assert!(
         summary["refused"].as_u64().unwrap() > 0,
         "the minority refused nothing: {summary}"
+    );
+    assert!(summary["calls"].as_u64().unwrap() > 100, "{summary}");
+    assert!(
+        summary["calls_not_run"].as_u64().unwrap() > 0,
+        "each call was run, also those of the minority: {summary}"
     );
     (summary.clone(), steps)
 }

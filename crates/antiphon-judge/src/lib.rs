@@ -6,14 +6,17 @@
 //!                                           ├──► │ Membership: each node and its views  │──► Report
 //!  trace of a simulation ─── antiphon-sim ──┘    │ Account:    a group, what was sent   │
 //!                                                │             to it and delivered      │
+//!                                                │ Calls:      of a group, and requests │
 //!                                                └──────────────────────────────────────┘
 //! ```
-//! A reader of what nodes told writes a [`Membership`] of it and an [`Account`] for each group, and has them
-//! judged. So a rule stands here once, for real processes and for simulated ones. What only one of the two
-//! can know is optional in the data; the rule that needs it then looks at nothing.
+//! A reader of what nodes told writes a [`Membership`] of it, an [`Account`] for each group and [`Calls`] for
+//! each group in which members call each other, and has them judged. So a rule stands here once, for real
+//! processes and for simulated ones. (Of calls the simulator knows more, and has rules of its own.) What only
+//! one of the two can know is optional in the data; the rule that needs it then looks at nothing.
 //!
 //! - [`nodes`]: between node views;
-//! - [`group`]: between the views of a group, and what was sent and delivered in them.
+//! - [`group`]: between the views of a group, and what was sent and delivered in them;
+//! - [`calls`]: between what was called, what members were handed of it, and what callers were told.
 //!
 //! The crate stands below both of its users and depends on nothing. In the lab the rules would bring
 //! processes and sockets into the simulator, in the simulator they would bring the core into the lab, which
@@ -26,9 +29,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub mod calls;
 pub mod group;
 pub mod nodes;
 
+pub use calls::Calls;
 pub use group::{Account, Order};
 pub use nodes::Membership;
 

@@ -13,6 +13,7 @@
 //!   an agent does so by a program that is connected to it.
 //! - [`Network`]: hosts as network namespaces, with cables to cut and firewalls that refuse.
 //! - [`Load`]: members send, so many or all they can.
+//! - [`Calls`]: members call each other, and answer.
 //! - [`judge()`]: reads a [`Trace`] and names every guarantee that was broken, by the rules of
 //!   [`antiphon_judge`].
 //!
@@ -20,6 +21,7 @@
 //! reads `antiphon_api::Event` and writes `antiphon_api::Command`.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod child;
 mod client;
 mod judge;
@@ -32,6 +34,7 @@ mod stage;
 mod trace;
 
 pub use antiphon_judge::Order;
+pub use calls::Calls;
 pub use child::{Child, Heard};
 pub use judge::{Finding, Rules, Wrong, judge};
 pub use load::Load;
@@ -40,4 +43,4 @@ pub use ports::free_addrs;
 pub use program::{Build, program};
 pub use rustix::process::Signal;
 pub use stage::{Process, Stage};
-pub use trace::{Run, Said, Tells, Trace, fingerprint, text_of};
+pub use trace::{Called, Run, Said, Tells, Trace, fingerprint, text_of};

@@ -64,7 +64,11 @@ impl Load {
         })
     }
 
-    fn each(stage: &Arc<Stage>, tick: Duration, speak: impl Fn(&mut Trace) + Send + 'static) -> Self {
+    pub(crate) fn each(
+        stage: &Arc<Stage>,
+        tick: Duration,
+        mut speak: impl FnMut(&mut Trace) + Send + 'static,
+    ) -> Self {
         let (stop, stopped) = channel();
         let stage = Arc::clone(stage);
         let thread = std::thread::spawn(move || {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_api::blocks::{Failure, Id, Kind, Lost, Reply};
+use antiphon_api::blocks::{Failure, Id, Kind, Lost, Reply, To};
 use antiphon_api::{Event, NodeView, Payload, View};
 
 use crate::mouth::Mouth;
@@ -38,6 +38,8 @@ pub struct Run {
     pub sent: Vec<Said>,
     /// What it was to tell single members, in order.
     pub told: Vec<Tells>,
+    /// What it was to call, in order.
+    pub called: Vec<Called>,
     /// When it was frozen and thawed.
     pub frozen: Vec<(Duration, Option<Duration>)>,
     /// When its end was noticed.
@@ -61,6 +63,10 @@ pub struct Run {
     pub(crate) delivered: BTreeMap<String, Vec<String>>,
     /// How many of its own messages it has delivered.
     pub(crate) own: usize,
+    /// Its calls that were replied to.
+    pub(crate) replied: BTreeSet<String>,
+    /// How many events were there before the program of an agent was welcome.
+    pub(crate) welcome_at: usize,
 }
 
 /// A message that a process was told to send.
@@ -86,6 +92,19 @@ pub struct Tells {
     /// The member.
     pub to: String,
     /// Its payload. That of one name is never the same twice.
+    pub what: String,
+    /// How many events the process had told before.
+    pub heard: usize,
+}
+
+/// A call that a process was to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// In which group.
+    pub group: String,
+    /// Which members it asks.
+    pub to: To,
+    /// Its payload, and the id of its reply. That of one name is never the same twice.
     pub what: String,
     /// How many events the process had told before.
     pub heard: usize,
@@ -188,6 +207,7 @@ impl Run {
                 ..
             }) => {
                 self.client = Some(format!("{}/{}", welcome.node, welcome.client));
+                self.welcome_at = self.events.len();
                 self.views.clear();
             }
             Event::Message(message) => {
@@ -197,6 +217,13 @@ impl Run {
                     .entry(message.group.clone())
                     .or_default()
                     .push(payload);
+            }
+            Event::Reply(Reply {
+                op,
+                id: Some(Id::Text(what)),
+                ..
+            }) if op == "call" => {
+                self.replied.insert(what.clone());
             }
             _ => {}
         }
@@ -281,6 +308,24 @@ impl Run {
             _ => None,
         });
         fates.collect()
+    }
+
+    /// What it was told of its calls: what each was, and the reply. Each call has its payload as its id.
+    pub fn replies_to_calls(&self) -> impl Iterator<Item = (&str, &Reply)> {
+        self.events.iter().filter_map(|(_, event)| match event {
+            Event::Reply(reply) if reply.op == "call" => match &reply.id {
+                Some(Id::Text(what)) => Some((what.as_str(), reply)),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// Its calls that had no reply yet. Those of an earlier program of an agent are not among them: they
+    /// ended with its connection.
+    pub fn open_calls(&self) -> impl Iterator<Item = &Called> {
+        let here = |called: &&Called| called.heard > self.welcome_at && !self.replied.contains(&called.what);
+        self.called.iter().filter(here)
     }
 
     /// Whether an event of this kind came.

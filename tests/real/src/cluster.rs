@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use antiphon_api::blocks::To;
 use antiphon_api::{Command as Request, Payload, command};
 use antiphon_lab::{Load, Network, Process, Refusal, Rules, Signal, Stage, Trace, fingerprint};
 
@@ -380,6 +381,14 @@ impl Cluster {
     /// Has a node tell a member this many messages.
     pub(crate) fn tell_member(&self, name: &str, to: &str, count: usize) {
         self.stage.trace().last_mut(name).tell(GROUP, to, count);
+    }
+
+    /// Has a node call members; gives what stands for the call in the trace.
+    pub(crate) fn call(&self, name: &str, group: &str, verb: &str, to: To, within: &str) -> String {
+        let within = within.parse().expect("a time");
+        let mut trace = self.stage.trace();
+        let called = trace.last_mut(name).call(group, verb, to, within);
+        called.unwrap_or_else(|| panic!("{name} is asked to call, and does not run"))
     }
 
     /// Has a node send what is in a file; gives what stands for it in the trace.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_api::{Command, Event, NodeView, command};
-use antiphon_lab::{Load, Process, Rules, Run, Signal, Trace};
+use antiphon_lab::{Calls, Load, Process, Rules, Run, Signal, Trace};
 use serde_json::json;
 
 use super::keep;
@@ -16,19 +16,24 @@ use crate::fleet::{self, GROUP};
 
 /// How often each node is asked to send.
 const EVERY: Duration = Duration::from_millis(20);
+/// How often one of the nodes calls others, and all answer.
+const CALL_EVERY: Duration = Duration::from_millis(25);
 
 impl Story<'_> {
     /// From now on every node is told to send a small message every few milliseconds, even a node that can
-    /// only refuse it. Only a node that never was a member is left out.
+    /// only refuse it. Only a node that never was a member is left out. All call each other besides.
     pub(super) fn talk_on(&mut self) {
         let member = |run: &Run| run.said(|event| matches!(event, Event::View(_)));
         self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
+        let calls = || Calls::start(&self.stage, GROUP, CALL_EVERY);
+        self.calls.get_or_insert_with(calls).rest(false);
     }
 
     /// The sheet over the whole story, and the figures. The last node leaves in order. After a failure much
     /// may be under way.
     pub(super) fn verdict(&mut self, failed: bool) -> (Sheet, Figures) {
         self.load = None;
+        self.calls = None;
         // After a failure some may stand still.
         self.mend();
         let sheet = self.judge(!failed);
@@ -108,8 +113,11 @@ impl Story<'_> {
     }
 
     /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to
-    /// send, and all have delivered as much of it.
+    /// send, and all have delivered as much of it; and until each of its calls has ended.
     pub(super) fn settle(&self) -> Result<(), Failed> {
+        if let Some(calls) = &self.calls {
+            calls.rest(true);
+        }
         // Each node sends one more message. When all nodes have delivered all of these, the messages before
         // them are there, too.
         let last: Vec<String> = self.alive().iter().map(|actor| self.say(actor)).collect();
@@ -117,6 +125,10 @@ impl Story<'_> {
         self.expect("everyone to deliver everyone's last message", |trace| {
             let has_all = |name: &String| last.iter().all(|payload| delivers(trace.last(name), payload));
             names.iter().all(has_all).then_some(())
+        })?;
+        self.expect("each call to end", |trace| {
+            let ended = |name: &String| trace.last(name).open_calls().next().is_none();
+            names.iter().all(ended).then_some(())
         })
     }
 

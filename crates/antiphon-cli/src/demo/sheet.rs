@@ -3,6 +3,8 @@
 //! - **lost**: a message that must be there is not; **duplicated**: a message came twice; **invented**: a
 //!   message that no node sent.
 //! - **order violations**: messages came in an order, or in a view, that is not theirs.
+//! - **call violations**: a call was handed out although its caller was told that it did not run, or twice,
+//!   or nobody made it.
 //! - **view violations**: all else, from views to lines that no node should print.
 
 use std::collections::BTreeMap;
@@ -33,6 +35,11 @@ pub(crate) struct Sheet {
     pub(crate) order_violations: u64,
     view_violations: u64,
     invented: u64,
+    /// Calls that were made.
+    calls: u64,
+    /// Those of which the reply says that they ran nowhere.
+    calls_not_run: u64,
+    call_violations: u64,
     /// The first of them, in words.
     findings: Vec<String>,
     /// The primary views, by number.
@@ -74,6 +81,12 @@ impl Sheet {
             node.sent += run.sent.len() as u64 - refused;
             node.refused += refused;
             node.delivered += run.delivered(group).len() as u64;
+            let not_run = run.replies_to_calls().filter(|(_, reply)| {
+                let error = reply.error.as_ref();
+                error.is_some_and(|failure| failure.ran == Ran::No)
+            });
+            sheet.calls += run.called.len() as u64;
+            sheet.calls_not_run += not_run.count() as u64;
         }
         sheet.sent = sheet.nodes.values().map(|node| node.sent).sum();
         sheet.refused = sheet.nodes.values().map(|node| node.refused).sum();
@@ -84,6 +97,7 @@ impl Sheet {
                 Wrong::Order => &mut sheet.order_violations,
                 Wrong::View | Wrong::Process => &mut sheet.view_violations,
                 Wrong::Invented => &mut sheet.invented,
+                Wrong::Call => &mut sheet.call_violations,
             } += finding.count;
         }
         sheet.findings = found.iter().take(MAX_FINDINGS).map(ToString::to_string).collect();
@@ -107,7 +121,15 @@ impl Sheet {
 
     /// Whether every promise was kept.
     pub(crate) fn holds(&self) -> bool {
-        self.lost + self.duplicated + self.order_violations + self.view_violations + self.invented == 0
+        let wrong = [
+            self.lost,
+            self.duplicated,
+            self.order_violations,
+            self.view_violations,
+            self.invented,
+            self.call_violations,
+        ];
+        wrong.iter().all(|count| *count == 0)
     }
 
     /// The higher count of each: two audits of the same story, one of them at an earlier moment.
@@ -118,6 +140,7 @@ impl Sheet {
             (&mut self.order_violations, earlier.order_violations),
             (&mut self.view_violations, earlier.view_violations),
             (&mut self.invented, earlier.invented),
+            (&mut self.call_violations, earlier.call_violations),
         ] {
             *count = other.max(*count);
         }
@@ -160,18 +183,23 @@ fn text(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) -> Vec<S
         "all", sheet.sent, sheet.refused
     ));
     lines.push(String::new());
-    for (what, many) in [
-        ("lost", sheet.lost),
-        ("duplicated", sheet.duplicated),
-        ("order violations", sheet.order_violations),
-        ("view violations", sheet.view_violations),
-        ("invented", sheet.invented),
-        ("map entries lost", figures.map_entries_lost),
-        ("stale lock tokens", figures.stale_tokens),
+    let calls = format!(
+        "   of {} calls, {} of which were not run",
+        sheet.calls, sheet.calls_not_run
+    );
+    for (what, many, more) in [
+        ("lost", sheet.lost, ""),
+        ("duplicated", sheet.duplicated, ""),
+        ("order violations", sheet.order_violations, ""),
+        ("view violations", sheet.view_violations, ""),
+        ("invented", sheet.invented, ""),
+        ("call violations", sheet.call_violations, calls.as_str()),
+        ("map entries lost", figures.map_entries_lost, ""),
+        ("stale lock tokens", figures.stale_tokens, ""),
     ] {
         let colour = if many == 0 { "32" } else { "1;31" };
         lines.push(format!(
-            "  {what:<19}{}",
+            "  {what:<19}{}{more}",
             screen.paint(colour, &format!("{many:>6}"))
         ));
     }

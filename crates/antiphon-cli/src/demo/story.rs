@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_api::{Event, NodeView};
-use antiphon_lab::{Load, Process, Run, Signal, Stage};
+use antiphon_lab::{Calls, Load, Process, Run, Signal, Stage};
 use serde_json::json;
 
 use super::cast::{count, delivers, longest_gap, ms, per_second, seniority};
@@ -62,6 +62,8 @@ pub(crate) struct Story<'a> {
     pub(super) actors: Vec<Arc<Process>>,
     /// While everyone talks.
     pub(super) load: Option<Load>,
+    /// While everyone calls and answers.
+    pub(super) calls: Option<Calls>,
     pub(super) figures: Figures,
     /// What the nodes keep together.
     pub(super) kept: Kept,
@@ -86,6 +88,7 @@ impl<'a> Story<'a> {
             stage: Stage::new(),
             actors: Vec::new(),
             load: None,
+            calls: None,
             figures: Figures {
                 nodes,
                 ..Figures::default()
@@ -154,7 +157,7 @@ impl<'a> Story<'a> {
         self.act(
             "load",
             &format!(
-                "every node sends {} messages a second, in one order for all",
+                "every node sends {} messages a second, in one order for all, and now and then calls others",
                 per_second()
             ),
         );

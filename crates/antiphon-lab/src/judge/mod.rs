@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  Trace: lines of nodes ──► lives, one per incarnation ──► told: Membership, Accounts ──► antiphon_judge
-//!                               └──► lines: what a line says of itself            ──┐          │
-//!                                                                                   └► Finding ◄┘
+//!             │                └──► lines: what a line says of itself            ──┐       ▲  │
+//!             └──────────────────────────────────────────────────► called: Calls ──┼───────┘  │
+//!                                                                                  └► Finding ◄┘
 //! ```
-//! The rules between views and messages are those of [`antiphon_judge`], which the simulator uses, too; here
-//! its input is made of lines ([`told`]). Only [`lines`] has rules of its own: about texts, which the
-//! simulator has none of.
+//! The rules between views, messages and calls are those of [`antiphon_judge`]; the simulator uses those of
+//! views and messages, too. Here their input is made of lines ([`told`], [`called`]). Only [`lines`] has
+//! rules of its own: about texts, which the simulator has none of.
 //!
 //! A life lasts from `ready` or `incarnation` to the next `incarnation` or to the end of its process. There
 //! is no order between a node's own lines and those of its groups. So for a group the life ends at the
@@ -33,6 +34,7 @@ use antiphon_judge::{Micros, Order, Report, Violation};
 
 use crate::trace::{Run, Trace};
 
+mod called;
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -77,6 +79,9 @@ pub enum Wrong {
     View,
     /// A message that nobody sent.
     Invented,
+    /// A call that was handed out although its caller was told that it did not run, or twice, or that nobody
+    /// made.
+    Call,
     /// A line that is no event, a panic, or something said after the end.
     Process,
 }
@@ -114,6 +119,7 @@ impl From<Violation> for Finding {
             "G8" => Wrong::Invented,
             "G9" => Wrong::Duplicated,
             "G11" | "G12" | "G19" | "G20" | "G21" | "G22" | "G23" | "G26" | "G34" => Wrong::Order,
+            "G49" => Wrong::Call,
             lines::PROCESS => Wrong::Process,
             _ => Wrong::View,
         };
@@ -134,6 +140,9 @@ pub fn judge(trace: &Trace, rules: &Rules) -> Vec<Finding> {
     antiphon_judge::nodes::judge(&told::membership(&lives, rules), &mut report);
     for account in told::accounts(trace, &lives, rules, &mut report) {
         antiphon_judge::group::judge(&account, &mut report);
+    }
+    for calls in called::calls(trace) {
+        antiphon_judge::calls::judge(&calls, &mut report);
     }
     let mut seen = BTreeSet::new();
     let found = report.violations.into_iter().map(Finding::from);

@@ -1,10 +1,10 @@
 //! The judge must notice each kind of crime, and must not accuse the innocent.
 
-use antiphon_api::blocks::{Code, Failure, Id, Ran, Welcome};
+use antiphon_api::blocks::{Code, Failure, Id, Ran, Request, To, Welcome, Word};
 use antiphon_api::{Departed, NodeView, Payload, Removed, View, ViewMember, ViewName};
 
 use super::*;
-use crate::{Said, Tells};
+use crate::{Called, Said, Tells};
 
 /// A process that said these words, one every 100 ms, the first `ready`. Members have one-letter names.
 ///
@@ -13,7 +13,9 @@ use crate::{Said, Tells};
 /// current view, `a1#x` another of that number, `a1@7` one of view 7.1; `S` suspended, `R` resync, `I` a
 /// fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1, `<a1` what a told it
 /// alone, `-1` a receipt for what it told first. It was told at its beginning what to send. Of an agent's
-/// program: `W` it is welcome, `=a1` a reply that a1 was delivered, `~a1` that it was not.
+/// program: `W` it is welcome, `=a1` a reply that a1 was delivered, `~a1` that it was not. Of calls: `*a1` it
+/// is asked to run the call a1, `0a1` a reply that its call a1 did not run, `0a1:bc` that it did not at b and
+/// c, `%a1` and `%a1:bc` that it may have run.
 fn run(name: &str, sent: &str, words: &str) -> Run {
     let mut run = Run {
         name: name.into(),
@@ -117,6 +119,31 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                 }),
                 ..Reply::default()
             }),
+            "*" => Event::Request(Request {
+                group: group(),
+                request: 1,
+                verb: "v".into(),
+                from: id[..1].into(),
+                payload: Payload::Text(id.into()),
+                within_ms: 1000,
+            }),
+            "0" | "%" => {
+                let failure = Failure {
+                    code: Code::Unavailable,
+                    reason: "not now".into(),
+                    ran: if kind == "0" { Ran::No } else { Ran::Maybe },
+                    payload: None,
+                };
+                let at = members.into_iter().map(|member| (member, failure.clone()));
+                let failures: BTreeMap<_, _> = at.collect();
+                Event::Reply(Reply {
+                    op: "call".into(),
+                    id: Some(Id::Text(id.into())),
+                    error: failures.is_empty().then_some(failure),
+                    failures,
+                    ..Reply::default()
+                })
+            }
             "?" => Event::Receipt {
                 group: group(),
                 ticket: id.parse().unwrap(),
@@ -577,6 +604,67 @@ fn what_one_member_told_another_comes_once_in_order_or_has_a_receipt() {
     assert_eq!(told_crimes("V1:ab V2:a -2 -2", killed(b("V1:ab <a1"))), ["G44"]);
 }
 
+/// It was to make the call a1, which asks these.
+fn calls(asks: &To, run: Run) -> Run {
+    let called = vec![Called {
+        group: "g".into(),
+        to: asks.clone(),
+        what: "a1".into(),
+        heard: 1,
+    }];
+    Run { called, ..run }
+}
+
+#[test]
+fn a_call_runs_nowhere_that_its_caller_was_told_of_and_once_where_it_does() {
+    let (any, all) = (To::Word(Word::Any), To::Word(Word::All));
+    let of_b = To::Names(vec!["b".into()]);
+    let judged = |asks: &To, a, b, c| {
+        let a = calls(asks, run("a", "", a));
+        in_total(vec![a, run("b", "", b), run("c", "", c)])
+    };
+    for asks in [&any, &all, &of_b] {
+        assert_eq!(judged(asks, "0a1", "", ""), NONE);
+        assert_eq!(judged(asks, "0a1", "*a1", ""), ["G49"], "{asks:?}");
+        assert_eq!(judged(asks, "0a1:b", "*a1", ""), ["G49"]);
+        for a in ["", "%a1", "%a1:b", "0a1:c"] {
+            assert_eq!(judged(asks, a, "*a1", ""), NONE);
+        }
+        assert_eq!(judged(asks, "%a1", "*a1 *a1", ""), ["G49"]);
+        // Nobody called it.
+        assert_eq!(judged(asks, "", "*c1", ""), ["G49"]);
+    }
+    assert_eq!(judged(&all, "0a1:c", "*a1", "*a1"), ["G49"]);
+    assert_eq!(judged(&all, "*a1 0a1:d", "*a1", "*a1"), NONE);
+    assert_eq!(judged(&any, "", "*a1", "*a1"), ["G49"]);
+    assert_eq!(judged(&of_b, "", "", "*a1"), ["G49"]);
+    // One that was asked and killed ran it, too; the program of an agent is asked for its node.
+    for b in [killed(run("b", "", "*a1")), agent("b", "", "W *a1")] {
+        let a = calls(&any, run("a", "", "0a1"));
+        let found = judge(&Trace { runs: vec![a, b] }, &Rules::default());
+        assert_eq!((found[0].wrong, found.len()), (Wrong::Call, 1), "{found:?}");
+        assert_eq!(
+            found[0].text,
+            "b#0: was handed a1 of a in g, which was told that it does not run there"
+        );
+    }
+}
+
+#[test]
+fn a_call_is_open_until_its_reply_or_the_end_of_the_connection() {
+    let open = |words| {
+        let asks = To::Word(Word::Any);
+        let run = calls(&asks, agent("a", "", words));
+        run.open_calls()
+            .map(|called| called.what.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(open("V1:a"), ["a1"]);
+    assert_eq!(open("V1:a %a1"), NONE);
+    // `heard` is 1: before it was welcome.
+    assert_eq!(open("W V1:a"), NONE);
+}
+
 /// An agent that said these words, or its program was told them. The numbers of messages have gaps. The
 /// program was asked to send when it was welcome.
 fn agent(name: &str, sent: &str, words: &str) -> Run {
@@ -665,6 +753,25 @@ fn a_reply_tells_the_fate_of_what_a_program_said() {
     // Others delivered it, while its node was away.
     assert_eq!(alone("W V1:a S R V2:a =a1"), NONE);
     assert_eq!(alone("W V1:a S R V2:a"), ["G10"]);
+}
+
+#[test]
+fn a_program_is_told_nothing_while_its_group_is_suspended() {
+    let judged = |words| in_total(vec![agent("a", "a1", words), killed(agent("b", "b1", "W V1:ab"))]);
+    assert_eq!(judged("W V1:ab b1 S V2:a a1"), NONE);
+    // A flush completes a view once the majority is back.
+    assert_eq!(judged("W V1:ab S T:a b1 V2:a a1"), NONE);
+    for words in [
+        "W V1:ab S b1 V2:a a1",
+        "W V1:ab S b1 T:a V2:a a1",
+        "W V1:ab S b1 S V2:a a1",
+        "W V1:ab S b1 R V2:a a1",
+        "W V1:ab S b1 W V2:a+a a1",
+        // What its agent says of the majority comes by another way.
+        "N1:ab W V1:ab S N2:a b1 V2:a a1",
+    ] {
+        assert_eq!(judged(words), ["suspended"], "{words}");
+    }
 }
 
 #[test]

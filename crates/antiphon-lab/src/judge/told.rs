@@ -296,7 +296,9 @@ impl<'a> Reader<'_, 'a> {
                 }
             },
             Event::Suspended { .. } => {
-                self.void = self.view().map(|view| view.log.len()..view.log.len());
+                let until_now = self.view().map(|view| view.log.len()..view.log.len());
+                // Said again, it begins nothing new.
+                self.void = self.void.take().or(until_now);
                 self.unrest();
             }
             // Of `lost` and `reply` only those come here that end it.
@@ -331,8 +333,9 @@ impl<'a> Reader<'_, 'a> {
         })
     }
 
-    /// The line that a majority is back may come behind messages that it let through; the line that it is
-    /// lost may not.
+    /// A node says what its majority is. The line that a majority is back may come behind messages that it
+    /// let through; the line that it is lost may not. A program of an agent learns only by the group's own
+    /// events that a majority is back: with `transitional`, `view` or `resync`.
     fn majority(&mut self, here: bool) {
         let Some(mut void) = self.void.take() else { return };
         let Some(view) = self.view() else { return };

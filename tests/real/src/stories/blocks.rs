@@ -1,8 +1,6 @@
 //! Locks, maps and requests as lines, through kills and pauses.
 
-use antiphon_api::blocks::{
-    self, Answer, Call, Get, Id, Lock, Put, Reply, Serial, Serve, To, Unlock, Watch, Word,
-};
+use antiphon_api::blocks::{self, Answer, Get, Id, Lock, Put, Reply, Serial, Serve, To, Unlock, Watch, Word};
 use antiphon_api::{Command as Request, Payload};
 
 use super::*;
@@ -224,15 +222,12 @@ fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_t
         });
         assert_eq!(ask(&cluster, name, &serve, 1).error, None);
     }
-    let call = Request::Call(Call {
-        group: "g".into(),
-        verb: "v".into(),
-        to: To::Word(Word::All),
-        payload: Some(text("?")),
-        within: Some("60s".parse().expect("a time")),
-        id: id(2),
-    });
-    cluster.tell("n1", &call);
+    let call = cluster.call("n1", "g", "v", To::Word(Word::All), "60s");
+    let replies = |trace: &Trace| -> Vec<Reply> {
+        let replies = trace.last("n1").replies_to_calls();
+        let of_it = replies.filter(|(what, _)| *what == call);
+        of_it.map(|(_, reply)| reply.clone()).collect()
+    };
     let request = |trace: &Trace, name: &str| {
         let mut events = trace.last(name).events.iter();
         events.find_map(|(_, event)| match event {
@@ -243,7 +238,7 @@ fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_t
     for name in ["n1", "n2"] {
         cluster.until("it was asked", SOON, |trace| request(trace, name).is_some());
         let request = cluster.look(|trace| request(trace, name)).expect("it was there");
-        assert_eq!((request.from.as_str(), &request.payload), ("n1", &text("?")));
+        assert_eq!((request.from.as_str(), &request.payload), ("n1", &text(&call)));
         let answer = Request::Answer(Answer {
             request: request.request,
             payload: Some(text(name)),
@@ -253,12 +248,13 @@ fn a_call_to_all_has_the_answers_of_those_that_live_and_says_of_the_killed_one_t
         assert_eq!(ask(&cluster, name, &answer, 3).error, None);
     }
     cluster.until("n3 was asked", SOON, |trace| request(trace, "n3").is_some());
-    assert_eq!(cluster.look(|trace| replied(trace, "n1", 2)), None);
+    assert_eq!(cluster.look(replies), []);
     cluster.kill("n3");
-    let reply = reply(&cluster, "n1", 2, DETECTED);
-    let replies = reply.replies.expect("answers");
+    cluster.until("the call ends", DETECTED, |trace| !replies(trace).is_empty());
+    let [reply] = cluster.look(replies).try_into().expect("it ends once");
+    let answers = reply.replies.expect("answers");
     assert_eq!(
-        replies.into_iter().collect::<Vec<_>>(),
+        answers.into_iter().collect::<Vec<_>>(),
         [("n1".to_owned(), text("n1")), ("n2".to_owned(), text("n2"))]
     );
     assert_eq!(reply.failures["n3"].ran, blocks::Ran::Maybe);
