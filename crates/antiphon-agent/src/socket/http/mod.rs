@@ -45,7 +45,7 @@ mod maps;
 mod openapi;
 mod problem;
 mod sse;
-mod stream;
+pub(super) mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -72,6 +72,7 @@ use self::asked::Asked;
 use self::problem::Problem;
 use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
+use super::kept::Resumable;
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
 use crate::access::Visitor;
@@ -95,6 +96,8 @@ struct Inner {
     hub: Hub,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
+    /// Programs of WebSockets that may come back, and those of JSON lines.
+    resumable: Resumable,
 }
 
 /// How a connection begins that speaks HTTP.
@@ -109,11 +112,12 @@ pub(super) enum Beginning {
 }
 
 impl Http {
-    pub(super) fn new(hub: Hub) -> Self {
+    pub(super) fn new(hub: Hub, resumable: Resumable) -> Self {
         Self(Arc::new(Inner {
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
             hub,
+            resumable,
         }))
     }
 
@@ -191,7 +195,10 @@ impl Http {
             return Err(Problem::refused(reason));
         }
         let Inner {
-            hub, speaker, held, ..
+            hub,
+            speaker,
+            held,
+            resumable,
         } = &*self.0;
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
@@ -217,7 +224,7 @@ impl Http {
             Does::Call => calls::call(hub, &asked, body).await,
             Does::Command => calls::command(hub, &asked, body).await,
             Does::Commands => calls::commands(hub).await,
-            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy),
+            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy, resumable),
         }
     }
 }
