@@ -707,6 +707,29 @@ async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_left_half_sent_do_not_keep_others_out() {
+    let node = Agent::alone().await;
+    // A little more than all of them may take. The last byte never comes.
+    let whole = request("PUT /v1/maps/m/half", &[], vec![b'x'; MAX_BODY_BYTES]);
+    let mut halves = tokio::task::JoinSet::new();
+    for _ in 0..72 {
+        let (mut wired, half) = (node.wired().await, whole[..whole.len() - 1].to_vec());
+        halves.spawn(async move {
+            let _ = wired.0.write_all(&half).await;
+            wired.said().await
+        });
+    }
+    // Some have given way to others.
+    let first = timeout(SOON, halves.join_next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(first.failed(), (503, "unavailable".into(), "no".into()));
+    assert!(first.header("retry-after").is_some());
+    let put = node
+        .ask("PUT /v1/maps/m/k", &[], vec![b'y'; MAX_BODY_BYTES / 2])
+        .await;
+    assert_eq!(put.status, 200, "{put:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_end_when_the_node_leaves() {
     let node = Agent::alone().await;
     let mut group = node.wired().await;
