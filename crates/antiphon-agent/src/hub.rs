@@ -487,7 +487,7 @@ impl Session {
         let comes_back = hello.grace.is_some() || hello.resume.is_some() || hello.lines.is_some();
         if comes_back && self.inside().key.is_none() {
             return not_done(refused(format!(
-                "time to come back is asked for by the first line of a connection in JSON lines, as `grace`, up to {}",
+                "time to come back is asked for by the first line of a connection in JSON lines, or the first message of a WebSocket, as `grace`, up to {}",
                 Span(MAX_GRACE)
             )));
         }

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use super::first::{Way, way};
 use super::http::Http;
 use super::kept::Resumable;
-use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, lines, part, resp};
+use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, lines, part, resp};
 use crate::Hub;
 use crate::access::{Access, Certificates, Visitor};
 use crate::hub::MAX_SESSIONS;
@@ -58,11 +58,12 @@ struct No {
 
 impl Door {
     pub(super) fn new(hub: &Hub, access: Access) -> Self {
+        let resumable = Resumable::default();
         Self {
-            http: Http::new(hub.clone()),
+            http: Http::new(hub.clone(), resumable.clone()),
             hub: hub.clone(),
             access,
-            resumable: Resumable::default(),
+            resumable,
             places: Arc::new(Semaphore::new(MAX_SESSIONS)),
         }
     }
@@ -171,7 +172,8 @@ impl Door {
                         return self.refuse(stream, &first, full()).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Lines);
-                    return lines::serve(stream, &first, session, text, &self.resumable).await;
+                    let ends = ends::of_lines(stream, &first);
+                    return lines::serve(ends, session, text, &self.resumable).await;
                 }
                 Ok(Way::Resp) => {
                     let Ok((session, events)) = self.hub.session() else {

@@ -12,18 +12,32 @@
 //!   the agent writes all of `sent` again, and then what is new;
 //! - the command under way goes on, and so do the commands behind it: they do not belong to a connection.
 //!
+//! # What carries the lines
+//! A connection is of JSON lines or a WebSocket ([`ends`]), each of which may follow the other: nothing here
+//! depends on it, for a text message is a line. What a WebSocket has beside them is of that connection alone:
+//! - bytes that its writer has taken, and its buffers hold, are in `sent` as if they were written. A line
+//!   that one connection has carried in part is whole on the next;
+//! - pings are answered at any time, also while nothing may be written. So `took` behind a ping is read;
+//! - a binary message is no line. It does not count, and the error that answers it does. If it comes first,
+//!   the `hello` behind it is not the first message.
+//!
+//! # What ends with what
 //! | what goes | what happens |
 //! |---|---|
 //! | the connection | the session waits [`MAX_GRACE`] at most, and ends with that cause |
 //! | the connection, before a welcome | the session ends: no program has its key |
-//! | the connection, unnoticed | a new one takes over at once |
+//! | the connection, with a closing handshake | the same: only `leave` ends a client at once |
+//! | the connection, in a line or a message | the same: that line was not said, or is told again |
+//! | the connection, unnoticed | a new one takes over at once, whatever carries it |
+//! | the connection, by what is no WebSocket or too long | the session ends: its program is in error |
 //! | the program | as the connection |
 //! | the agent | the key is unknown to the next one: a new client |
 //! | the connection, while it resumes | as the first time: nothing was dropped that was not taken |
 //!
 //! # Bounds
 //! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
-//! not queued behind other lines, so a program that takes what it is told always gets on.
+//! not queued behind other lines, so a program that takes what it is told always gets on. A WebSocket has
+//! 128 KiB and a line in its own buffers.
 
 #[cfg(test)]
 mod tests;
@@ -39,15 +53,14 @@ use std::time::Duration;
 use antiphon::clients::Departure;
 use antiphon_api::blocks::{Reply, Span};
 use antiphon_api::command::{Hello, Took};
-use antiphon_api::{Command, Event, LineBuffer};
+use antiphon_api::{Command, Event};
 use bytes::{Buf as _, BytesMut};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use tokio::io::{AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::lines::{ReadBuffer, Stop, next_line};
-use super::{Connection, PART_WITHIN, READ_WITHIN, obey, part, slow};
+use super::ends::{self, Reader, Said, Stop, Writer};
+use super::{PART_WITHIN, READ_WITHIN, obey, slow};
 use crate::hub::Session;
 use crate::pipe::{Pipe, Text, pipe};
 
@@ -72,8 +85,8 @@ pub(super) struct Resumable(Arc<Mutex<HashMap<String, mpsc::Sender<Arrival>>>>);
 
 /// A connection that a client comes with, behind its first line.
 pub(super) struct Arrival {
-    pub(super) stream: Box<dyn Connection>,
-    pub(super) lines: LineBuffer,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
     pub(super) hello: Hello,
 }
 
@@ -200,16 +213,14 @@ impl Kept {
         taken
     }
 
-    async fn read(
-        &self,
-        reader: &mut ReadHalf<Box<dyn Connection>>,
-        lines: &mut LineBuffer,
-        session: &Session,
-    ) -> Ended {
-        let mut buffer = ReadBuffer::default();
+    async fn read(&self, reader: &mut Reader, session: &Session) -> Ended {
         loop {
-            let mut line = match next_line(reader, lines, &mut buffer).await {
-                Ok(line) => line,
+            let mut line = match reader.next().await {
+                Ok(Said::Line(line)) => line,
+                Ok(Said::NoLine(reason)) => {
+                    ends::tell(session, reason.to_owned()).await;
+                    continue;
+                }
                 Err(Stop::Ended) => return Ended::Broken,
                 Err(stop) => return Ended::For(stop.told(session).await),
             };
@@ -238,43 +249,52 @@ impl Kept {
 
     /// Writes `again`, then new text, until the text or the connection ends. If the future is dropped,
     /// another call goes on with the rest.
-    async fn write(
+    async fn write(&self, writer: &mut Writer, again: &mut BytesMut, text: &mut Text) -> Ended {
+        match self.try_write(writer, again, text).await {
+            Err(departure) if departure == slow() => Ended::For(departure),
+            Ok(()) | Err(_) => Ended::Broken,
+        }
+    }
+
+    async fn try_write(
         &self,
-        writer: &mut WriteHalf<Box<dyn Connection>>,
+        writer: &mut Writer,
         again: &mut BytesMut,
         text: &mut Text,
-    ) -> Ended {
-        while !again.is_empty() {
-            match super::write(writer, again).await {
-                Ok(written) => again.advance(written),
-                Err(departure) => return broken(departure),
+    ) -> Result<(), Departure> {
+        if !again.is_empty() {
+            while !again.is_empty() {
+                let written = writer.write(again).await?;
+                again.advance(written);
             }
+            writer.flush().await?;
         }
         loop {
-            let room = async {
-                while self.sent().bytes.len() >= MAX_KEPT {
-                    self.room.notified().await;
-                }
-            };
-            if timeout(READ_WITHIN, room).await.is_err() {
-                return Ended::For(slow());
+            if self.is_full() {
+                // What this end holds back the program cannot take.
+                writer.flush().await?;
+                let room = async {
+                    while self.is_full() {
+                        self.room.notified().await;
+                    }
+                };
+                let room = timeout(READ_WITHIN, writer.meanwhile(room)).await;
+                room.map_err(|_| slow())??;
             }
-            if !text.ready().await {
-                return Ended::Broken;
+            if !writer.meanwhile(text.ready()).await? {
+                return Ok(());
             }
-            match super::write(writer, text.left()).await {
-                Ok(written) => {
-                    self.sent().bytes.extend_from_slice(&text.left()[..written]);
-                    text.advance(written);
-                }
-                Err(departure) => return broken(departure),
-            }
-            if text.left().is_empty()
-                && let Err(departure) = super::flush(writer).await
-            {
-                return broken(departure);
+            let written = writer.write(text.left()).await?;
+            self.sent().bytes.extend_from_slice(&text.left()[..written]);
+            text.advance(written);
+            if text.left().is_empty() {
+                writer.flush().await?;
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.sent().bytes.len() >= MAX_KEPT
     }
 
     /// Tells a connection that its session goes on. False: it does not.
@@ -293,15 +313,8 @@ impl Kept {
             },
         };
         let text = line.to_json() + "\n";
-        let written = timeout(PART_WITHIN, arrival.stream.write_all(text.as_bytes())).await;
+        let written = timeout(PART_WITHIN, arrival.writer.write_all(text.as_bytes())).await;
         resumes.is_ok() && matches!(written, Ok(Ok(())))
-    }
-}
-
-fn broken(departure: Departure) -> Ended {
-    match departure == slow() {
-        true => Ended::For(departure),
-        false => Ended::Broken,
     }
 }
 
@@ -358,11 +371,11 @@ pub(super) async fn serve(
     let departure = {
         let mut obeying = pin!(obey_all(&session, lines));
         'connections: loop {
-            let (mut reader, mut writer) = tokio::io::split(arrival.stream);
+            let (mut reader, mut writer) = (arrival.reader, arrival.writer);
             let mut again = kept.sent().bytes.clone();
             let ended = tokio::select! {
                 departure = &mut obeying => Ended::For(departure),
-                ended = kept.read(&mut reader, &mut arrival.lines, &session) => ended,
+                ended = kept.read(&mut reader, &session) => ended,
                 ended = kept.write(&mut writer, &mut again, &mut text) => ended,
                 // The program has come by another connection: it knows better than this end whether the
                 // former one broke.
@@ -407,12 +420,12 @@ pub(super) async fn serve(
     session.ends_for(departure);
     drop(session);
     // A program that has left may still read, if it is there.
-    let Some((mut reader, mut writer, mut again)) = last else {
+    let Some((reader, mut writer, mut again)) = last else {
         return;
     };
     let rest = async {
         kept.write(&mut writer, &mut again, &mut text).await;
-        part(&mut reader, &mut writer).await;
+        ends::part(reader, writer).await;
     };
     let _ = timeout(PART_WITHIN, rest).await;
 }

@@ -23,6 +23,7 @@
 #[cfg(test)]
 mod attacks;
 mod door;
+mod ends;
 mod first;
 #[doc(hidden)]
 pub mod fuzzing;

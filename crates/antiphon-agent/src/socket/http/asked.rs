@@ -4,10 +4,7 @@ use std::str::FromStr;
 
 use antiphon_api::Payload;
 use antiphon_api::blocks::{Serial, Span};
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::StatusCode;
-use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH, TRANSFER_ENCODING,
 };
@@ -15,12 +12,11 @@ use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::timeout;
 
 use super::answer::{BYTES, JSON};
+use super::body::Unread;
 use super::problem::Problem;
 use super::table::Route;
-use super::{BODY_WITHIN, MAX_BODY_BYTES};
 
 /// A request, taken apart.
 #[derive(Debug)]
@@ -188,8 +184,8 @@ impl Asked {
     }
 
     /// A JSON object, whatever its media type is said to be; an empty one if there is no body.
-    pub(super) async fn object<T: DeserializeOwned + Default>(&self, body: Incoming) -> Result<T, Problem> {
-        let bytes = read(body).await?;
+    pub(super) async fn object<T: DeserializeOwned + Default>(&self, body: Unread) -> Result<T, Problem> {
+        let bytes = body.read().await?;
         if bytes.is_empty() {
             return Ok(T::default());
         }
@@ -198,7 +194,7 @@ impl Asked {
     }
 
     /// The payload in a body: its bytes, or in JSON an object with this field.
-    pub(super) async fn payload(&self, body: Incoming, field: &str) -> Result<Payload, Problem> {
+    pub(super) async fn payload(&self, body: Unread, field: &str) -> Result<Payload, Problem> {
         let media = self.header(CONTENT_TYPE).unwrap_or_default();
         let media = media
             .split(';')
@@ -224,31 +220,10 @@ impl Asked {
             let reason = "a body is sent as it is, without Content-Encoding, in chunks or not";
             return Err(unsupported(reason.to_owned()));
         }
-        let bytes = read(body).await?;
+        let bytes = body.read().await?;
         match is_json {
             true => parse(&bytes, field),
             false => Ok(Payload::from_bytes(&bytes)),
-        }
-    }
-}
-
-/// The whole body.
-async fn read(body: Incoming) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let reason = format!("a body has at most {MAX_BODY_BYTES} bytes: send it in parts");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
-    };
-    // Then nothing of it is read.
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return Err(too_large());
-    }
-    match timeout(BODY_WITHIN, Limited::new(body, MAX_BODY_BYTES).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Problem::refused(format!("the body cannot be read: {error}"))),
-        Err(_) => {
-            let reason = format!("the body was not whole within {} s", BODY_WITHIN.as_secs());
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason))
         }
     }
 }

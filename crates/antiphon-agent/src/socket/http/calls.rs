@@ -4,16 +4,16 @@ use antiphon_api::Command;
 use antiphon_api::blocks::{Add, Call, TakeIds, To, Word};
 use antiphon_api::commands::{self, Way};
 use hyper::StatusCode;
-use hyper::body::Incoming;
 use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::asked::Asked;
+use super::body::Unread;
 use super::exchange::once;
 use super::problem::Problem;
 use crate::Hub;
 
-pub(super) async fn call(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
+pub(super) async fn call(hub: &Hub, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
     let to = to(asked.needed("to", asked.text("to"))?)?;
     let within = asked.span("within")?;
     let command = Command::Call(Call {
@@ -43,7 +43,7 @@ fn to(text: &str) -> Result<To, Problem> {
 }
 
 /// A command to peers.
-pub(super) async fn command(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
+pub(super) async fn command(hub: &Hub, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
     let to = match asked.needed("to", asked.text("to"))? {
         "all" => commands::To::Word(commands::Word::All),
         "one" => commands::To::Word(commands::Word::One),

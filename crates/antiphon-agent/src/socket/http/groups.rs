@@ -22,13 +22,13 @@ use std::time::Duration;
 use antiphon_api::blocks::{Failure, Id, Kind, Reply};
 use antiphon_api::{Command, Event, Payload, command};
 use hyper::StatusCode;
-use hyper::body::Incoming;
 use serde_json::json;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::answer::{self, Answer};
 use super::asked::Asked;
+use super::body::Unread;
 use super::exchange::ask;
 use super::problem::Problem;
 use super::sse;
@@ -98,7 +98,7 @@ impl Speaker {
         }
     }
 
-    pub(super) async fn say(&self, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
+    pub(super) async fn say(&self, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
         let safe = asked.flag("safe")?;
         let payload = asked.payload(body, "payload").await?;
         let length = match &payload {

@@ -3,11 +3,11 @@
 use antiphon_api::blocks::{Code, Failure, Get, Put, Remove, Reply, Serial, Value, Watch};
 use antiphon_api::{Command, Payload};
 use hyper::StatusCode;
-use hyper::body::Incoming;
 use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::asked::{Asked, Tags};
+use super::body::Unread;
 use super::exchange::{ask, once};
 use super::problem::Problem;
 use super::sse;
@@ -33,7 +33,7 @@ pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
     value(asked, reply)
 }
 
-pub(super) async fn put(hub: &Hub, asked: &Asked, body: Incoming) -> Result<Answer, Problem> {
+pub(super) async fn put(hub: &Hub, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
     let if_version = if_version(asked)?;
     let ttl = asked.span("ttl")?;
     let command = Command::Put(Put {

@@ -9,6 +9,7 @@
 //! - [`table`]: the routes, by which requests are dispatched, and [`openapi`] is made;
 //! - [`guard`]: refuses requests that a page in a browser sends, and no program of this host;
 //! - [`asked`]: names, parameters, conditions and payloads of a request;
+//! - [`body`]: bodies, and what all of them take together;
 //! - [`answer`], [`problem`], [`sse`]: what it is answered with;
 //! - [`wire`]: the bytes below, and times.
 //!
@@ -18,9 +19,9 @@
 //!
 //! # Bounds
 //! A request line of [`MAX_REQUEST_LINE`], a head of [`MAX_HEAD_BYTES`] and [`MAX_HEADERS`], whole within
-//! [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`]; idle between requests for
-//! [`IDLE_FOR`]. Requests of one connection are answered one after the other, in their order. A request that
-//! waits for the cluster waits as long as its client is there.
+//! [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`], and all of them together what
+//! [`body`] says; idle between requests for [`IDLE_FOR`]. Requests of one connection are answered one after
+//! the other, in their order. A request that waits for the cluster waits as long as its client is there.
 //!
 //! # What happens when…
 //! | what | then |
@@ -36,6 +37,7 @@
 
 mod answer;
 mod asked;
+mod body;
 mod calls;
 mod exchange;
 mod groups;
@@ -45,7 +47,7 @@ mod maps;
 mod openapi;
 mod problem;
 mod sse;
-mod stream;
+pub(super) mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -69,9 +71,11 @@ use tokio::time::timeout;
 
 use self::answer::Answer;
 use self::asked::Asked;
+use self::body::{Bodies, Unread};
 use self::problem::Problem;
 use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
+use super::kept::Resumable;
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
 use crate::access::Visitor;
@@ -95,6 +99,9 @@ struct Inner {
     hub: Hub,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
+    bodies: Bodies,
+    /// Programs of WebSockets that may come back, and those of JSON lines.
+    resumable: Resumable,
 }
 
 /// How a connection begins that speaks HTTP.
@@ -109,11 +116,13 @@ pub(super) enum Beginning {
 }
 
 impl Http {
-    pub(super) fn new(hub: Hub) -> Self {
+    pub(super) fn new(hub: Hub, resumable: Resumable) -> Self {
         Self(Arc::new(Inner {
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
+            bodies: Bodies::new(),
             hub,
+            resumable,
         }))
     }
 
@@ -191,8 +200,13 @@ impl Http {
             return Err(Problem::refused(reason));
         }
         let Inner {
-            hub, speaker, held, ..
+            hub,
+            speaker,
+            held,
+            bodies,
+            resumable,
         } = &*self.0;
+        let body = Unread::new(body, bodies);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
             Does::Ready => exchange::ready(hub),
@@ -217,7 +231,7 @@ impl Http {
             Does::Call => calls::call(hub, &asked, body).await,
             Does::Command => calls::command(hub, &asked, body).await,
             Does::Commands => calls::commands(hub).await,
-            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy),
+            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy, resumable),
         }
     }
 }

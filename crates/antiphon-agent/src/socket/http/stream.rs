@@ -1,11 +1,15 @@
-//! WebSocket: each text message of the program is a command, each for it an event, as in JSON lines.
+//! WebSocket: each text message of the program is a command, each for it an event. It carries the lines of
+//! `lines`, and does nothing else.
 
-use std::ops::ControlFlow;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 
 use antiphon::clients::Departure;
-use antiphon_api::{Event, MAX_LINE_BYTES};
+use antiphon_api::MAX_LINE_BYTES;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::header::{
@@ -16,7 +20,6 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{HeaderMap, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -26,16 +29,15 @@ use super::answer::{self, Answer};
 use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
-use crate::hub::{Events, Session};
 use crate::metrics::Carrier;
-use crate::socket::PART_WITHIN;
+use crate::socket::ends::{self, Said, Stop};
+use crate::socket::kept::Resumable;
+use crate::socket::lines;
 
 /// What a server proves with that it has understood (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key is 16 bytes in base64.
 const KEY_BYTES: usize = 24;
-/// Bytes written at once, if there are so many.
-const WRITE_BYTES: usize = 64 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -45,9 +47,11 @@ pub(super) fn begin(
     headers: &HeaderMap,
     upgrade: OnUpgrade,
     busy: Busy,
+    resumable: &Resumable,
 ) -> Result<Answer, Problem> {
     let key = key(headers)?;
-    let (session, events) = hub.session()?;
+    let (session, text) = hub.session_in_lines()?;
+    let resumable = resumable.clone();
     let connected = hub.meters().connected(Carrier::WebSocket);
     tokio::spawn(async move {
         let _connected = connected;
@@ -58,7 +62,7 @@ pub(super) fn begin(
                 .max_frame_size(Some(MAX_LINE_BYTES));
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-            serve(socket, session, events, busy).await;
+            lines::serve(both(socket, busy), session, text, &resumable).await;
         }
     });
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -101,85 +105,140 @@ fn accepted(key: &HeaderValue) -> HeaderValue {
     HeaderValue::try_from(BASE64.encode(hash.finish())).expect("base64 is a header's text")
 }
 
-async fn serve(socket: Socket, session: Session, mut events: Events, busy: Busy) {
-    let (mut writer, mut reader) = socket.split();
-    let (pinged, mut pings) = mpsc::channel(1);
-    let ended = tokio::select! {
-        // While a session's operations hold up its reading, it is still written to.
-        ended = read(&mut reader, &session, &pinged) => ended,
-        ended = write(&mut writer, &mut events, &mut pings) => ended,
+/// Both ends of a WebSocket.
+fn both(socket: Socket, busy: Busy) -> (ends::Reader, ends::Writer) {
+    let (sink, stream) = socket.split();
+    let (pinged, pings) = mpsc::channel(1);
+    let busy = Arc::new(busy);
+    let reader = Reader {
+        stream,
+        pinged,
+        busy: busy.clone(),
     };
-    session.ends_for(busy.departure().unwrap_or(ended));
-    drop(session);
-    // Others know. A program that has said all may still read: replies to what it asked last are for it.
-    let rest = async {
-        while let Some(event) = events.next().await {
-            let _ = writer.send(Message::text(event.to_json())).await;
-        }
-        let _ = writer.send(Message::Close(None)).await;
-        // Until it closes, too.
-        while let Some(Ok(_)) = reader.next().await {}
+    let writer = Writer {
+        sink,
+        part: Vec::new(),
+        pings,
+        busy,
     };
-    let _ = timeout(PART_WITHIN, rest).await;
+    (ends::Reader::WebSocket(reader), ends::Writer::WebSocket(writer))
 }
 
-async fn read(reader: &mut SplitStream<Socket>, session: &Session, pinged: &mpsc::Sender<()>) -> Departure {
-    let tell = async |reason: String| {
-        let request = serde_json::Value::Null;
-        session.tell(Event::Error { reason, request }).await;
-    };
-    loop {
-        match reader.next().await {
-            Some(Ok(Message::Text(text))) => {
-                if let ControlFlow::Break(departure) = crate::socket::obey(session, text.as_bytes()).await {
-                    return departure;
+/// Where a program's messages come from.
+pub(in crate::socket) struct Reader {
+    stream: SplitStream<Socket>,
+    pinged: mpsc::Sender<()>,
+    busy: Arc<Busy>,
+}
+
+/// Where messages for a program go.
+pub(in crate::socket) struct Writer {
+    sink: SplitSink<Socket, Message>,
+    /// The beginning of a line, whose end has not come.
+    part: Vec<u8>,
+    pings: mpsc::Receiver<()>,
+    busy: Arc<Busy>,
+}
+
+impl Reader {
+    /// What comes next.
+    ///
+    /// # Cancel safety
+    /// No message is lost if the future is dropped.
+    pub(in crate::socket) async fn next(&mut self) -> Result<Said, Stop> {
+        let wrong = |told, cause: &str| {
+            let departure = Departure::lost(cause);
+            Err(Stop::Wrong { told, departure })
+        };
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    let mut line = Vec::from(Bytes::from(text));
+                    for byte in line.iter_mut().filter(|byte| **byte == b'\n') {
+                        // JSON allows it wherever it allows a line break.
+                        *byte = b'\r';
+                    }
+                    if !line.iter().all(u8::is_ascii_whitespace) {
+                        return Ok(Said::Line(line));
+                    }
+                }
+                Some(Ok(Message::Binary(_))) => return Ok(Said::NoLine("a command is a text message")),
+                // The answer waits in memory that has no bound. So nothing more is read while the answer to
+                // another one is not written.
+                Some(Ok(Message::Ping(_))) => _ = self.pinged.send(()).await,
+                Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Err(Error::Capacity(_))) => {
+                    let told = format!("a message has at most {MAX_LINE_BYTES} bytes: the connection ends");
+                    return wrong(Some(told), "it sent a message that is too long");
+                }
+                Some(Err(Error::Utf8(_))) => return wrong(None, "it sent a text that is not UTF-8"),
+                Some(Err(Error::Protocol(error))) if error != ProtocolError::ResetWithoutClosingHandshake => {
+                    return wrong(None, "it sent what is no WebSocket");
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => {
+                    // Reading writes, too: answers to pings.
+                    return Err(match self.busy.departure() {
+                        Some(departure) => Stop::Wrong {
+                            told: None,
+                            departure,
+                        },
+                        None => Stop::Ended,
+                    });
                 }
             }
-            Some(Ok(Message::Binary(_))) => tell("a command is a text message".to_owned()).await,
-            // The answer waits in memory that has no bound. So nothing more is read while the answer to
-            // another one is not written.
-            Some(Ok(Message::Ping(_))) => _ = pinged.send(()).await,
-            Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
-            Some(Err(Error::Capacity(_))) => {
-                tell(format!(
-                    "a message has at most {MAX_LINE_BYTES} bytes: the connection ends"
-                ))
-                .await;
-                return Departure::lost("it sent a message that is too long");
-            }
-            Some(Err(Error::Utf8(_))) => return Departure::lost("it sent a text that is not UTF-8"),
-            Some(Err(Error::Protocol(error))) if error != ProtocolError::ResetWithoutClosingHandshake => {
-                return Departure::lost("it sent what is no WebSocket");
-            }
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return Departure::lost("its connection ended"),
         }
     }
 }
 
-async fn write(
-    writer: &mut SplitSink<Socket, Message>,
-    events: &mut Events,
-    pings: &mut mpsc::Receiver<()>,
-) -> Departure {
-    loop {
-        let mut next = tokio::select! {
-            Some(event) = events.next() => Some(event),
-            // Its answer is written with the rest.
-            Some(()) = pings.recv() => None,
+impl Writer {
+    /// Writes a line, or keeps a part of one. `wire` watches how long that takes.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing was written.
+    pub(in crate::socket) async fn write(&mut self, bytes: &[u8]) -> Result<usize, Departure> {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            self.part.extend_from_slice(bytes);
+            return Ok(bytes.len());
         };
-        let mut bytes = 0;
-        while let Some(event) = next {
-            let text = event.to_json();
-            bytes += text.len();
-            if writer.feed(Message::text(text)).await.is_err() {
-                return Departure::lost("its connection ended");
+        let ready = poll_fn(|context| self.sink.poll_ready_unpin(context)).await;
+        // From here on there is nothing to wait for.
+        let mut line = std::mem::take(&mut self.part);
+        line.extend_from_slice(&bytes[..end]);
+        // An event is UTF-8.
+        let message = Message::text(String::from_utf8_lossy(&line).into_owned());
+        let written = ready.and_then(|()| self.sink.start_send_unpin(message));
+        self.unless_broken(written)?;
+        Ok(end + 1)
+    }
+
+    pub(in crate::socket) async fn flush(&mut self) -> Result<(), Departure> {
+        let flushed = self.sink.flush().await;
+        self.unless_broken(flushed)
+    }
+
+    /// What a future gives; pings are answered meanwhile.
+    pub(in crate::socket) async fn meanwhile<T>(
+        &mut self,
+        waited: impl Future<Output = T>,
+    ) -> Result<T, Departure> {
+        let mut waited = pin!(waited);
+        loop {
+            tokio::select! {
+                given = &mut waited => return Ok(given),
+                Some(()) = self.pings.recv() => self.flush().await?,
             }
-            next = (bytes < WRITE_BYTES).then(|| events.try_next()).flatten();
-        }
-        if writer.flush().await.is_err() {
-            return Departure::lost("its connection ended");
         }
     }
+
+    fn unless_broken(&self, written: Result<(), Error>) -> Result<(), Departure> {
+        written.map_err(|_| self.busy.departure().unwrap_or_else(ends::ended))
+    }
+}
+
+/// Says the last word, and waits until the program closes, too.
+pub(in crate::socket) async fn part(mut reader: Reader, mut writer: Writer) {
+    let _ = writer.sink.send(Message::Close(None)).await;
+    while let Some(Ok(_)) = reader.stream.next().await {}
 }
 
 #[cfg(test)]

@@ -117,6 +117,23 @@ impl Agent {
         wired.said().await
     }
 
+    async fn websocket(&self) -> WebSocketStream<BufReader<TcpStream>> {
+        let mut wired = self.wired().await;
+        let headers = [
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        ];
+        wired.write(request("GET /v1/stream", &headers, "")).await;
+        let (status, head) = wired.head().await;
+        assert!(
+            status == 101 && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+            "{head}"
+        );
+        WebSocketStream::from_raw_socket(wired.0, Role::Client, None).await
+    }
+
     async fn get(&self, path: &str) -> Said {
         self.ask(&format!("GET {path}"), &[], "").await
     }
@@ -445,20 +462,7 @@ async fn members_are_told_and_a_node_without_a_cluster_lives_but_is_not_ready() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_speaks_as_json_lines_do() {
     let node = Agent::alone().await;
-    let mut wired = node.wired().await;
-    let headers = [
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-    ];
-    wired.write(request("GET /v1/stream", &headers, "")).await;
-    let (status, head) = wired.head().await;
-    assert!(
-        status == 101 && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
-        "{head}"
-    );
-    let mut socket = WebSocketStream::from_raw_socket(wired.0, Role::Client, None).await;
+    let mut socket = node.websocket().await;
     let say = |line: Value| Message::text(line.to_string());
     socket
         .send(say(json!({"hello": {"name": "web", "id": 0}})))
@@ -510,6 +514,41 @@ async fn a_websocket_speaks_as_json_lines_do() {
     timeout(SOON, closed).await.unwrap();
     until(|| node.hub.sessions() == 0).await;
     assert_eq!(node.get("/v1/stream").await.failed().0, 426);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_comes_back_by_a_websocket_and_by_lines() {
+    let node = Agent::alone().await;
+    let hello = |more: Value| {
+        let mut hello = json!({"name": "ann", "grace": "10s", "id": 0});
+        hello
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"hello": hello}).to_string()
+    };
+    let said = async |socket: &mut WebSocketStream<BufReader<TcpStream>>| -> Value {
+        match timeout(SOON, socket.next()).await.unwrap().unwrap().unwrap() {
+            Message::Text(text) => serde_json::from_str(&text).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut socket = node.websocket().await;
+    socket.send(Message::text(hello(json!({})))).await.unwrap();
+    let key = said(&mut socket).await["welcome"]["resume"].clone();
+    assert!(key.is_string());
+    drop(socket);
+
+    let mut lines = node.wired().await;
+    let comes = json!({"resume": key, "lines": 1});
+    lines.write(hello(comes.clone()) + "\n").await;
+    let welcome: Value = serde_json::from_str(&lines.line().await).unwrap();
+    assert_eq!(welcome["welcome"]["resumed"], 1);
+    drop(lines);
+
+    let mut socket = node.websocket().await;
+    socket.send(Message::text(hello(comes))).await.unwrap();
+    assert_eq!(said(&mut socket).await["welcome"]["resumed"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -665,6 +704,29 @@ async fn what_is_hostile_or_wrong_is_refused_and_changes_nothing() {
     assert_eq!(node.ask("PUT /v1/maps/m/..", &[], "dots").await.status, 200);
     assert_eq!(node.get("/v1/maps/m/%2E%2E").await.body, b"dots");
     assert_eq!(node.get("/v1/maps/m/k").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_left_half_sent_do_not_keep_others_out() {
+    let node = Agent::alone().await;
+    // A little more than all of them may take. The last byte never comes.
+    let whole = request("PUT /v1/maps/m/half", &[], vec![b'x'; MAX_BODY_BYTES]);
+    let mut halves = tokio::task::JoinSet::new();
+    for _ in 0..72 {
+        let (mut wired, half) = (node.wired().await, whole[..whole.len() - 1].to_vec());
+        halves.spawn(async move {
+            let _ = wired.0.write_all(&half).await;
+            wired.said().await
+        });
+    }
+    // Some have given way to others.
+    let first = timeout(SOON, halves.join_next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(first.failed(), (503, "unavailable".into(), "no".into()));
+    assert!(first.header("retry-after").is_some());
+    let put = node
+        .ask("PUT /v1/maps/m/k", &[], vec![b'y'; MAX_BODY_BYTES / 2])
+        .await;
+    assert_eq!(put.status, 200, "{put:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

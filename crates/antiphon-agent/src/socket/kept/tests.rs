@@ -2,29 +2,103 @@ use std::collections::BTreeSet;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::{Cluster, Profile};
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
 use crate::Hub;
+use crate::access::Access;
+use crate::socket::http::{Beginning, Http};
 use crate::socket::lines;
 
 /// For what takes a moment, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
+/// What carries a program's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    Lines,
+    WebSocket,
+}
+
+use Carrier::{Lines, WebSocket};
+
+/// A program's end of a connection.
+enum Stream {
+    Lines(BufReader<DuplexStream>),
+    WebSocket(Box<WebSocketStream<DuplexStream>>),
+}
+
+impl Stream {
+    async fn write(&mut self, line: &str) {
+        // A connection that broke is noticed by reading.
+        match self {
+            Stream::Lines(stream) => _ = stream.write_all(format!("{line}\n").as_bytes()).await,
+            Stream::WebSocket(socket) => _ = socket.send(Message::text(line)).await,
+        }
+    }
+
+    /// Writes so many of the bytes that carry a line.
+    async fn write_part(&mut self, line: &str, bytes: usize) {
+        match self {
+            Stream::Lines(stream) => _ = stream.write_all(&line.as_bytes()[..bytes]).await,
+            Stream::WebSocket(socket) => {
+                // A short text message, masked with zeros.
+                assert!(line.len() < 126);
+                let mut frame = vec![0x81, 0x80 | line.len() as u8, 0, 0, 0, 0];
+                frame.extend_from_slice(line.as_bytes());
+                let _ = socket.get_mut().write_all(&frame[..bytes]).await;
+            }
+        }
+    }
+
+    async fn ping(&mut self) {
+        if let Stream::WebSocket(socket) = self {
+            let _ = socket.send(Message::Ping(Bytes::from_static(b"there?"))).await;
+        }
+    }
+
+    /// The next line; none if the connection has ended.
+    async fn line(&mut self) -> Option<String> {
+        match self {
+            Stream::Lines(stream) => {
+                let mut line = String::new();
+                let read = stream.read_line(&mut line).await;
+                (read.is_ok() && line.ends_with('\n')).then_some(line)
+            }
+            Stream::WebSocket(socket) => loop {
+                match socket.next().await {
+                    Some(Ok(Message::Text(text))) => return Some(text.to_string()),
+                    Some(Ok(Message::Pong(_))) => {}
+                    _ => return None,
+                }
+            },
+        }
+    }
+}
+
 /// A node, and where its programs come.
 struct Agent {
     hub: Hub,
     resumable: Resumable,
+    http: Http,
 }
 
 impl Agent {
     async fn start() -> Self {
         let builder = Cluster::builder("kept").name("n1").bind("10.0.0.1:7400");
         let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
+        let hub = Hub::new(builder.found().start().await.unwrap());
+        let resumable = Resumable::default();
         Self {
-            hub: Hub::new(builder.found().start().await.unwrap()),
-            resumable: Resumable::default(),
+            http: Http::new(hub.clone(), resumable.clone()),
+            hub,
+            resumable,
         }
     }
 
@@ -39,19 +113,39 @@ impl Agent {
     }
 
     /// A new connection, of so many bytes each way.
-    fn connect(&self, bytes: usize) -> DuplexStream {
-        let (near, far) = tokio::io::duplex(bytes);
-        let (session, text) = self.hub.session_in_lines().unwrap();
-        let resumable = self.resumable.clone();
-        tokio::spawn(async move { lines::serve(far, b"", session, text, &resumable).await });
-        near
+    async fn connect(&self, carrier: Carrier, bytes: usize) -> Stream {
+        let (mut near, far) = tokio::io::duplex(bytes);
+        if carrier == Lines {
+            let (session, text) = self.hub.session_in_lines().unwrap();
+            let resumable = self.resumable.clone();
+            let ends = ends::of_lines(far, b"");
+            tokio::spawn(async move { lines::serve(ends, session, text, &resumable).await });
+            return Stream::Lines(BufReader::new(near));
+        }
+        let visitor = Access::default().local(self.hub.meters().clone());
+        tokio::spawn(
+            self.http
+                .clone()
+                .serve(far, Vec::new(), Beginning::Request, visitor),
+        );
+        let request = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        near.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(timeout(SOON, near.read_u8()).await.unwrap().unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"));
+        let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+        Stream::WebSocket(Box::new(socket))
     }
 }
 
 /// A program that comes back.
 struct Program<'a> {
     agent: &'a Agent,
-    stream: BufReader<DuplexStream>,
+    /// What it comes by next.
+    carrier: Carrier,
+    stream: Stream,
     /// What it said and the agent has not said that it took, with the number of the line before.
     said: (u64, Vec<String>),
     heard: Vec<Value>,
@@ -60,10 +154,11 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    async fn connect(agent: &'a Agent, grace: &'static str) -> Self {
+    async fn connect(agent: &'a Agent, carrier: Carrier, grace: &'static str) -> Self {
         let mut program = Self {
             agent,
-            stream: BufReader::new(agent.connect(64 << 10)),
+            carrier,
+            stream: agent.connect(carrier, 64 << 10).await,
             said: (0, Vec::new()),
             heard: Vec::new(),
             key: None,
@@ -80,13 +175,18 @@ impl<'a> Program<'a> {
     }
 
     async fn write(&mut self, line: &str) {
-        // A connection that broke is noticed by reading.
-        let _ = self.stream.write_all(format!("{line}\n").as_bytes()).await;
+        self.stream.write(line).await;
     }
 
     async fn say(&mut self, line: Value) {
         self.said.1.push(line.to_string());
         self.write(&line.to_string()).await;
+    }
+
+    /// Says that it took all that it heard.
+    async fn take(&mut self) {
+        let took = json!({"took": {"lines": self.heard.len()}});
+        self.write(&took.to_string()).await;
     }
 
     /// The next line that counts.
@@ -104,9 +204,8 @@ impl<'a> Program<'a> {
     }
 
     async fn line(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        let read = timeout(SOON, self.stream.read_line(&mut line)).await.unwrap();
-        (read.is_ok() && line.ends_with('\n')).then(|| serde_json::from_str(&line).unwrap())
+        let line = timeout(SOON, self.stream.line()).await.unwrap();
+        line.map(|line| serde_json::from_str(&line).unwrap())
     }
 
     fn forget(&mut self, took: u64) {
@@ -115,13 +214,13 @@ impl<'a> Program<'a> {
         *before = took.max(*before);
     }
 
-    fn breaks(&mut self, bytes: usize) {
-        self.stream = BufReader::new(self.agent.connect(bytes));
+    async fn breaks(&mut self, bytes: usize) {
+        self.stream = self.agent.connect(self.carrier, bytes).await;
     }
 
     /// A new connection, whatever became of the one before. Gives its welcome.
     async fn resume(&mut self, bytes: usize) -> Value {
-        self.breaks(bytes);
+        self.breaks(bytes).await;
         let hello = json!({"hello": {"name": "ann", "grace": self.grace, "resume": self.key, "lines": self.heard.len(), "id": 0}});
         self.write(&hello.to_string()).await;
         let welcome = self.line().await.unwrap();
@@ -147,7 +246,9 @@ async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_don
     let agent = Agent::start().await;
     for seed in 0..12 {
         let mut state = seed * 7919 + 1;
-        let mut program = Program::connect(&agent, "10s").await;
+        // Those, or both in turn.
+        let carriers: &[Carrier] = [&[Lines][..], &[WebSocket], &[Lines, WebSocket]][seed as usize % 3];
+        let mut program = Program::connect(&agent, carriers[0], "10s").await;
         let counter = format!("c{seed}");
         let (mut replies, mut next, mut breaks) = (vec![0; OPERATIONS], 0, 0);
         while replies.contains(&0) {
@@ -158,12 +259,16 @@ async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_don
                     .await;
                 next += 1;
             }
+            if draw(&mut state).is_multiple_of(16) {
+                program.stream.ping().await;
+            }
             if draw(&mut state).is_multiple_of(6) {
                 // Some bytes of the next line are on their way in each direction.
                 let part = draw(&mut state) % 20;
                 let line = json!({"add": {"counter": counter, "by": 1, "id": next}}).to_string();
-                let _ = program.stream.write_all(&line.as_bytes()[..part]).await;
+                program.stream.write_part(&line, part).await;
                 let heard = program.heard.len();
+                program.carrier = carriers[draw(&mut state) % carriers.len()];
                 let welcome = program.resume(200 + draw(&mut state) % 60_000).await;
                 assert!(
                     welcome["welcome"]["resumed"].is_u64(),
@@ -175,8 +280,7 @@ async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_don
                 let reply = program.hear().await;
                 replies[usize::try_from(reply["id"].as_u64().unwrap()).unwrap()] += 1;
                 if program.heard.len().is_multiple_of(50) {
-                    let took = json!({"took": {"lines": program.heard.len()}});
-                    program.write(&took.to_string()).await;
+                    program.take().await;
                 }
             }
         }
@@ -204,188 +308,254 @@ async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_don
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_come_back_goes_with_that_cause_and_its_key_is_of_no_use() {
-    let agent = Agent::start().await;
-    let (watcher, mut events) = agent.hub.session().unwrap();
-    let mut program = Program::connect(&agent, "300ms").await;
-    let name = watcher.name();
-    watcher
-        .obey(Command::parse(r#"{"join":{"group":"g"}}"#).unwrap())
-        .await;
-    program.say(json!({"join": {"group": "g"}})).await;
-    while program.hear().await["event"] != "view" {}
-    program.breaks(4096);
-    let cause = loop {
-        if let Event::View(view) = timeout(SOON, events.next()).await.unwrap().unwrap()
-            && view.crashed == ["n1/ann"]
-        {
-            assert_eq!(view.members, [format!("n1/{name}")]);
-            break view.causes["n1/ann"].clone();
-        }
-    };
-    assert_eq!(
-        cause,
-        "its connection ended, and it did not come back within 300ms"
-    );
-    // Its name is free when it is out of its groups: the watcher stays, and the new connection.
-    agent.only(2, SOON).await;
-    let old = program.key.clone();
-    let welcome = program.resume(4096).await["welcome"].clone();
-    assert_eq!(welcome.get("resumed"), None, "{welcome}");
-    assert_ne!(welcome["resume"].as_str().map(str::to_owned), old);
-    assert_eq!(welcome["client"], "ann");
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let (watcher, mut events) = agent.hub.session().unwrap();
+        let mut program = Program::connect(&agent, carrier, "300ms").await;
+        let name = watcher.name();
+        watcher
+            .obey(Command::parse(r#"{"join":{"group":"g"}}"#).unwrap())
+            .await;
+        program.say(json!({"join": {"group": "g"}})).await;
+        while program.hear().await["event"] != "view" {}
+        program.breaks(4096).await;
+        let cause = loop {
+            if let Event::View(view) = timeout(SOON, events.next()).await.unwrap().unwrap()
+                && view.crashed == ["n1/ann"]
+            {
+                assert_eq!(view.members, [format!("n1/{name}")]);
+                break view.causes["n1/ann"].clone();
+            }
+        };
+        assert_eq!(
+            cause,
+            "its connection ended, and it did not come back within 300ms"
+        );
+        // Its name is free when it is out of its groups: the watcher stays, and the new connection.
+        agent.only(2, SOON).await;
+        let old = program.key.clone();
+        let welcome = program.resume(4096).await["welcome"].clone();
+        assert_eq!(welcome.get("resumed"), None, "{welcome}");
+        assert_ne!(welcome["resume"].as_str().map(str::to_owned), old);
+        assert_eq!(welcome["client"], "ann");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_connection_takes_over_from_one_that_is_still_there() {
-    let agent = Agent::start().await;
-    let mut program = Program::connect(&agent, "5s").await;
-    program.say(json!({"join": {"group": "g", "id": 1}})).await;
-    while program.hear().await["event"] != "view" {}
-    let mut before = std::mem::replace(&mut program.stream, BufReader::new(tokio::io::duplex(1).0));
-    assert_eq!(program.resume(4096).await["welcome"]["resumed"], 2);
-    let mut rest = String::new();
-    timeout(SOON, before.read_line(&mut rest)).await.unwrap().unwrap();
-    assert_eq!(rest, "");
-    program
-        .say(json!({"send": {"group": "g", "payload": "x", "id": 2}}))
-        .await;
-    let message = program.hear().await;
-    assert!(message["payload"] == "x" || message["id"] == 2, "{message}");
-    assert_eq!(agent.hub.sessions(), 1);
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "5s").await;
+        program.say(json!({"join": {"group": "g", "id": 1}})).await;
+        while program.hear().await["event"] != "view" {}
+        let nothing = Stream::Lines(BufReader::new(tokio::io::duplex(1).0));
+        let mut before = std::mem::replace(&mut program.stream, nothing);
+        // By whatever it did not come before.
+        program.carrier = if carrier == Lines { WebSocket } else { Lines };
+        assert_eq!(program.resume(4096).await["welcome"]["resumed"], 2);
+        assert_eq!(timeout(SOON, before.line()).await.unwrap(), None);
+        program
+            .say(json!({"send": {"group": "g", "payload": "x", "id": 2}}))
+            .await;
+        let message = program.hear().await;
+        assert!(message["payload"] == "x" || message["id"] == 2, "{message}");
+        assert_eq!(agent.hub.sessions(), 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_told() {
-    let agent = Agent::start().await;
-    // A program that takes what it was not told is in error, and goes.
-    let mut program = Program::connect(&agent, "5s").await;
-    program.write(r#"{"took":{"lines":2}}"#).await;
-    assert_eq!(program.line().await, None);
-    assert_eq!(agent.hub.sessions(), 0);
-    // One that comes back with such a number does not come back so, but may with the right one.
-    let mut program = Program::connect(&agent, "10s").await;
-    program.heard.push(Value::Null);
-    let error = program.resume(4096).await;
-    assert!(
-        error["reason"].as_str().unwrap().contains("took more lines"),
-        "{error}"
-    );
-    program.heard.pop();
-    assert_eq!(program.resume(4096).await["welcome"]["resumed"], 1);
-    // A time that is too long, a later hello, and `took` where it means nothing.
-    for first in [
-        r#"{"hello":{"grace":"11s","id":1}}"#,
-        r#"{"hello":{"resume":"00","id":1}}"#,
-    ] {
-        let mut stream = BufReader::new(agent.connect(4096));
-        stream
-            .write_all(format!("{first}\n{{\"took\":{{\"lines\":1}}}}\n").as_bytes())
-            .await
-            .unwrap();
-        let mut line = String::new();
-        stream.read_line(&mut line).await.unwrap();
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        // A program that takes what it was not told is in error, and goes.
+        let mut program = Program::connect(&agent, carrier, "5s").await;
+        program.write(r#"{"took":{"lines":2}}"#).await;
+        assert_eq!(program.line().await, None);
+        assert_eq!(agent.hub.sessions(), 0);
+        // One that comes back with such a number does not come back so, but may with the right one.
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        program.heard.push(Value::Null);
+        let error = program.resume(4096).await;
         assert!(
-            line.contains("\"refused\"") && line.contains("up to 10s"),
-            "{line}"
+            error["reason"].as_str().unwrap().contains("took more lines"),
+            "{error}"
         );
-        line.clear();
-        stream.read_line(&mut line).await.unwrap();
-        assert!(line.contains("ask for `grace`"), "{line}");
+        program.heard.pop();
+        assert_eq!(program.resume(4096).await["welcome"]["resumed"], 1);
+        // A time that is too long, a later hello, and `took` where it means nothing.
+        for first in [
+            r#"{"hello":{"grace":"11s","id":1}}"#,
+            r#"{"hello":{"resume":"00","id":1}}"#,
+        ] {
+            let mut stream = agent.connect(carrier, 4096).await;
+            stream.write(first).await;
+            stream.write(r#"{"took":{"lines":1}}"#).await;
+            let line = stream.line().await.unwrap();
+            assert!(
+                line.contains("\"refused\"") && line.contains("up to 10s"),
+                "{line}"
+            );
+            let line = stream.line().await.unwrap();
+            assert!(line.contains("ask for `grace`"), "{line}");
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_taken_is_kept_up_to_a_bound_and_sent_again_whole() {
-    let agent = Agent::start().await;
-    let mut program = Program::connect(&agent, "10s").await;
-    let value = "x".repeat(100_000);
-    program
-        .say(json!({"put": {"map": "m", "key": "k", "value": value, "id": "put"}}))
-        .await;
-    program.hear().await;
-    for id in 0..40 {
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        let value = "x".repeat(100_000);
         program
-            .say(json!({"get": {"map": "m", "key": "k", "id": id}}))
+            .say(json!({"put": {"map": "m", "key": "k", "value": value, "id": "put"}}))
             .await;
-    }
-    // It reads and does not say so: the agent stops.
-    let mut read = 0;
-    while let Ok(Ok(line)) = timeout(Duration::from_millis(500), async {
-        let mut line = String::new();
-        program.stream.read_line(&mut line).await.map(|_| line)
-    })
-    .await
-    {
-        read += line.len();
-    }
-    // Less the line that is cut.
-    let bounds = MAX_KEPT - value.len() - 100..MAX_KEPT + (300 << 10);
-    assert!(bounds.contains(&read), "{read}");
-    // It forgets all of that, and is told it again.
-    assert!(program.resume(4096).await["welcome"]["resumed"].is_u64());
-    let mut got = 0;
-    while got < 40 {
-        let line = program.hear().await;
-        assert_eq!(
-            line["value"].as_str().unwrap().len(),
-            value.len(),
-            "{}",
-            line["id"]
-        );
-        got += 1;
-        let took = json!({"took": {"lines": program.heard.len()}});
-        program.write(&took.to_string()).await;
+        program.hear().await;
+        for id in 0..40 {
+            program
+                .say(json!({"get": {"map": "m", "key": "k", "id": id}}))
+                .await;
+        }
+        // It reads and does not say so: the agent stops.
+        let (mut read, mut lines) = (0, 2);
+        while let Ok(line) = timeout(Duration::from_millis(500), program.stream.line()).await {
+            let line = line.expect("it goes on");
+            read += line.len();
+            lines += usize::from(!line.as_bytes().starts_with(TOOK));
+        }
+        // Less the line that is cut.
+        let bounds = MAX_KEPT - value.len() - 100..MAX_KEPT + (300 << 10);
+        assert!(bounds.contains(&read), "{read}");
+        // Pings are answered while nothing may be written, so that what is behind them is read.
+        if carrier == WebSocket {
+            for _ in 0..5 {
+                program.stream.ping().await;
+            }
+            program.heard.resize(lines, Value::Null);
+            program.take().await;
+            assert!(program.hear().await["value"].is_string());
+        }
+        // It forgets all of that, and is told it again.
+        assert!(program.resume(4096).await["welcome"]["resumed"].is_u64());
+        let mut got = program.heard.len() - 2;
+        while got < 40 {
+            let line = program.hear().await;
+            assert_eq!(
+                line["value"].as_str().unwrap().len(),
+                value.len(),
+                "{}",
+                line["id"]
+            );
+            got += 1;
+            program.take().await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_says_much_before_it_reads_gets_on() {
     const LINES: u64 = 8000;
-    let agent = Agent::start().await;
-    let mut program = Program::connect(&agent, "10s").await;
-    let put = json!({"put": {"map": "m", "key": "k", "value": "x".repeat(2000), "id": "put"}});
-    program.say(put).await;
-    program.hear().await;
-    // As much as it may keep; the replies are far more than the agent keeps.
-    let line = |id| {
-        format!(
-            "{:120}\n",
-            json!({"get": {"map": "m", "key": "k", "id": id}}).to_string()
-        )
-    };
-    let lines: Vec<String> = (0..LINES).map(line).collect();
-    let all = lines.concat();
-    program.said.1.extend(lines);
-    assert!(all.len() < MAX_KEPT);
-    timeout(SOON, program.stream.write_all(all.as_bytes()))
-        .await
-        .expect("all is read before anything is taken")
-        .unwrap();
-    let mut replied = BTreeSet::new();
-    for count in 0..LINES {
-        let reply = program.hear().await;
-        assert!(replied.insert(reply["id"].as_u64().unwrap()), "{reply}");
-        if count.is_multiple_of(50) {
-            let took = json!({"took": {"lines": program.heard.len()}});
-            program.write(&took.to_string()).await;
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        let put = json!({"put": {"map": "m", "key": "k", "value": "x".repeat(2000), "id": "put"}});
+        program.say(put).await;
+        program.hear().await;
+        // As much as it may keep; the replies are far more than the agent keeps.
+        let line = |id| {
+            format!(
+                "{:120}",
+                json!({"get": {"map": "m", "key": "k", "id": id}}).to_string()
+            )
+        };
+        let lines: Vec<String> = (0..LINES).map(line).collect();
+        assert!(lines.iter().map(|line| line.len() + 1).sum::<usize>() < MAX_KEPT);
+        program.said.1.extend(lines.iter().cloned());
+        let all = async {
+            for line in &lines {
+                program.stream.write(line).await;
+            }
+        };
+        timeout(SOON, all)
+            .await
+            .expect("all is read before anything is taken");
+        let mut replied = BTreeSet::new();
+        for count in 0..LINES {
+            let reply = program.hear().await;
+            assert!(replied.insert(reply["id"].as_u64().unwrap()), "{reply}");
+            if count.is_multiple_of(50) {
+                program.take().await;
+            }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_not_welcome_is_not_waited_for() {
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let ann = Program::connect(&agent, carrier, "10s").await;
+        let mut other = agent.connect(carrier, 4096).await;
+        other
+            .write(r#"{"hello":{"name":"ann","grace":"10s","id":0}}"#)
+            .await;
+        let line = other.line().await.unwrap();
+        assert!(line.contains("\"refused\""), "{line}");
+        drop(other);
+        // Sooner than its grace.
+        agent.only(1, Duration::from_secs(8)).await;
+        drop(ann);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_a_line_and_nothing_else_of_a_websocket_counts() {
     let agent = Agent::start().await;
-    let ann = Program::connect(&agent, "10s").await;
-    let mut other = BufReader::new(agent.connect(4096));
-    let hello = b"{\"hello\":{\"name\":\"ann\",\"grace\":\"10s\",\"id\":0}}\n";
-    other.write_all(hello).await.unwrap();
-    let mut line = String::new();
-    other.read_line(&mut line).await.unwrap();
-    assert!(line.contains("\"refused\""), "{line}");
-    drop(other);
-    // Sooner than its grace.
+    let mut program = Program::connect(&agent, WebSocket, "10s").await;
+    let send = async |program: &mut Program<'_>, message| {
+        let Stream::WebSocket(socket) = &mut program.stream else {
+            unreachable!("it came by one")
+        };
+        socket.send(message).await.unwrap();
+    };
+    // One line, whatever white space it has; none; no line, which is told.
+    let get = "{\"get\":\n{\"map\":\"m\",\r\n\"key\":\"k\",\"id\":1}}\n";
+    program.said.1.push(get.to_owned());
+    send(&mut program, Message::text(get)).await;
+    assert_eq!(program.hear().await["id"], 1);
+    send(&mut program, Message::text(" \n ")).await;
+    send(&mut program, Message::binary(get.as_bytes().to_vec())).await;
+    let error = program.hear().await;
+    assert_eq!(error["reason"], "a command is a text message");
+    // Two lines were said, and three were told. A closing handshake changes nothing.
+    send(&mut program, Message::Close(None)).await;
+    assert_eq!(program.line().await, None);
+    assert_eq!(program.resume(4096).await["welcome"]["resumed"], 2);
+    send(&mut program, Message::text("{\"leave\":{}}")).await;
+    assert_eq!(program.line().await, None);
+    agent.only(0, SOON).await;
+
+    // Behind something else `hello` is not the first message.
+    program.breaks(4096).await;
+    for _ in 0..5 {
+        program.stream.ping().await;
+    }
+    send(&mut program, Message::binary(vec![1])).await;
+    assert_eq!(
+        program.line().await.unwrap()["reason"],
+        "a command is a text message"
+    );
+    program.write(r#"{"hello":{"grace":"5s","id":1}}"#).await;
+    let refused = program.line().await.unwrap().to_string();
+    assert!(refused.contains("the first message of a WebSocket"), "{refused}");
+    // What is no WebSocket ends a client for good.
+    let mut program = Program::connect(&agent, WebSocket, "10s").await;
+    let Stream::WebSocket(socket) = &mut program.stream else {
+        unreachable!("it came by one")
+    };
+    socket.get_mut().write_all(&[0xff; 100]).await.unwrap();
     agent.only(1, Duration::from_secs(8)).await;
-    drop(ann);
+    assert_eq!(program.resume(4096).await["welcome"].get("resumed"), None);
 }
 
 #[test]

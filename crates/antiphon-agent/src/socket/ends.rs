@@ -1,0 +1,248 @@
+//! The two ends of a connection that carries lines: bytes with line breaks, or text messages of a WebSocket.
+//! What lines mean does not depend on what carries them.
+//!
+//! A text message is a line. A line break inside it, which JSON allows between its words, is read as another
+//! white space, so a line has no line break in it either way.
+
+use antiphon::clients::Departure;
+use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadHalf, WriteHalf};
+
+use super::Connection;
+use super::http::stream;
+use crate::hub::Session;
+
+/// Bytes read at once, at most.
+const READ_BYTES: usize = 64 << 10;
+/// And of a program that says little.
+const LEAST_READ_BYTES: usize = 4 << 10;
+
+/// Where a program's lines come from.
+pub(super) enum Reader {
+    Lines {
+        stream: ReadHalf<Box<dyn Connection>>,
+        lines: LineBuffer,
+        buffer: ReadBuffer,
+    },
+    WebSocket(stream::Reader),
+}
+
+/// Where lines for a program go.
+pub(super) enum Writer {
+    Lines(WriteHalf<Box<dyn Connection>>),
+    WebSocket(stream::Writer),
+}
+
+/// Something that a program said.
+pub(super) enum Said {
+    /// A line that is not empty.
+    Line(Vec<u8>),
+    /// No line. It is told so, and goes on.
+    NoLine(&'static str),
+}
+
+/// Why nothing further is said.
+pub(super) enum Stop {
+    /// The connection has ended, by either end or in between.
+    Ended,
+    /// The program is sent away, and is told why if there is something to tell.
+    Wrong {
+        told: Option<String>,
+        departure: Departure,
+    },
+}
+
+impl Stop {
+    /// Tells the program what it did wrong; how it departs.
+    pub(super) async fn told(self, session: &Session) -> Departure {
+        match self {
+            Stop::Ended => ended(),
+            Stop::Wrong { told, departure } => {
+                if let Some(reason) = told {
+                    tell(session, reason).await;
+                }
+                departure
+            }
+        }
+    }
+}
+
+/// Tells a program that something is wrong with what it said.
+pub(super) async fn tell(session: &Session, reason: String) {
+    let request = serde_json::Value::Null;
+    session.tell(Event::Error { reason, request }).await;
+}
+
+pub(super) fn ended() -> Departure {
+    Departure::lost("its connection ended")
+}
+
+/// Both ends of a connection of JSON lines, of which so much was read.
+pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8]) -> (Reader, Writer) {
+    let stream: Box<dyn Connection> = Box::new(stream);
+    let (stream, writer) = tokio::io::split(stream);
+    let mut lines = LineBuffer::new(MAX_LINE_BYTES);
+    lines.push(first);
+    let buffer = ReadBuffer::default();
+    let reader = Reader::Lines {
+        stream,
+        lines,
+        buffer,
+    };
+    (reader, Writer::Lines(writer))
+}
+
+impl Reader {
+    /// What the program says next.
+    ///
+    /// # Cancel safety
+    /// No line is lost if the future is dropped.
+    pub(super) async fn next(&mut self) -> Result<Said, Stop> {
+        match self {
+            Reader::Lines {
+                stream,
+                lines,
+                buffer,
+            } => next_line(stream, lines, buffer).await.map(Said::Line),
+            Reader::WebSocket(reader) => reader.next().await,
+        }
+    }
+}
+
+impl Writer {
+    /// Writes some of these lines, if the program takes something in time; how much. The bytes of all calls
+    /// together are lines, wherever they are cut.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing was written.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<usize, Departure> {
+        match self {
+            Writer::Lines(writer) => super::write(writer, bytes).await,
+            Writer::WebSocket(writer) => writer.write(bytes).await,
+        }
+    }
+
+    pub(super) async fn flush(&mut self) -> Result<(), Departure> {
+        match self {
+            Writer::Lines(writer) => super::flush(writer).await,
+            Writer::WebSocket(writer) => writer.flush().await,
+        }
+    }
+
+    pub(super) async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), Departure> {
+        while !bytes.is_empty() {
+            bytes = &bytes[self.write(bytes).await?..];
+        }
+        self.flush().await
+    }
+
+    /// What a future gives. While that takes, what the program asks of its connection alone is answered.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `waited` is, too.
+    pub(super) async fn meanwhile<T>(&mut self, waited: impl Future<Output = T>) -> Result<T, Departure> {
+        match self {
+            Writer::Lines(_) => Ok(waited.await),
+            Writer::WebSocket(writer) => writer.meanwhile(waited).await,
+        }
+    }
+}
+
+/// Ends a connection so that the other end gets what was written.
+pub(super) async fn part(reader: Reader, writer: Writer) {
+    match (reader, writer) {
+        (Reader::Lines { mut stream, .. }, Writer::Lines(mut writer)) => {
+            super::part(&mut stream, &mut writer).await;
+        }
+        (Reader::WebSocket(reader), Writer::WebSocket(writer)) => stream::part(reader, writer).await,
+        // Both are of one connection.
+        _ => {}
+    }
+}
+
+/// What is read into: little for a program that says little. It grows with what is said at once, and shrinks
+/// when less is.
+pub(super) struct ReadBuffer(Vec<u8>);
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self(vec![0; LEAST_READ_BYTES])
+    }
+}
+
+impl ReadBuffer {
+    /// So much was read last.
+    fn fit(&mut self, length: usize) {
+        let size = self.0.len();
+        if length == size && size < READ_BYTES {
+            self.0 = vec![0; size * 4];
+        } else if length < size / 16 && size > LEAST_READ_BYTES {
+            self.0 = vec![0; size / 4];
+        }
+    }
+}
+
+/// The next line that is not empty.
+///
+/// # Cancel safety
+/// No line is lost if the future is dropped.
+async fn next_line(
+    reader: &mut (impl AsyncRead + Unpin),
+    lines: &mut LineBuffer,
+    buffer: &mut ReadBuffer,
+) -> Result<Vec<u8>, Stop> {
+    loop {
+        match lines.pop() {
+            Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
+            Ok(Some(line)) => return Ok(line),
+            Ok(None) => {}
+            Err(_) => {
+                return Err(Stop::Wrong {
+                    told: Some(format!(
+                        "a line has at most {MAX_LINE_BYTES} bytes: the connection ends"
+                    )),
+                    departure: Departure::lost("it sent a line that is too long"),
+                });
+            }
+        }
+        match reader.read(&mut buffer.0).await {
+            Ok(0) | Err(_) => return Err(Stop::Ended),
+            Ok(length) => {
+                lines.push(&buffer.0[..length]);
+                buffer.fit(length);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_read_into_is_large_only_while_much_is_said() {
+        let (mut near, mut far) = tokio::io::duplex(1 << 20);
+        let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), ReadBuffer::default());
+        let long = [&[b'x'; 300_000][..], b"\n"].concat();
+        near.write_all(&long).await.unwrap();
+        assert_eq!(
+            next_line(&mut far, &mut lines, &mut buffer)
+                .await
+                .ok()
+                .unwrap()
+                .len(),
+            300_000
+        );
+        assert_eq!(buffer.0.len(), READ_BYTES);
+        for _ in 0..3 {
+            near.write_all(b"short\n").await.unwrap();
+            assert_eq!(
+                next_line(&mut far, &mut lines, &mut buffer).await.ok().unwrap(),
+                b"short"
+            );
+        }
+        assert_eq!(buffer.0.len(), LEAST_READ_BYTES);
+    }
+}
