@@ -142,7 +142,7 @@ pub(crate) struct AgentArgs {
     pub(crate) commands_listen: Option<String>,
 
     /// File with authorities, in PEM, whose certificates peers show for commands by HTTPS, each for its
-    /// node's name
+    /// node's name. SIGHUP has it read again
     #[arg(long, env = "ANTIPHON_COMMANDS_CA", value_name = "PEM")]
     pub(crate) commands_ca: Option<PathBuf>,
 }

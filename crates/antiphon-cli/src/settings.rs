@@ -113,7 +113,13 @@ impl Reread {
 }
 
 /// The keys with files that are read again; then they may also name other files.
-const RELOADED: [&str; 4] = ["tls-cert", "tls-key", "tls-client-ca", "token-file"];
+const RELOADED: [&str; 5] = [
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "token-file",
+    "commands-ca",
+];
 
 /// All that describes the node is read where the library has it.
 impl Deref for Settings {

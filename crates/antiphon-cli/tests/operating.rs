@@ -39,6 +39,8 @@ struct Agent {
     lines: mpsc::Receiver<Value>,
     log: mpsc::Receiver<String>,
     addrs: Vec<SocketAddr>,
+    /// Where it listens for commands of peers.
+    commands: Option<SocketAddr>,
 }
 
 impl Drop for Agent {
@@ -97,12 +99,14 @@ impl Agent {
             lines,
             log,
             addrs: Vec::new(),
+            commands: None,
         };
         let serving = agent.event("serving");
         let addrs = serving["addrs"].as_array().unwrap().iter();
         agent.addrs = addrs
             .map(|addr| addr.as_str().unwrap().parse().unwrap())
             .collect();
+        agent.commands = serving["commands"].as_str().map(|addr| addr.parse().unwrap());
         agent
     }
 
@@ -151,20 +155,7 @@ impl Agent {
     }
 
     fn tls(&self) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_file(made("ca.pem")).unwrap())
-            .unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("agent.example").unwrap();
-        StreamOwned::new(
-            ClientConnection::new(Arc::new(config), name).unwrap(),
-            self.plain(),
-        )
+        tls_to(self.plain())
     }
 
     /// The status and the body of an answer at its first address.
@@ -197,6 +188,20 @@ impl Agent {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+fn tls_to(stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(made("ca.pem")).unwrap())
+        .unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("agent.example").unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
 }
 
 fn get(stream: &mut (impl Read + Write), path: &str, headers: &str) -> (u16, String) {
@@ -371,6 +376,73 @@ fn sighup_reloads_what_can_be_and_names_what_takes_a_restart() {
         page.contains("antiphon_agent_reloads_total{outcome=\"kept\"} 4"),
         "{page}"
     );
+    agent.stop();
+}
+
+#[test]
+fn sighup_renews_the_certificates_of_commands() {
+    let bench = Bench::new();
+    let copy = |name: &str, of: &str| put(&bench, name, fs::read(made(of)).unwrap());
+    let authorities = copy("authorities.pem", "ca.pem");
+    let commands = put(
+        &bench,
+        "commands.toml",
+        "version = 1\n[[verb]]\nname = \"members\"\nfrom = \"all\"\nto = \"all\"\ndeliver = { node = \"members\" }\n",
+    );
+    let signing = put(&bench, "cluster.key", format!("{}\n", "0f".repeat(32)));
+    let tokens = put(&bench, "tokens", TOKEN);
+    let text = |certificate: &str| {
+        let (certificate, key) = (
+            made(&format!("{certificate}.pem")),
+            put(
+                &bench,
+                "key",
+                fs::read(made(&format!("{certificate}.key"))).unwrap(),
+            ),
+        );
+        format!(
+            "tls-cert = \"{}\"\ntls-key = \"{}\"\n",
+            certificate.display(),
+            key.display()
+        )
+    };
+    let config = put(&bench, "agent.toml", text("agent"));
+    let agent = Agent::start(
+        &bench,
+        &format!(
+            "{ALONE} --config {} --token-file {} --key-file {} --commands {} --commands-listen 127.0.0.1:0 --commands-ca {}",
+            config.display(),
+            tokens.display(),
+            signing.display(),
+            commands.display(),
+            authorities.display()
+        ),
+    );
+    agent.event("node_view");
+    let gate = agent.commands.expect("it listens for commands of peers");
+    let shown = || {
+        let mut stream = tls_to(TcpStream::connect(gate).unwrap());
+        stream.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+        stream.conn.peer_certificates().unwrap()[0].clone()
+    };
+    let is = |name: &str| CertificateDer::from_pem_file(made(name)).unwrap();
+    assert_eq!(shown(), is("agent.pem"));
+    // Its own authorities cannot be used: what it shows to clients is renewed, and this is not.
+    fs::write(&config, text("agent-2")).unwrap();
+    put(&bench, "authorities.pem", "none");
+    agent.signal(Signal::HUP);
+    agent.said("commands by HTTPS go on with the certificates before");
+    agent.said("reloaded: certificates, tokens: 1, the list of commands");
+    assert_eq!(shown(), is("agent.pem"));
+    copy("authorities.pem", "ca.pem");
+    agent.signal(Signal::HUP);
+    agent.said("reloaded: certificates, tokens: 1, certificates of commands, the list of commands");
+    assert_eq!(shown(), is("agent-2.pem"));
+    fs::write(&config, "").unwrap();
+    agent.signal(Signal::HUP);
+    agent.said("commands-ca, with tls-cert and tls-key, cannot be given or left out");
+    assert_eq!(shown(), is("agent-2.pem"));
     agent.stop();
 }
 

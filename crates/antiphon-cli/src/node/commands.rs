@@ -61,6 +61,11 @@ impl Opened {
             .map(|gate| gate.metadata(self.config.tls.is_some()))
     }
 
+    /// By which commands go over HTTPS, for its renewal.
+    pub(super) fn tls(&self) -> Option<Tls> {
+        self.config.tls.clone()
+    }
+
     /// Where the gate is.
     pub(super) fn addr(&self) -> Option<String> {
         self.gate.as_ref().map(|gate| gate.addr().to_string())

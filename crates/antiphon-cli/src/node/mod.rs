@@ -271,12 +271,14 @@ impl Listening {
         for socket in serves.sockets {
             listener.inherit(socket).map_err(refused)?;
         }
+        let commands = Opened::open(settings).await?;
+        let tls = commands.as_ref().and_then(Opened::tls);
         Ok(Self {
             listener,
-            reloads: Reloads::new(serves.given, serves.config, access)?,
+            reloads: Reloads::new(serves.given, serves.config, access, tls)?,
             hangup,
             manager: Arc::new(Manager::of_environment()?),
-            commands: Opened::open(settings).await?,
+            commands,
         })
     }
 

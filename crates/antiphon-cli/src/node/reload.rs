@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use antiphon_agent::Hub;
 use antiphon_agent::access::Access;
-use antiphon_commands::Commands;
+use antiphon_commands::{Commands, Tls};
 use tokio::signal::unix::Signal;
 
 use super::service::Manager;
@@ -22,16 +22,24 @@ pub(super) struct Reloads {
     /// The file as it was read last.
     file: Reread,
     access: Access,
+    /// Of commands to peers.
+    tls: Option<Tls>,
 }
 
 impl Reloads {
-    pub(super) fn new(given: Agent, config: Option<PathBuf>, access: Access) -> Result<Self, Failed> {
+    pub(super) fn new(
+        given: Agent,
+        config: Option<PathBuf>,
+        access: Access,
+        tls: Option<Tls>,
+    ) -> Result<Self, Failed> {
         let file = config.as_deref().map(Reread::of).transpose()?.unwrap_or_default();
         Ok(Self {
             given,
             config,
             file,
             access,
+            tls,
         })
     }
 
@@ -68,10 +76,11 @@ impl Reloads {
                 }
             }
         }
-        let files = self.given.clone().over(self.file.agent()).files;
+        let agent = self.given.clone().over(self.file.agent());
         let mut done = Vec::new();
         let mut all = changed.is_empty();
-        for said in self.access.reload(&files) {
+        let said = self.access.reload(&agent.files);
+        for said in said.into_iter().chain(self.renew_tls(&agent)) {
             match said {
                 Ok(what) => done.push(what),
                 Err(reason) => {
@@ -100,5 +109,25 @@ impl Reloads {
         };
         eprintln!("antiphon: {done}");
         all
+    }
+    /// Reads the certificates of commands again. None: they go without, as before.
+    fn renew_tls(&self, agent: &Agent) -> Option<Result<String, String>> {
+        let files = &agent.files;
+        let given = (&files.certificate, &files.key, &agent.commands.authorities);
+        Some(match (&self.tls, given) {
+            (None, (_, _, None)) => return None,
+            (Some(tls), (Some(certificate), Some(key), Some(authorities))) => {
+                match tls.renew(certificate, key, authorities) {
+                    Ok(()) => Ok("certificates of commands".to_owned()),
+                    Err(error) => Err(format!(
+                        "{error}; commands by HTTPS go on with the certificates before"
+                    )),
+                }
+            }
+            _ => Err(
+                "commands-ca, with tls-cert and tls-key, cannot be given or left out while an agent runs: restart it"
+                    .to_owned(),
+            ),
+        })
     }
 }

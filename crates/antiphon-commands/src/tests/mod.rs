@@ -100,16 +100,15 @@ async fn members(names: &[&str], list: &str) -> Vec<Member> {
     members_with(names, list, |_| None).await
 }
 
+/// A file of certificates that were made for these tests.
+fn pki(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/pki")).join(name)
+}
+
 /// The certificate of a node.
 fn tls_of(node: &str) -> Tls {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/pki");
-    let file = |name: &str| PathBuf::from(format!("{folder}/{name}"));
-    Tls::read(
-        &file(&format!("{node}.pem")),
-        &file(&format!("{node}.key")),
-        &file("ca.pem"),
-    )
-    .unwrap()
+    let (certificate, key) = (pki(&format!("{node}.pem")), pki(&format!("{node}.key")));
+    Tls::read(&certificate, &key, &pki("ca.pem")).unwrap()
 }
 
 async fn members_with(names: &[&str], list: &str, tls: impl Fn(&str) -> Option<Tls>) -> Vec<Member> {
@@ -254,6 +253,49 @@ async fn by_https_a_peer_shows_a_certificate_for_its_name_or_is_not_asked() {
         );
         assert!(failed.reason.contains(expected), "{failed:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_as_a_whole_or_not_at_all() {
+    let (of_a, of_b) = (tls_of("a"), tls_of("b"));
+    let members = members_with(&["a", "b"], LIST, |node| {
+        Some(if node == "a" { of_a.clone() } else { of_b.clone() })
+    });
+    let members = members.await;
+    let failed = async |way| echo(&members[0], &["b"], way).await.failures.remove("b");
+    assert_eq!(failed(Way::HttpsKept).await, None);
+    // What cannot be used, or does not fit the rest, changes nothing.
+    let wrong = list_file("no certificate");
+    for (certificate, key, authorities) in [
+        (&wrong, &pki("b.key"), &pki("ca.pem")),
+        (&pki("b.pem"), &wrong, &pki("ca.pem")),
+        (&pki("b.pem"), &pki("b.key"), &wrong),
+        (&pki("b.pem"), &pki("a.key"), &pki("ca.pem")),
+        (&pki("b.pem"), &pki("b.key"), &pki("no such file")),
+    ] {
+        assert!(of_b.renew(certificate, key, authorities).is_err());
+        assert_eq!(of_b.renewal(), 0);
+    }
+    std::fs::remove_file(wrong).unwrap();
+    assert_eq!(failed(Way::Https).await, None);
+    // Another certificate is shown from here on; a connection that is there stays.
+    of_b.renew(&pki("a.pem"), &pki("a.key"), &pki("ca.pem")).unwrap();
+    let refused = failed(Way::Https).await.unwrap();
+    assert!(refused.reason.contains("certificate"), "{refused:?}");
+    assert_eq!(failed(Way::HttpsKept).await, None);
+    // Authorities that do not know the peer: not even by a connection from before.
+    of_b.renew(&pki("b.pem"), &pki("b.key"), &pki("ca.pem")).unwrap();
+    of_a.renew(&pki("a.pem"), &pki("a.key"), &pki("b.pem")).unwrap();
+    for way in [Way::HttpsKept, Way::Https] {
+        let refused = failed(way).await.unwrap();
+        assert_eq!(
+            (refused.code, refused.ran),
+            (Code::Unavailable, Ran::No),
+            "{refused:?}"
+        );
+    }
+    of_a.renew(&pki("a.pem"), &pki("a.key"), &pki("ca.pem")).unwrap();
+    assert_eq!(failed(Way::HttpsKept).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,7 +105,8 @@ pub(crate) fn sent(error: impl std::fmt::Display) -> Lost {
 /// The connections of one lane.
 #[derive(Default)]
 pub(crate) struct Connections {
-    http: Pool<http::Sender>,
+    /// With the renewal of the certificates by which they were opened.
+    http: Pool<(u64, http::Sender)>,
     resp: Pool<Boxed>,
     link: tokio::sync::Mutex<Option<Link>>,
 }
@@ -154,9 +155,10 @@ impl Connections {
                 sender.ask(to, envelope).await
             }
             Way::HttpKept | Way::HttpsKept => {
+                let renewal = tls.map_or(0, Tls::renewal);
                 let mut sender = None;
-                while let Some(mut kept) = self.http.take() {
-                    if kept.is_ready().await {
+                while let Some((of, mut kept)) = self.http.take() {
+                    if of == renewal && kept.is_ready().await {
                         sender = Some(kept);
                         break;
                     }
@@ -166,7 +168,7 @@ impl Connections {
                     None => http::Sender::new(open().await?).await?,
                 };
                 let reply = sender.ask(to, envelope).await?;
-                self.http.keep(sender);
+                self.http.keep((renewal, sender));
                 Ok(reply)
             }
             Way::Resp => {
