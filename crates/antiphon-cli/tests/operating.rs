@@ -406,16 +406,25 @@ fn sighup_renews_the_certificates_of_commands() {
             key.display()
         )
     };
+    let of_commands = format!(
+        "commands = \"{}\"\ncommands-listen = \"127.0.0.1:0\"\n",
+        commands.display()
+    );
+    let text = |certificate: &str| {
+        let authorities = authorities.display();
+        format!(
+            "{}{of_commands}commands-ca = \"{authorities}\"\n",
+            text(certificate)
+        )
+    };
     let config = put(&bench, "agent.toml", text("agent"));
     let agent = Agent::start(
         &bench,
         &format!(
-            "{ALONE} --config {} --token-file {} --key-file {} --commands {} --commands-listen 127.0.0.1:0 --commands-ca {}",
+            "{ALONE} --config {} --token-file {} --key-file {}",
             config.display(),
             tokens.display(),
-            signing.display(),
-            commands.display(),
-            authorities.display()
+            signing.display()
         ),
     );
     agent.event("node_view");
@@ -439,7 +448,7 @@ fn sighup_renews_the_certificates_of_commands() {
     agent.signal(Signal::HUP);
     agent.said("reloaded: certificates, tokens: 1, certificates of commands, the list of commands");
     assert_eq!(shown(), is("agent-2.pem"));
-    fs::write(&config, "").unwrap();
+    fs::write(&config, &of_commands).unwrap();
     agent.signal(Signal::HUP);
     agent.said("commands-ca, with tls-cert and tls-key, cannot be given or left out");
     assert_eq!(shown(), is("agent-2.pem"));

@@ -43,8 +43,8 @@
 //!
 //! # What the program has for itself
 //! `spool`, `console`, `json` and `witness` are settings of the program `antiphon`, not of a node, and so is
-//! what an agent has for itself: `listen`, `socket`, `tls-cert`, `tls-key`, `tls-client-ca`, `token-file`.
-//! They may stand in the file, and are passed over here.
+//! what an agent has for itself: `listen`, `socket`, `tls-cert`, `tls-key`, `tls-client-ca`, `token-file`,
+//! `commands`, `commands-listen`, `commands-ca`. They may stand in the file, and are passed over here.
 
 mod addresses;
 mod effective;
@@ -184,6 +184,12 @@ macro_rules! settings {
             _tls_client_ca: IgnoredAny,
             #[serde(default, rename = "token-file")]
             _token_file: IgnoredAny,
+            #[serde(default, rename = "commands")]
+            _commands: IgnoredAny,
+            #[serde(default, rename = "commands-listen")]
+            _commands_listen: IgnoredAny,
+            #[serde(default, rename = "commands-ca")]
+            _commands_ca: IgnoredAny,
             #[serde(default, rename = "json")]
             _json: IgnoredAny,
             #[serde(default, rename = "witness")]
