@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use antiphon_api::blocks::{Get, Id, Lock, Put, Reply, Serial, Value};
+use antiphon_api::blocks::{Get, Id, Lead, Lock, Put, Reply, Serial, Value};
 use antiphon_api::{Command, Event, Payload};
 use antiphon_lab::{Process, Trace};
 use serde_json::json;
@@ -90,8 +90,10 @@ impl Story<'_> {
         let elder = self.elder()?;
         self.want_lock(&elder);
         let token = self.granted(Duration::ZERO)?.token;
-        for actor in self.alive().iter().filter(|actor| actor.name() != elder.name()) {
+        let others = self.alive();
+        for actor in others.iter().filter(|actor| actor.name() != elder.name()) {
             self.want_lock(actor);
+            self.stand_in_line(actor)?;
         }
         self.good(
             "kept",
@@ -134,6 +136,18 @@ impl Story<'_> {
             within: None,
             id: Some(Id::Number(id)),
         }));
+    }
+
+    /// Waits until a node has a copy of the table of locks, with its own wait in it: then the table outlives
+    /// all others. A job that nobody else wants is granted behind the wait.
+    fn stand_in_line(&mut self, actor: &Process) -> Result<(), Failed> {
+        let id = self.next_id();
+        actor.ask(&Command::Lead(Lead {
+            name: actor.name().to_owned(),
+            id: Some(Id::Number(id)),
+        }));
+        self.reply(actor, id, &format!("{} to wait for the lock", actor.name()))?;
+        Ok(())
     }
 
     /// Each node that has lost the lock, or its place among those that wait, wants it again.
