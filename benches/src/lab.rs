@@ -22,6 +22,9 @@ const PREFIX: &str = "ab";
 const NEIGHBOURS: &str = "/proc/sys/net/ipv4/neigh/default/gc_thresh3";
 /// What it was before, if this program raised it.
 static NEIGHBOURS_BEFORE: Mutex<Option<String>> = Mutex::new(None);
+/// A connection for each message leaves its port behind for a minute. Soon hardly any is free, and to look
+/// for one takes milliseconds of the next measurement. With this the kernel takes such a port again.
+const TAKE_PORTS_AGAIN: &str = "echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse";
 
 /// The hosts of one benchmark, a node on each.
 pub(crate) struct Lab {
@@ -83,6 +86,7 @@ impl Lab {
             if device == "eth0" {
                 let route = ["route", "add", "224.0.0.0/4", "dev", "eth0"];
                 run("ip", &[&["-n", &namespace], &route[..]].concat())?;
+                run("ip", &["netns", "exec", &namespace, "sh", "-c", TAKE_PORTS_AGAIN])?;
             }
             if !offload {
                 let off = ["tso", "off", "gso", "off", "gro", "off"];
