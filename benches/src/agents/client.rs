@@ -291,15 +291,9 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
             Err(error) => return error.to_string(),
         };
         let (mut bytes, mut messages) = (&buffer[..length], 0);
-        loop {
-            let before = bytes;
-            // The standard library's search for a byte; reading from memory does not fail.
-            let skipped = bytes.skip_until(b'\n').unwrap_or_default();
-            let line = &before[..skipped];
-            if line.last() != Some(&b'\n') {
-                rest.extend_from_slice(line);
-                break;
-            }
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            let (line, behind) = bytes.split_at(end + 1);
+            bytes = behind;
             let whole = match rest.is_empty() {
                 true => line,
                 false => {
@@ -316,6 +310,7 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
             }
             rest.clear();
         }
+        rest.extend_from_slice(bytes);
         delivered.fetch_add(messages, Relaxed);
     }
 }

@@ -1,7 +1,5 @@
 //! Lines cut out of what was read.
 
-use std::io::BufRead as _;
-
 /// What it keeps for what comes next, when it holds nothing.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -58,11 +56,8 @@ impl LineBuffer {
     /// # Errors
     /// [`TooLong`], and from then on at each call.
     pub fn pop(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
-        let mut rest = &self.bytes[self.searched..];
-        // The standard library's quick search; reading from memory does not fail.
-        let skipped = rest.skip_until(b'\n').unwrap_or_default();
-        let end = (self.searched + skipped).checked_sub(1);
-        match end.filter(|end| skipped > 0 && self.bytes[*end] == b'\n') {
+        let end = memchr::memchr(b'\n', &self.bytes[self.searched..]);
+        match end.map(|end| self.searched + end) {
             Some(end) if end - self.popped > self.longest => Err(TooLong),
             Some(end) => {
                 let line = self.bytes[self.popped..end].to_vec();
