@@ -15,6 +15,8 @@ use crate::mouth::Mouth;
 
 /// Between two looks at a process that is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// For a process that is to stop.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a child said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,13 +103,33 @@ impl Child {
         self.mouth.close();
     }
 
-    /// Sends a signal. It fails only if the process is gone; the story notices when it waits for lines.
+    /// Sends a signal. It fails only if the process is gone; the story notices when it waits for lines. A
+    /// process that is to stop has stopped then: a busy machine lets its threads run for a while yet.
     pub fn signal(&self, signal: Signal) {
         // Held so that the process id stays its own: no other thread reaps it meanwhile.
         let mut child = self.lock();
-        if matches!(child.try_wait(), Ok(None)) {
-            let _ = kill_process(self.pid, signal);
+        if matches!(child.try_wait(), Ok(None))
+            && kill_process(self.pid, signal).is_ok()
+            && signal == Signal::STOP
+        {
+            let until = Instant::now() + STOPS_WITHIN;
+            while !self.has_stopped() && Instant::now() < until {
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
+    }
+
+    /// Whether none of its threads runs.
+    fn has_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()));
+        let states = threads.into_iter().flatten().flatten().filter_map(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+            // The name before it may have any characters.
+            stat.rsplit_once(") ")?.1.chars().next()
+        });
+        states
+            .into_iter()
+            .all(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
     }
 
     /// Kills its child process, of which it waits for the end: until then the number is its own.
@@ -164,4 +186,23 @@ impl Drop for Child {
 
 fn lines(output: impl Read) -> impl Iterator<Item = String> {
     BufReader::new(output).lines().map_while(Result::ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_to_stop_has_stopped() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let child = Child::start(command, |_| {}).unwrap();
+        for _ in 0..20 {
+            assert!(!child.has_stopped());
+            child.signal(Signal::STOP);
+            assert!(child.has_stopped());
+            child.signal(Signal::CONT);
+        }
+        child.kill();
+    }
 }
