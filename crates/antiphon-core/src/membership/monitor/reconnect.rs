@@ -170,14 +170,14 @@ impl Reconnect {
 
     /// Whether this node asks other members. `bereft`: whether it has no primary that others could join.
     pub(crate) fn looks(&self, profile: &Profile, now: Time, bereft: bool) -> bool {
-        let is_recent =
+        let lasts =
             |(first, last)| now.since(first) >= profile.suspect_after && now.since(last) < self.lapses_after;
         // A member whose votes never come, or that should lead, may be one that only the dead observe. A
         // member is not removed if its observers are mostly cut off with it, and a member that observes only
         // members on its own side misses nobody. Either way the rings do not lead there.
         let is_old = |since| now.since(since) >= profile.unreachable_after;
         let in_vain = self.missing_since.is_some_and(is_old);
-        bereft || self.wide && (in_vain || self.disagreed.is_some_and(is_recent))
+        bereft || self.wide && (in_vain || self.disagreed.is_some_and(lasts))
     }
 
     /// The members to ask now. All are asked by turns, beginning with those after this node.

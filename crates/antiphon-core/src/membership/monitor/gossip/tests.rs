@@ -19,7 +19,7 @@ fn knowing(members: usize, neighbours: Vec<Incarnation>, now: Time) -> Rumours {
 struct World {
     now: Time,
     nodes: Vec<Rumours>,
-    /// Rumours that crossed a bridge.
+    /// Rumours that went from one neighbour to another.
     crossed: usize,
 }
 
@@ -84,7 +84,7 @@ fn a_hundred_votes_reach_all_in_few_messages() {
     }
     world.run(60);
     assert_eq!(world.sums().len(), 1, "all know the same");
-    // Each alone to each over four bridges would be forty thousand.
+    // Each alone to each over four neighbours would be forty thousand.
     assert!(world.crossed < 12_000, "{}", world.crossed);
 }
 
