@@ -32,7 +32,7 @@ use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
 use tokio::task::JoinHandle;
 
-use crate::blocks::{Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
+use crate::blocks::{Begun, Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
 use crate::follower::Follower;
 use crate::groups::Groups;
 use crate::metrics::{Meters, Reload, Removal};
@@ -315,6 +315,12 @@ impl Session {
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
         self.hub.meters().read_here();
         self.hub.0.blocks.copy(map)
+    }
+
+    /// Begins a write at once, if this node can take it now. The carrier tells what comes of it, and has no
+    /// other write of this session under way that it gave to [`obey_or`](Self::obey_or).
+    pub(crate) fn begin(&self, command: &Command) -> Option<Begun> {
+        self.hub.0.blocks.begin(command)
     }
 
     async fn try_obey(&self, command: Command) -> Result<(), Senseless> {

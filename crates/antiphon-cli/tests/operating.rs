@@ -427,7 +427,6 @@ fn sighup_renews_the_certificates_of_commands() {
             signing.display()
         ),
     );
-    agent.event("node_view");
     let gate = agent.commands.expect("it listens for commands of peers");
     let shown = || {
         let mut stream = tls_to(TcpStream::connect(gate).unwrap());

@@ -1,36 +1,40 @@
 //! Counters, and ids that are given once.
 
+use antiphon::replicated::counters::{self, Done, Refused};
+use antiphon::replicated::{CountingError, WriteError};
 use antiphon::{Cluster, Counters};
 use antiphon_api::Command;
 use antiphon_api::blocks::{Failure, Ran, Reply, Serial, Value};
 
-use super::failure::{not_done, of_counting, of_replica};
+use super::begun::Copies;
+use super::failure::{not_done, of_counting, of_replica, of_write};
 use super::maps::until_of_no_use;
 use super::worker::{Block, Job};
 
 /// The table of all counters.
 #[derive(Debug, Clone)]
-pub(super) struct CounterBlock(Counters);
+pub(super) struct CounterBlock {
+    counters: Counters,
+    copies: Copies,
+}
 
 impl CounterBlock {
-    pub(super) async fn join(cluster: Cluster, group: String) -> Result<Self, Failure> {
+    pub(super) async fn join(cluster: Cluster, group: String, copies: Copies) -> Result<Self, Failure> {
         let joined = cluster.counters(group).join().await;
-        joined.map(Self).map_err(|error| of_replica(&error))
+        let counters = joined.map_err(|error| of_replica(&error))?;
+        copies.keep_counters(counters.clone());
+        Ok(Self { counters, copies })
     }
 
     async fn reply(&self, command: &Command) -> Result<Reply, Failure> {
         match command {
             Command::Add(add) => {
-                let counter = self.0.add(&add.counter, add.by).await;
-                let counter = counter.map_err(|error| of_counting(&error))?;
-                Ok(Reply {
-                    value: Some(Value::Number(counter.value)),
-                    version: Some(Serial(counter.version.0)),
-                    ..Reply::default()
-                })
+                let name = add.counter.as_str().into();
+                let command = counters::Command::Add { name, by: add.by };
+                counted(self.counters.table().write(command).await)
             }
             Command::TakeIds(take) => {
-                let ids = self.0.take_ids(take.count).await;
+                let ids = self.counters.take_ids(take.count).await;
                 let ids = ids.map_err(|error| of_counting(&error))?;
                 Ok(Reply {
                     first: Some(Serial(ids.start)),
@@ -40,6 +44,21 @@ impl CounterBlock {
             other => unreachable!("nothing that is asked of counters: {other:?}"),
         }
     }
+}
+
+/// What is replied to an addition.
+pub(super) fn counted(added: Result<Result<Done, Refused>, WriteError>) -> Result<Reply, Failure> {
+    let done = added.map_err(|error| of_write(&error))?;
+    let counter = match done.map_err(|refused| of_counting(&CountingError::Refused(refused)))? {
+        Done::Counter(counter) => counter,
+        // It was an addition.
+        Done::Block(_) => None,
+    };
+    Ok(Reply {
+        value: Some(Value::Number(counter.map_or(0, |counter| counter.value))),
+        version: counter.map(|counter| Serial(counter.version.0)),
+        ..Reply::default()
+    })
 }
 
 impl Block for CounterBlock {
@@ -58,10 +77,11 @@ impl Block for CounterBlock {
     }
 
     async fn ended(&self) -> Failure {
-        until_of_no_use(self.0.table()).await
+        until_of_no_use(self.counters.table()).await
     }
 
     async fn leave(&self) {
-        self.0.table().leave().await;
+        self.copies.forget_counters();
+        self.counters.table().leave().await;
     }
 }

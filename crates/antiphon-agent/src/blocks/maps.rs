@@ -1,20 +1,22 @@
 //! Maps: keys are texts, values are bytes, both as they are.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use antiphon::Cluster;
 use antiphon::replicated::map::{
     Changed as MapChanged, Entry, MapMachine, Now, Options, Refused, State, Watch, Write, Written,
 };
-use antiphon::replicated::{ReadError, ReplicaEvent, ReplicaEvents, Replicable, Replicated, Version};
+use antiphon::replicated::{
+    ReadError, ReplicaEvent, ReplicaEvents, Replicable, Replicated, Version, WriteError,
+};
 use antiphon_api::blocks::{
     self, Changed, Code, Failure, Id, Kind, Lost, Ran, Reply, Serial, Value, Watching,
 };
 use antiphon_api::{Command, Event, Payload};
 use bytes::Bytes;
 
+use super::begun::Copies;
 use super::desk::{Desk, Operation};
 use super::failure::{not_done, of_read, of_replica, of_write};
 use super::worker::{Block, Job};
@@ -30,24 +32,9 @@ pub(super) struct MapBlock {
     copies: Copies,
 }
 
-/// The maps that this node is a member of, by name: a read of a copy sends nothing, so it need not stand in
-/// the queue of the map's worker.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Copies(Arc<Mutex<BTreeMap<String, MapCopy>>>);
-
-impl Copies {
-    pub(super) fn of(&self, map: &str) -> Option<MapCopy> {
-        self.inside().get(map).cloned()
-    }
-
-    fn inside(&self) -> MutexGuard<'_, BTreeMap<String, MapCopy>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// This node's copy of one map.
 #[derive(Debug, Clone)]
-pub(crate) struct MapCopy(Replicated<MapMachine>);
+pub(crate) struct MapCopy(pub(super) Replicated<MapMachine>);
 
 impl MapCopy {
     /// The value of a key. It fails while this member does not serve; then the map's worker says why.
@@ -80,7 +67,7 @@ impl MapBlock {
         let make = || MapMachine::new(Options::default()).of(MEANING);
         let machine = cluster.replicated(group, make).join().await;
         let machine = machine.map_err(|error| of_replica(&error))?;
-        copies.inside().insert(name.clone(), MapCopy(machine.clone()));
+        copies.keep_map(name.clone(), machine.clone());
         Ok(Self {
             name: name.into(),
             machine,
@@ -90,27 +77,12 @@ impl MapBlock {
 
     async fn reply(&self, command: &Command, data: &Bytes) -> Result<Reply, Failure> {
         match command {
-            Command::Put(put) => {
-                let write = Write::put(put.key.clone(), data.clone());
-                let write = match put.ttl {
-                    Some(ttl) => write.expiring(ttl.0),
-                    None => write,
-                };
-                let now = |written: Written| Reply {
-                    version: written.new.map(|entry| serial(entry.version)),
-                    ..Reply::default()
-                };
-                self.write(write, put.if_version, now).await
-            }
-            Command::Remove(remove) => {
-                let write = Write::remove(remove.key.clone());
-                let before = |written: Written| found(written.old);
-                self.write(write, remove.if_version, before).await
-            }
+            Command::Put(put) => self.write(WriteAsked::put(put, data.clone())).await,
+            Command::Remove(remove) => self.write(WriteAsked::remove(remove)).await,
             Command::Get(get) => {
                 let read = |machine: &MapMachine| machine.get(get.key.as_bytes()).cloned();
                 let entry = match get.latest {
-                    true => self.machine.read_latest(read).await,
+                    true => Box::pin(self.machine.read_latest(read)).await,
                     false => self.machine.read(read),
                 };
                 Ok(found(entry.map_err(|error| of_read(&error))?))
@@ -119,32 +91,8 @@ impl MapBlock {
         }
     }
 
-    async fn write(
-        &self,
-        write: Write,
-        if_version: Option<Serial>,
-        done: impl FnOnce(Written) -> Reply,
-    ) -> Result<Reply, Failure> {
-        let write = match if_version {
-            None => write,
-            // No entry has this version.
-            Some(Serial(0)) => write.if_absent(),
-            Some(Serial(version)) => write.if_version(Version(version)),
-        };
-        let written = self.machine.write(write.into()).await;
-        match written.map_err(|error| of_write(&error))? {
-            // A command of one write has one result.
-            Ok(written) => Ok(written.into_iter().next().map(done).unwrap_or_default()),
-            Err(Refused::Condition { found, .. }) => {
-                let there = found.map_or("no value".to_owned(), |version| format!("version {version}"));
-                let reason = format!("if_version does not hold, there is {there}: get it, and decide anew");
-                Ok(Reply {
-                    version: found.map(serial),
-                    ..not_done(Failure::nothing_done(Code::Conflict, reason))
-                })
-            }
-            Err(refused) => Err(Failure::nothing_done(Code::Refused, refused.to_string())),
-        }
+    async fn write(&self, asked: WriteAsked) -> Result<Reply, Failure> {
+        answered(self.machine.write(asked.write.into()).await, asked.done)
     }
 
     /// Tells what is there and how it changes, until it is cancelled or the map is of no use here.
@@ -259,6 +207,62 @@ impl MapBlock {
     }
 }
 
+/// A write, and its reply if it happens.
+pub(super) struct WriteAsked {
+    pub(super) write: Write,
+    pub(super) done: fn(Written) -> Reply,
+}
+
+impl WriteAsked {
+    pub(super) fn put(put: &blocks::Put, value: Bytes) -> Self {
+        let write = Write::put(put.key.clone(), value);
+        let write = match put.ttl {
+            Some(ttl) => write.expiring(ttl.0),
+            None => write,
+        };
+        let done = |written: Written| Reply {
+            version: written.new.map(|entry| serial(entry.version)),
+            ..Reply::default()
+        };
+        Self::on(write, put.if_version, done)
+    }
+
+    pub(super) fn remove(remove: &blocks::Remove) -> Self {
+        let write = Write::remove(remove.key.clone());
+        Self::on(write, remove.if_version, |written| found(written.old))
+    }
+
+    fn on(write: Write, if_version: Option<Serial>, done: fn(Written) -> Reply) -> Self {
+        let write = match if_version {
+            None => write,
+            // No entry has this version.
+            Some(Serial(0)) => write.if_absent(),
+            Some(Serial(version)) => write.if_version(Version(version)),
+        };
+        Self { write, done }
+    }
+}
+
+/// What is replied to a command of one write.
+pub(super) fn answered(
+    written: Result<Result<Vec<Written>, Refused>, WriteError>,
+    done: fn(Written) -> Reply,
+) -> Result<Reply, Failure> {
+    match written.map_err(|error| of_write(&error))? {
+        // It has one result.
+        Ok(written) => Ok(written.into_iter().next().map(done).unwrap_or_default()),
+        Err(Refused::Condition { found, .. }) => {
+            let there = found.map_or("no value".to_owned(), |version| format!("version {version}"));
+            let reason = format!("if_version does not hold, there is {there}: get it, and decide anew");
+            Ok(Reply {
+                version: found.map(serial),
+                ..not_done(Failure::nothing_done(Code::Conflict, reason))
+            })
+        }
+        Err(refused) => Err(Failure::nothing_done(Code::Refused, refused.to_string())),
+    }
+}
+
 impl Block for MapBlock {
     fn begin(&self, job: Job) -> impl Future<Output = ()> + Send + 'static {
         let this = self.clone();
@@ -269,7 +273,8 @@ impl Block for MapBlock {
                 data,
             } = job;
             if let Command::Watch(watch) = command {
-                return this.watch(watch, operation).await;
+                // It takes much memory, and each operation would.
+                return Box::pin(this.watch(watch, operation)).await;
             }
             let ran = match &command {
                 Command::Get(_) => Ran::No,
@@ -286,7 +291,7 @@ impl Block for MapBlock {
     }
 
     async fn leave(&self) {
-        self.copies.inside().remove(&*self.name);
+        self.copies.forget_map(&self.name);
         self.machine.leave().await;
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //! - [`desk`]: a session's operations under way, by their ids, and what bounds them;
 //! - [`worker`]: joins a block and begins what is asked of it;
+//! - [`begun`]: writes of a carrier that replies in the order of its commands: they need no worker;
 //! - [`locks`], [`maps`], [`counters`], [`calls`]: what each operation does;
 //! - [`failure`]: the library's errors as those of lines.
 //!
@@ -55,6 +56,7 @@
 //! | the node leaves | what was taken happens, for [`CLOSE_WITHIN`] at most; what waits is answered with an error; locks are free |
 //! | the node dies | others get its locks, and learn whether its handlers may have run |
 
+mod begun;
 mod calls;
 mod counters;
 mod desk;
@@ -78,14 +80,16 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, block_in_place};
 
+use self::begun::Copies;
+pub(crate) use self::begun::{Begun, is_write};
 use self::calls::CallBlock;
 use self::counters::CounterBlock;
 pub(crate) use self::desk::{Desk, Kind, Operation};
 use self::failure::leaving;
 pub(crate) use self::failure::not_done;
 use self::locks::LockBlock;
+use self::maps::MapBlock;
 pub(crate) use self::maps::MapCopy;
-use self::maps::{Copies, MapBlock};
 use self::worker::Job;
 use crate::stdio::check_file;
 
@@ -98,7 +102,7 @@ const MAX_LONG: usize = 2048;
 /// Watches.
 const MAX_WATCHES: usize = 64;
 /// Bytes of values and payloads under way. Below what a replica queues, so that it takes each in its order.
-const MAX_BYTES: usize = 4 << 20;
+pub(crate) const MAX_BYTES: usize = 4 << 20;
 /// Blocks that this node uses.
 const MAX_BLOCKS: usize = 64;
 /// The longest name of a map or of a group of calls: the longest group name less what stands before it.
@@ -184,7 +188,12 @@ impl Blocks {
 
     /// This node's copy of a map, if it is a member of the map.
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
-        self.copies.of(map)
+        self.copies.map(map)
+    }
+
+    /// Begins a write of the command at once; none if it is none, or if it is to be [taken](Self::take).
+    pub(crate) fn begin(&self, command: &Command) -> Option<Begun> {
+        self.copies.begin(command)
     }
 
     /// Takes a session's operation, and waits while there is no room for it.
@@ -292,7 +301,10 @@ impl Blocks {
         let workers = &mut inside.workers;
         match &place {
             Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, group), jobs)),
-            Place::Counters => workers.spawn(worker::run(CounterBlock::join(cluster, group), jobs)),
+            Place::Counters => workers.spawn(worker::run(
+                CounterBlock::join(cluster, group, self.copies.clone()),
+                jobs,
+            )),
             Place::Map(map) => {
                 let joined = MapBlock::join(cluster, group, map.clone(), self.copies.clone());
                 workers.spawn(worker::run(joined, jobs))

@@ -1,12 +1,14 @@
 //! The handle of a replicated machine, and how a group is joined for it.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use antiphon_core::wire::Level;
 use antiphon_replica::{Ack, At, Config, Replica, Standing};
 
-use super::shared::{Happened, Observer, Shared};
+use super::shared::{Answered, Happened, Observer, Shared, answer};
 use super::spill::SpillFile;
 use super::{
     ReadError, ReplicaError, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch, Replicable,
@@ -227,6 +229,26 @@ impl<M: Replicable> Drop for Membership<M> {
     }
 }
 
+/// A command that was [begun](Replicated::begin_write): what the machine gave at its place in the order. If
+/// it is dropped, the command may happen all the same.
+#[must_use = "what comes of the command is known when this is awaited"]
+pub struct Writing<M: Replicable>(Answered<M>);
+
+impl<M: Replicable> Future for Writing<M> {
+    type Output = Result<M::Reply, WriteError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answered = ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(answer(answered).map(|(_, reply)| reply))
+    }
+}
+
+impl<M: Replicable> std::fmt::Debug for Writing<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writing").finish_non_exhaustive()
+    }
+}
+
 impl<M: Replicable> Replicated<M> {
     /// Gives a command to the machine of all members, waiting while too many requests wait, and returns what
     /// it gave at its place in the order. This member has applied it, all members hold it, and all that go on
@@ -250,6 +272,17 @@ impl<M: Replicable> Replicated<M> {
     /// As [`write`](Self::write).
     pub async fn write_at(&self, command: M::Command) -> Result<(At, M::Reply), WriteError> {
         self.shared().write(command, Ack::Here).await
+    }
+
+    /// The same as [`write`](Self::write), but the command takes its place at once: commands that are begun
+    /// one after the other happen in this order, and their answers come in it. For a caller that has many
+    /// under way, it takes no task for each.
+    ///
+    /// # Errors
+    /// [`WriteError::Refused`] at once, with [`Refusal::Full`](super::Refusal::Full) while too many requests
+    /// wait: [`write`](Self::write) waits for room.
+    pub fn begin_write(&self, command: M::Command) -> Result<Writing<M>, WriteError> {
+        Ok(Writing(self.shared().begin_write(&command)?))
     }
 
     /// A [`write`](Self::write) that waits for others: it returns when the command is applied at all members

@@ -82,7 +82,7 @@ pub use antiphon_replica::{
 pub use counting::{Counters, CountersBuilder, CountingError, Ids};
 pub use error::{ReadError, ReplicaError, WriteError};
 pub use events::{ReplicaEvent, ReplicaEvents, ReplicaMember};
-pub use handle::{Replicated, ReplicatedBuilder};
+pub use handle::{Replicated, ReplicatedBuilder, Writing};
 pub use locking::{Guard, Leadership, LockError, Locks, LocksBuilder, Loss};
 pub use mapping::{Batch, Item, Map, MapBuilder, MapError, Put};
 pub use status::{ReplicaStatus, ReplicaStatusWatch, Transfer};

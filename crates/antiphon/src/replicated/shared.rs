@@ -36,6 +36,8 @@ pub(super) struct Shared<M: Replicable> {
     inside: Mutex<Inside<M>>,
     /// The task is to come round.
     pub(super) wake: Notify,
+    /// The same, and without hurry: others may begin something at the same time.
+    pub(super) begun: Notify,
     /// A request was answered, so that there is room for others.
     room: Notify,
     state: watch::Sender<State>,
@@ -65,6 +67,14 @@ pub(super) type Observer<E> = Box<dyn FnMut(Happened<'_, E>) + Send>;
 
 type Answer<T> = oneshot::Sender<T>;
 type Written<M> = Result<(At, <M as antiphon_replica::Machine>::Reply), WriteError>;
+pub(super) type Answered<M> = oneshot::Receiver<Written<M>>;
+
+/// Without an answer the task has died, with the node.
+pub(super) fn answer<T>(
+    answered: Result<Result<T, WriteError>, oneshot::error::RecvError>,
+) -> Result<T, WriteError> {
+    answered.unwrap_or(Err(WriteError::Unknown))
+}
 
 struct Inside<M: Replicable> {
     replica: Replica<M>,
@@ -125,9 +135,14 @@ impl<M: Replicable> Shared<M> {
                 room.await;
             }
         }
-        let answer = asked?;
-        // Without an answer the task has died, with the node.
-        answer.await.unwrap_or(Err(WriteError::Unknown))
+        answer(asked?.await)
+    }
+
+    /// Takes the command's place at once. The task hands it to the group with those that come a moment later.
+    pub(super) fn begin_write(&self, command: &M::Command) -> Result<Answered<M>, Refusal> {
+        let answered = self.current().enter(command, Ack::Here)?;
+        self.begun.notify_one();
+        Ok(answered)
     }
 
     fn ask_write(
@@ -135,11 +150,9 @@ impl<M: Replicable> Shared<M> {
         command: &M::Command,
         ack: Ack,
         entered: &mut impl FnMut(u64),
-    ) -> Result<oneshot::Receiver<Written<M>>, Refusal> {
+    ) -> Result<Answered<M>, Refusal> {
         let mut inside = self.current();
-        let request = inside.replica.write(command, ack)?;
-        let (answer, answered) = oneshot::channel();
-        inside.writes.insert(request, answer);
+        let answered = inside.enter(command, ack)?;
         entered(inside.epoch);
         self.settle_and_wake(inside);
         Ok(answered)
@@ -277,6 +290,7 @@ impl<M: Replicable> Shared<M> {
                 awaited: None,
             }),
             wake: Notify::new(),
+            begun: Notify::new(),
             room: Notify::new(),
             state: watch::Sender::default(),
             status: watch::Sender::new(ReplicaStatus {
@@ -465,6 +479,14 @@ impl<M: Replicable> Shared<M> {
 }
 
 impl<M: Replicable> Inside<M> {
+    /// Takes a command in, and what its answer comes by.
+    fn enter(&mut self, command: &M::Command, ack: Ack) -> Result<Answered<M>, Refusal> {
+        let request = self.replica.write(command, ack)?;
+        let (answer, answered) = oneshot::channel();
+        self.writes.insert(request, answer);
+        Ok(answered)
+    }
+
     fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::View(view) => {

@@ -93,6 +93,8 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
                 }
             }
             () = shared.wake.notified() => {}
+            // What callers begin that are to run already goes in one message.
+            () = shared.begun.notified() => tokio::task::yield_now().await,
             () = any(&mut waits) => {}
             () = timer.rings() => shared.rang(),
         }

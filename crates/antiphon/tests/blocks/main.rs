@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use antiphon::replicated::counters::{Command, CounterTable, Options};
+use antiphon::replicated::counters::{Command, CounterTable, Done, Options};
 use antiphon::replicated::locks::Token;
 use antiphon::replicated::{
     At, Condition, Config, Gone, LockError, Loss, Machine, MapBuilder, MapError, Put, ReadError, Refusal,
@@ -156,6 +156,43 @@ fn many_writers_at_once_are_all_answered_and_counted_once() -> Result<(), RunErr
             let read = table.read_latest(|table| table.state().get("n")).await?;
             assert_eq!(read.map(|counter| counter.value), Some(10_000));
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_begun_happens_in_its_order_and_is_refused_where_there_is_no_room() -> Result<(), RunError> {
+    World::new(19, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let config = Config {
+            max_requests: 100,
+            ..Config::default()
+        };
+        let hits = nodes[0].replicated("hits", table).config(config).join().await?;
+        for round in 0..20 {
+            let mut begun: Vec<_> = (0..100)
+                .map(|_| hits.begin_write(count("n")))
+                .collect::<Result<_, _>>()?;
+            let full = hits.begin_write(count("n")).err();
+            assert_eq!(full, Some(WriteError::Refused(Refusal::Full)));
+            // Nobody waits for this one, and it happens all the same.
+            drop(begun.pop());
+            for (number, begun) in begun.into_iter().enumerate() {
+                let done = begun.await??;
+                let expected = round * 100 + number as i64 + 1;
+                assert!(
+                    matches!(done, Done::Counter(Some(counter)) if counter.value == expected),
+                    "{done:?}"
+                );
+            }
+            // It waits for room.
+            world.sleep_ms(100).await;
+        }
+        assert_eq!(value(&hits, "n"), 2_000);
+        // The node dies before the group has it.
+        let begun = hits.begin_write(count("n"))?;
+        world.kill("a")?;
+        assert_eq!(begun.await.err(), Some(WriteError::NotSent));
         Ok(())
     })
 }

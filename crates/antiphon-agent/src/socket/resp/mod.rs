@@ -59,10 +59,11 @@ mod talk;
 mod tests;
 mod window;
 
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use antiphon::clients::Departure;
-use antiphon_api::Event;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -72,6 +73,7 @@ use super::{Connection, PART_WITHIN, write_all};
 use crate::Hub;
 use crate::access::Visitor;
 use crate::hub::{Events, Session};
+use crate::metrics::Meters;
 
 /// Bytes written at once, if there are so many.
 const WRITE_BYTES: usize = 64 << 10;
@@ -115,7 +117,7 @@ pub(super) async fn serve(
         let ended = tokio::select! {
             biased;
             ended = talk.run(&mut input) => ended,
-            slow = write(&mut writer, &mut events, &shared, &mut writing) => End::Left(slow),
+            slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => End::Left(slow),
         };
         // The rest of what was being written, too: the write may have been dropped in the middle.
         let mut rest = std::mem::take(&mut writing).left().to_vec();
@@ -164,26 +166,37 @@ impl Writing {
     }
 }
 
-/// Appends this event and those behind it to the bytes to write. Returns whether other replies are still to
-/// come.
-fn take(event: Event, events: &mut Events, shared: &Shared) -> bool {
+/// Appends what is there to the bytes to write: replies to what has begun, and events. Pending if that is
+/// nothing; otherwise whether other replies are still to come.
+fn poll_take(events: &mut Events, (shared, meters): (&Shared, &Meters), cx: &mut Context<'_>) -> Poll<bool> {
     let mut said = shared.said();
-    said.told(event);
+    let mut taken = said.poll_begun(cx, meters).is_ready();
     while said.out.len() < WRITE_BYTES
-        && let Some(event) = events.try_next()
+        && let Poll::Ready(Some(event)) = events.poll_next(cx)
     {
         said.told(event);
+        taken = true;
     }
-    !said.window.is_empty() && said.out.len() < WRITE_BYTES
+    match taken {
+        true => Poll::Ready(!said.window.is_empty() && said.out.len() < WRITE_BYTES),
+        false => Poll::Pending,
+    }
 }
 
 /// Writes replies and pushes; returns why it cannot.
 async fn write(
     writer: &mut (impl tokio::io::AsyncWrite + Unpin),
     events: &mut Events,
-    shared: &Shared,
+    (shared, meters): (&Shared, &Meters),
     writing: &mut Writing,
 ) -> Departure {
+    let mut take = async |wait: bool| {
+        poll_fn(|cx| match poll_take(events, (shared, meters), cx) {
+            Poll::Pending if !wait => Poll::Ready(false),
+            taken => taken,
+        })
+        .await
+    };
     loop {
         std::mem::swap(&mut shared.said().out, &mut writing.bytes);
         if !writing.bytes.is_empty() {
@@ -205,14 +218,12 @@ async fn write(
         }
         tokio::select! {
             biased;
-            Some(event) = events.next() => {
-                if take(event, events, shared) {
+            others_come = take(true) => {
+                if others_come {
                     // The results of other commands from the same time come a moment later: one write for
                     // all.
                     tokio::task::yield_now().await;
-                    if let Some(event) = events.try_next() {
-                        take(event, events, shared);
-                    }
+                    take(false).await;
                 }
                 shared.changed.notify_one();
             }

@@ -1,6 +1,8 @@
 //! What a connection's reading and its writing share: replies in order, groups, and what is pushed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use antiphon_api::blocks::{Id, Kind, Lost, Reply};
 use antiphon_api::{Event, View};
@@ -9,6 +11,8 @@ use tokio::sync::oneshot;
 use super::encode::{Encoder, Version};
 use super::shape::{Shape, bytes};
 use super::window::Window;
+use crate::blocks::{Begun, MAX_BYTES};
+use crate::metrics::Meters;
 
 /// The first id of operations for which the command itself waits. These ids are above those of the window.
 const FIRST_ASKED: u64 = 1 << 62;
@@ -27,6 +31,11 @@ pub(super) struct Said {
     pub(super) why: Option<u64>,
     asked: Option<(u64, oneshot::Sender<Reply>)>,
     asked_last: u64,
+    /// Writes that stand in no queue of a worker, in the order of their commands, each with the id of its
+    /// part.
+    begun: VecDeque<(u64, Begun)>,
+    /// The length of their values.
+    begun_bytes: usize,
 }
 
 /// A group that the session has joined.
@@ -74,6 +83,34 @@ impl Said {
         let id = FIRST_ASKED + self.asked_last;
         self.asked = Some((id, reply));
         (id, replied)
+    }
+
+    /// Whether another write may begin without a worker.
+    pub(super) fn may_begin(&self) -> bool {
+        !self.window.has_queued() && self.begun_bytes < MAX_BYTES
+    }
+
+    /// This part of a command is a write that has begun.
+    pub(super) fn began(&mut self, id: u64, begun: Begun) {
+        self.begun_bytes += begun.bytes;
+        self.begun.push_back((id, begun));
+    }
+
+    /// Takes what came of writes that have begun, the oldest first, until one is not over. Pending if none
+    /// is.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>, meters: &Meters) -> Poll<()> {
+        let mut polled = Poll::Pending;
+        while let Some((id, begun)) = self.begun.front_mut()
+            && let Poll::Ready(reply) = Pin::new(&mut *begun).poll(cx)
+        {
+            meters.replied(begun.op, reply.error.as_ref());
+            let (id, bytes) = (*id, begun.bytes);
+            self.begun_bytes -= bytes;
+            self.begun.pop_front();
+            self.window.replied(id, reply, &mut self.out);
+            polled = Poll::Ready(());
+        }
+        polled
     }
 
     /// A subscription begins or ends.

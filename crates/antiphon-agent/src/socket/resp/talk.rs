@@ -22,6 +22,7 @@ use super::table::{self, Row, Verb};
 use super::{Connection, PART_WITHIN, Shared};
 use crate::Hub;
 use crate::access::Visitor;
+use crate::blocks::is_write;
 use crate::hub::Session;
 
 /// What an unknown command's error shows of it.
@@ -302,13 +303,24 @@ impl<'a> Talk<'a> {
         self.carry_out(input, id, command(Some(Id::Number(id)))).await
     }
 
-    /// Has the session obey; if the command makes no sense, that is its reply.
+    /// Begins a write at once if that can be; else has the session obey. If the command makes no sense, that
+    /// is its reply.
     pub(super) async fn carry_out(
         &self,
         input: &mut Input<impl Connection>,
         id: u64,
         command: Command,
     ) -> Result<(), Stop> {
+        if is_write(&command) {
+            let mut said = self.shared.said();
+            if said.may_begin()
+                && let Some(begun) = self.session.begin(&command)
+            {
+                said.began(id, begun);
+                return Ok(());
+            }
+            said.window.queue(id);
+        }
         if let Err(reason) = input.patient(self.session.obey_or(command)).await? {
             let said = &mut *self.shared.said();
             said.window

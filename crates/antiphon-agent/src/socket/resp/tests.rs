@@ -210,6 +210,32 @@ async fn a_pipeline_is_replied_to_in_its_order_and_each_read_has_the_writes_befo
     }
 }
 
+/// The first of them wait for the map to be joined, and later ones need not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_can_begin_at_once_does_not_overtake_those_that_wait() {
+    let node = Agent::alone().await;
+    let mut clients = Vec::new();
+    for name in 0..4 {
+        let mut client = Client::of(&node).await;
+        let said = format!("DEL k{name}\r\nSETNX k{name} x\r\nINCR c{name}\r\n").repeat(5000);
+        let length = said.len();
+        let said = said.into_bytes();
+        // The last part comes when the first has long begun.
+        client.stream.write_all(&said[..length / 3]).await.unwrap();
+        clients.push((client, said));
+    }
+    for (client, said) in &mut clients {
+        client.stream.write_all(&said[said.len() / 3..]).await.unwrap();
+    }
+    for (mut client, _) in clients {
+        for round in 0..5000 {
+            assert_eq!(client.next().await.unwrap(), u8::from(round > 0).to_string());
+            assert_eq!(client.next().await.unwrap(), "1", "SETNX of round {round}");
+            assert_eq!(client.next().await.unwrap(), (round + 1).to_string());
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_are_groups() {
     let network = MemoryNetwork::new();

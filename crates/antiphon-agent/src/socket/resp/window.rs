@@ -24,6 +24,8 @@ pub(super) struct Window {
     bytes: usize,
     /// The keys that commands under way may still write to, and how many commands each.
     writing: BTreeMap<u64, usize>,
+    /// Commands that may write and stand in the queue of a worker.
+    queued: usize,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ struct Waiting {
     failed: Option<String>,
     /// The key that each part writes, if they write any.
     writes: Vec<u64>,
+    queued: bool,
 }
 
 impl Window {
@@ -72,8 +75,23 @@ impl Window {
             sum: 0,
             failed: None,
             writes,
+            queued: false,
         }));
         number * PARTS
+    }
+
+    /// The command of this id may write, and stands in the queue of a worker until it is over.
+    pub(super) fn queue(&mut self, id: u64) {
+        if let Some(waiting) = self.waiting(id)
+            && !std::mem::replace(&mut waiting.queued, true)
+        {
+            self.queued += 1;
+        }
+    }
+
+    /// Whether a command that may write stands in the queue of a worker.
+    pub(super) fn has_queued(&self) -> bool {
+        self.queued > 0
     }
 
     /// A reply that is known at once, to go behind those that are not.
@@ -156,6 +174,8 @@ impl Window {
         let key = waiting.writes.get((id % PARTS) as usize).copied();
         if over {
             let version = waiting.version;
+            let queued = usize::from(waiting.queued);
+            self.queued -= queued;
             let at = (id / PARTS - self.first) as usize;
             if at == 0 {
                 if let Some(Slot::Waiting(waiting)) = self.slots.pop_front() {
@@ -262,6 +282,27 @@ mod tests {
         assert!(!window.writes(7) && window.writes(8));
         window.failed(second + 1, "ERR no", &mut out);
         assert!(!window.writes(8) && window.is_empty());
+    }
+
+    #[test]
+    fn a_command_stands_in_a_queue_until_its_last_part_is_over() {
+        let (mut window, mut out) = (Window::default(), Vec::new());
+        let (one, two) = (
+            begin(&mut window, Shape::Done, 1),
+            begin(&mut window, Shape::HadOne, 2),
+        );
+        assert!(!window.has_queued());
+        for id in [one, two, two + 1] {
+            window.queue(id);
+        }
+        window.replied(two, Reply::default(), &mut out);
+        window.replied(two + 1, Reply::default(), &mut out);
+        assert!(window.has_queued());
+        window.failed(one, "ERR no", &mut out);
+        assert!(!window.has_queued() && window.is_empty());
+        // One that is over stands in none.
+        window.queue(one);
+        assert!(!window.has_queued());
     }
 
     #[test]
