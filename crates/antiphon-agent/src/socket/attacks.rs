@@ -14,6 +14,8 @@ const MUCH: usize = 64 << 20;
 /// A peer that takes nothing for so long takes nothing more.
 const STALLED: Duration = Duration::from_secs(2);
 
+const UPGRADE: &str = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
 /// Writes pieces until they are not taken any more.
 async fn flood(stream: &mut TcpStream, piece: &[u8]) {
     let mut written = 0;
@@ -59,8 +61,7 @@ async fn whatever_a_program_says_and_does_not_read_the_answers_to_is_not_read_on
     )
     .await;
     let mut socket = agent.connect().await;
-    let upgrade = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    socket.write_all(upgrade.as_bytes()).await.unwrap();
+    socket.write_all(UPGRADE.as_bytes()).await.unwrap();
     read_until(&mut socket, "\r\n\r\n").await;
     let mut ping = vec![0x89, 0x80 | 125, 0, 0, 0, 0];
     ping.resize(6 + 125, b'p');
@@ -134,4 +135,49 @@ async fn a_first_line_that_is_too_long_is_told_so_by_the_words_of_its_protocol()
         .await
         .unwrap();
     read_until(&mut program, "-ERR Protocol error: too big inline request\r\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_half_sent_does_not_keep_others_out_however_it_is_carried() {
+    const LONG: usize = 900_000;
+    let agent = Agent::alone().await;
+    let value = "x".repeat(LONG);
+    let line = format!("{{\"put\":{{\"map\":\"m\",\"key\":\"k\",\"id\":1,\"value\":\"{value}\"}}}}\n");
+    let resp = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LONG}\r\n{value}\r\n");
+    // A text of the client with a mask of zeros.
+    let mut message = vec![0x81, 0xff];
+    message.extend_from_slice(&(LONG as u64).to_be_bytes());
+    message.extend_from_slice(&[0; 4]);
+    message.extend_from_slice(value.as_bytes());
+    let ways = [line.as_bytes(), resp.as_bytes(), &message];
+    let mut halves = tokio::task::JoinSet::new();
+    // More than all of them may take. The last byte never comes.
+    for number in 0..90 {
+        let mut stream = agent.connect().await;
+        let half = ways[number % 3][..ways[number % 3].len() - 1].to_vec();
+        halves.spawn(async move {
+            if number % 3 == 2 {
+                stream.write_all(UPGRADE.as_bytes()).await.unwrap();
+                read_until(&mut stream, "\r\n\r\n").await;
+            }
+            let _ = stream.write_all(&half).await;
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said).await;
+            (number % 3, String::from_utf8_lossy(&said).into_owned())
+        });
+    }
+    // Some of each have given way, and were told why.
+    let mut told = [false; 3];
+    while told.contains(&false) {
+        let (way, said) = timeout(SOON, halves.join_next()).await.unwrap().unwrap().unwrap();
+        assert!(said.contains("others needed its room"), "{way}: {said}");
+        told[way] = true;
+    }
+    for way in &ways[..2] {
+        let mut good = agent.connect().await;
+        good.write_all(way).await.unwrap();
+        let end = if way[0] == b'*' { "+OK\r\n" } else { "}\n" };
+        let said = read_until(&mut good, end).await;
+        assert!(!said.contains("others needed"), "{said}");
+    }
 }

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::first::{Way, way};
+use super::halves::{Counted, Halves};
 use super::http::Http;
 use super::kept::Resumable;
 use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, lines, part, resp};
@@ -46,6 +47,7 @@ pub(super) struct Door {
     http: Http,
     access: Access,
     resumable: Resumable,
+    halves: Halves,
     /// For connections of all kinds, also those that have said nothing yet.
     places: Arc<Semaphore>,
 }
@@ -58,12 +60,13 @@ struct No {
 
 impl Door {
     pub(super) fn new(hub: &Hub, access: Access) -> Self {
-        let resumable = Resumable::default();
+        let (resumable, halves) = (Resumable::default(), Halves::default());
         Self {
-            http: Http::new(hub.clone(), resumable.clone()),
+            http: Http::new(hub.clone(), resumable.clone(), halves.clone()),
             hub: hub.clone(),
             access,
             resumable,
+            halves,
             places: Arc::new(Semaphore::new(MAX_SESSIONS)),
         }
     }
@@ -172,7 +175,7 @@ impl Door {
                         return self.refuse(stream, &first, full()).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Lines);
-                    let ends = ends::of_lines(stream, &first);
+                    let ends = ends::of_lines(stream, &first, &self.halves);
                     return lines::serve(ends, session, text, &self.resumable).await;
                 }
                 Ok(Way::Resp) => {
@@ -180,6 +183,7 @@ impl Door {
                         return self.refuse(stream, &first, full()).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Resp);
+                    let stream = Counted::new(stream, &self.halves);
                     return resp::serve(stream, &first, self.hub.clone(), session, events, &visitor).await;
                 }
                 Ok(Way::Http(beginning)) => {

@@ -9,6 +9,7 @@ use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadHalf, WriteHalf};
 
 use super::Connection;
+use super::halves::{Counted, HalfSaid, Halves};
 use super::http::stream;
 use crate::hub::Session;
 
@@ -21,6 +22,7 @@ const LEAST_READ_BYTES: usize = 4 << 10;
 pub(super) enum Reader {
     Lines {
         stream: ReadHalf<Box<dyn Connection>>,
+        said: HalfSaid,
         lines: LineBuffer,
         buffer: ReadBuffer,
     },
@@ -78,7 +80,9 @@ pub(super) fn ended() -> Departure {
 }
 
 /// Both ends of a connection of JSON lines, of which so much was read.
-pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8]) -> (Reader, Writer) {
+pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8], halves: &Halves) -> (Reader, Writer) {
+    let stream = Counted::new(stream, halves);
+    let said = stream.said();
     let stream: Box<dyn Connection> = Box::new(stream);
     let (stream, writer) = tokio::io::split(stream);
     let mut lines = LineBuffer::new(MAX_LINE_BYTES);
@@ -86,6 +90,7 @@ pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8]) -> (Read
     let buffer = ReadBuffer::default();
     let reader = Reader::Lines {
         stream,
+        said,
         lines,
         buffer,
     };
@@ -101,9 +106,10 @@ impl Reader {
         match self {
             Reader::Lines {
                 stream,
+                said,
                 lines,
                 buffer,
-            } => next_line(stream, lines, buffer).await.map(Said::Line),
+            } => next_line(stream, said, lines, buffer).await.map(Said::Line),
             Reader::WebSocket(reader) => reader.next().await,
         }
     }
@@ -188,11 +194,16 @@ impl ReadBuffer {
 /// No line is lost if the future is dropped.
 async fn next_line(
     reader: &mut (impl AsyncRead + Unpin),
+    said: &HalfSaid,
     lines: &mut LineBuffer,
     buffer: &mut ReadBuffer,
 ) -> Result<Vec<u8>, Stop> {
     loop {
-        match lines.pop() {
+        let line = lines.pop();
+        if let Ok(Some(_)) = line {
+            said.whole();
+        }
+        match line {
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
             Ok(Some(line)) => return Ok(line),
             Ok(None) => {}
@@ -206,7 +217,15 @@ async fn next_line(
             }
         }
         match reader.read(&mut buffer.0).await {
-            Ok(0) | Err(_) => return Err(Stop::Ended),
+            Ok(0) | Err(_) => {
+                return Err(match said.gave_way() {
+                    None => Stop::Ended,
+                    told => Stop::Wrong {
+                        told,
+                        departure: Departure::lost("it left a line half sent"),
+                    },
+                });
+            }
             Ok(length) => {
                 lines.push(&buffer.0[..length]);
                 buffer.fit(length);
@@ -225,10 +244,11 @@ mod tests {
     async fn what_is_read_into_is_large_only_while_much_is_said() {
         let (mut near, mut far) = tokio::io::duplex(1 << 20);
         let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), ReadBuffer::default());
+        let said = HalfSaid::default();
         let long = [&[b'x'; 300_000][..], b"\n"].concat();
         near.write_all(&long).await.unwrap();
         assert_eq!(
-            next_line(&mut far, &mut lines, &mut buffer)
+            next_line(&mut far, &said, &mut lines, &mut buffer)
                 .await
                 .ok()
                 .unwrap()
@@ -239,7 +259,10 @@ mod tests {
         for _ in 0..3 {
             near.write_all(b"short\n").await.unwrap();
             assert_eq!(
-                next_line(&mut far, &mut lines, &mut buffer).await.ok().unwrap(),
+                next_line(&mut far, &said, &mut lines, &mut buffer)
+                    .await
+                    .ok()
+                    .unwrap(),
                 b"short"
             );
         }

@@ -175,6 +175,7 @@ mod tests {
     use antiphon::{Cluster, Profile};
     use tokio::io::AsyncWriteExt as _;
 
+    use super::super::halves::Halves;
     use super::*;
     use crate::Hub;
 
@@ -188,7 +189,7 @@ mod tests {
         let hub = Hub::new(builder.found().start().await.unwrap());
         let (session, text) = hub.session_in_lines().unwrap();
         let (mut near, far) = tokio::io::duplex(4096);
-        let ends = ends::of_lines(far, b"");
+        let ends = ends::of_lines(far, b"", &Halves::default());
         tokio::spawn(async move { serve(ends, session, text, &Resumable::default()).await });
         let value = "x".repeat(100_000);
         let put = format!("{{\"put\":{{\"map\":\"m\",\"key\":\"k\",\"value\":\"{value}\",\"id\":1}}}}\n");

@@ -18,7 +18,8 @@
 //! # Bounds
 //! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. The
 //! agent sends a program away that has read nothing for [`READ_WITHIN`], with that cause in its groups. It
-//! notices after two minutes that a host went away without a word.
+//! notices after two minutes that a host went away without a word. What is half sent has one bound for all
+//! connections ([`halves`]).
 
 #[cfg(test)]
 mod attacks;
@@ -27,6 +28,7 @@ mod ends;
 mod first;
 #[doc(hidden)]
 pub mod fuzzing;
+mod halves;
 mod http;
 mod kept;
 mod lines;

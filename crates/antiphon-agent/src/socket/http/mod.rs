@@ -9,7 +9,7 @@
 //! - [`table`]: the routes, by which requests are dispatched, and [`openapi`] is made;
 //! - [`guard`]: refuses requests that a page in a browser sends, and no program of this host;
 //! - [`asked`]: names, parameters, conditions and payloads of a request;
-//! - [`body`]: bodies, and what all of them take together;
+//! - [`body`]: bodies, read whole;
 //! - [`answer`], [`problem`], [`sse`]: what it is answered with;
 //! - [`wire`]: the bytes below, and times.
 //!
@@ -71,10 +71,11 @@ use tokio::time::timeout;
 
 use self::answer::Answer;
 use self::asked::Asked;
-use self::body::{Bodies, Unread};
+use self::body::Unread;
 use self::problem::Problem;
 use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
+use super::halves::Halves;
 use super::kept::Resumable;
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
@@ -99,7 +100,7 @@ struct Inner {
     hub: Hub,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
-    bodies: Bodies,
+    halves: Halves,
     /// Programs of WebSockets that may come back, and those of JSON lines.
     resumable: Resumable,
 }
@@ -116,11 +117,11 @@ pub(super) enum Beginning {
 }
 
 impl Http {
-    pub(super) fn new(hub: Hub, resumable: Resumable) -> Self {
+    pub(super) fn new(hub: Hub, resumable: Resumable, halves: Halves) -> Self {
         Self(Arc::new(Inner {
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
-            bodies: Bodies::new(),
+            halves,
             hub,
             resumable,
         }))
@@ -203,10 +204,10 @@ impl Http {
             hub,
             speaker,
             held,
-            bodies,
+            halves,
             resumable,
         } = &*self.0;
-        let body = Unread::new(body, bodies);
+        let body = Unread::new(body, halves);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
             Does::Ready => exchange::ready(hub),
@@ -231,7 +232,7 @@ impl Http {
             Does::Call => calls::call(hub, &asked, body).await,
             Does::Command => calls::command(hub, &asked, body).await,
             Does::Commands => calls::commands(hub).await,
-            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy, resumable),
+            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy, (resumable, halves)),
         }
     }
 }

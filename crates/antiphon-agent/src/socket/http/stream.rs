@@ -31,6 +31,7 @@ use super::wire::Busy;
 use crate::Hub;
 use crate::metrics::Carrier;
 use crate::socket::ends::{self, Said, Stop};
+use crate::socket::halves::{Counted, HalfSaid, Halves};
 use crate::socket::kept::Resumable;
 use crate::socket::lines;
 
@@ -39,7 +40,7 @@ const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key is 16 bytes in base64.
 const KEY_BYTES: usize = 24;
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
 /// Answers that the WebSocket begins, and serves it after that.
 pub(super) fn begin(
@@ -47,11 +48,11 @@ pub(super) fn begin(
     headers: &HeaderMap,
     upgrade: OnUpgrade,
     busy: Busy,
-    resumable: &Resumable,
+    (resumable, halves): (&Resumable, &Halves),
 ) -> Result<Answer, Problem> {
     let key = key(headers)?;
     let (session, text) = hub.session_in_lines()?;
-    let resumable = resumable.clone();
+    let (resumable, halves) = (resumable.clone(), halves.clone());
     let connected = hub.meters().connected(Carrier::WebSocket);
     tokio::spawn(async move {
         let _connected = connected;
@@ -60,9 +61,10 @@ pub(super) fn begin(
             let config = WebSocketConfig::default()
                 .max_message_size(Some(MAX_LINE_BYTES))
                 .max_frame_size(Some(MAX_LINE_BYTES));
-            let io = TokioIo::new(upgraded);
+            let io = Counted::new(TokioIo::new(upgraded), &halves);
+            let said = io.said();
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-            lines::serve(both(socket, busy), session, text, &resumable).await;
+            lines::serve(both(socket, said, busy), session, text, &resumable).await;
         }
     });
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -106,12 +108,13 @@ fn accepted(key: &HeaderValue) -> HeaderValue {
 }
 
 /// Both ends of a WebSocket.
-fn both(socket: Socket, busy: Busy) -> (ends::Reader, ends::Writer) {
+fn both(socket: Socket, said: HalfSaid, busy: Busy) -> (ends::Reader, ends::Writer) {
     let (sink, stream) = socket.split();
     let (pinged, pings) = mpsc::channel(1);
     let busy = Arc::new(busy);
     let reader = Reader {
         stream,
+        said,
         pinged,
         busy: busy.clone(),
     };
@@ -127,6 +130,7 @@ fn both(socket: Socket, busy: Busy) -> (ends::Reader, ends::Writer) {
 /// Where a program's messages come from.
 pub(in crate::socket) struct Reader {
     stream: SplitStream<Socket>,
+    said: HalfSaid,
     pinged: mpsc::Sender<()>,
     busy: Arc<Busy>,
 }
@@ -151,7 +155,15 @@ impl Reader {
             Err(Stop::Wrong { told, departure })
         };
         loop {
-            match self.stream.next().await {
+            let message = self.stream.next().await;
+            match &message {
+                Some(Ok(_)) => self.said.whole(),
+                _ if self.said.gave_way().is_some() => {
+                    return wrong(self.said.gave_way(), "it left a message half sent");
+                }
+                _ => {}
+            }
+            match message {
                 Some(Ok(Message::Text(text))) => {
                     let mut line = Vec::from(Bytes::from(text));
                     for byte in line.iter_mut().filter(|byte| **byte == b'\n') {

@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::*;
 use crate::Hub;
 use crate::access::Access;
+use crate::socket::halves::Halves;
 use crate::socket::http::{Beginning, Http};
 use crate::socket::lines;
 
@@ -96,7 +97,7 @@ impl Agent {
         let hub = Hub::new(builder.found().start().await.unwrap());
         let resumable = Resumable::default();
         Self {
-            http: Http::new(hub.clone(), resumable.clone()),
+            http: Http::new(hub.clone(), resumable.clone(), Halves::default()),
             hub,
             resumable,
         }
@@ -118,7 +119,7 @@ impl Agent {
         if carrier == Lines {
             let (session, text) = self.hub.session_in_lines().unwrap();
             let resumable = self.resumable.clone();
-            let ends = ends::of_lines(far, b"");
+            let ends = ends::of_lines(far, b"", &Halves::default());
             tokio::spawn(async move { lines::serve(ends, session, text, &resumable).await });
             return Stream::Lines(BufReader::new(near));
         }

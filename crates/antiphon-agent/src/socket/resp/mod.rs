@@ -69,6 +69,7 @@ use tokio::time::timeout;
 
 use self::said::Said;
 use self::talk::{End, Input, Talk};
+use super::halves::Counted;
 use super::{Connection, PART_WITHIN, write_all};
 use crate::Hub;
 use crate::access::Visitor;
@@ -101,15 +102,16 @@ impl Shared {
 
 /// Serves it until one of both ends.
 pub(super) async fn serve(
-    stream: impl Connection,
+    stream: Counted<impl Connection>,
     first: &[u8],
     hub: Hub,
     mut session: Session,
     mut events: Events,
     visitor: &Visitor,
 ) {
+    let half_said = stream.said();
     let (reader, mut writer) = tokio::io::split(stream);
-    let mut input = Input::new(reader, first);
+    let mut input = Input::new(reader, half_said, first);
     let mut shared = Shared::default();
     let mut writing = Writing::default();
     loop {

@@ -24,6 +24,7 @@ use crate::Hub;
 use crate::access::Visitor;
 use crate::blocks::is_write;
 use crate::hub::Session;
+use crate::socket::halves::HalfSaid;
 
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
@@ -31,6 +32,7 @@ const SHOWN_BYTES: usize = 128;
 /// What comes from the program.
 pub(super) struct Input<C> {
     pub(super) reader: ReadHalf<C>,
+    half_said: HalfSaid,
     pub(super) decoder: Decoder,
     /// Since when nothing more comes.
     ended: Option<Instant>,
@@ -64,11 +66,12 @@ impl From<End> for Stop {
 }
 
 impl<C: Connection> Input<C> {
-    pub(super) fn new(reader: ReadHalf<C>, first: &[u8]) -> Self {
+    pub(super) fn new(reader: ReadHalf<C>, half_said: HalfSaid, first: &[u8]) -> Self {
         let mut decoder = Decoder::default();
         decoder.buffer().extend_from_slice(first);
         Self {
             reader,
+            half_said,
             decoder,
             ended: None,
         }
@@ -141,12 +144,17 @@ impl<'a> Talk<'a> {
     pub(super) async fn run(&mut self, input: &mut Input<impl Connection>) -> End {
         loop {
             let command = match input.decoder.next() {
-                Ok(Some(command)) => command,
+                Ok(Some(command)) => {
+                    input.half_said.whole();
+                    command
+                }
                 Ok(None) if input.ended.is_some() => {
-                    return match input.patient(self.alone()).await {
-                        Ok(()) => gone(),
-                        Err(end) => end,
-                    };
+                    let alone = input.patient(self.alone()).await;
+                    if let Some(reason) = input.half_said.gave_way() {
+                        self.shared.said().ready(|to| to.error(&format!("ERR {reason}")));
+                        return End::Left(Departure::lost("it left a command half sent"));
+                    }
+                    return alone.err().unwrap_or_else(gone);
                 }
                 Ok(None) => {
                     // What was said so far is answered first.

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::socket::halves::{Counted, Halves};
 use crate::testing::{Agent, SOON};
 
 struct Client {
@@ -420,6 +421,7 @@ async fn a_reply_that_is_half_written_when_a_program_has_said_all_comes_whole() 
     let (session, events) = node.hub.session().unwrap();
     let hub = node.hub.clone();
     let visitor = crate::access::Access::default().local(hub.meters().clone());
+    let far = Counted::new(far, &Halves::default());
     tokio::spawn(async move { super::serve(far, b"", hub, session, events, &visitor).await });
     let mut said = Vec::new();
     let all = async {
