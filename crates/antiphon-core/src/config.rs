@@ -270,7 +270,7 @@ impl Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// The elder proposes, each view is one Paxos slot. The default.
+    /// The most senior member that is not doubted proposes, each view is one Paxos slot. The default.
     Coordinator,
     /// Each node is judged by ten observers on as many rings; one cut for each burst of failures, decided
     /// without a leader if three quarters of the weight see the same, and by one otherwise. Where several

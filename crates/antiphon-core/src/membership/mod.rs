@@ -42,15 +42,16 @@
 //!
 //! Each primary view is one Paxos slot among the members of the view before it (R1). A vote is on every
 //! lifeline before any frame carries it (R2). Views are installed in order, and none is skipped. An
-//! incarnation that was removed never returns (R6). No timeout and no message ever promotes a minority. Only
-//! an operator's word does, or the policy `any`, each in a lineage of its own. What concerns the votes of
-//! several members is for the simulator to judge (`check/inside/chain` and `votes`).
+//! incarnation that was removed never returns: a merge is a join (R6). No timeout and no message ever
+//! promotes a minority. Only an operator's word does, or the policy `any`, each in a lineage of its own. What
+//! concerns the votes of several members is for the simulator to judge (`check/inside/chain` and `votes`).
+//! The rules (R) are listed in `docs/decisions/README.md`.
 //!
 //! # When participants die
 //!
 //! - the elder, before it proposed: the next senior member proposes its removal. After some members accepted:
-//!   the next senior member finds the value and decides it first. After the decision: the members that
-//!   installed the view tell the others (heartbeats carry view ids);
+//!   if their value may have been decided, the next senior member finds it and proposes it again, unchanged.
+//!   After the decision: the members that installed the view tell the others (heartbeats carry view ids);
 //! - a voter: with a proof of death it leaves the denominator, but for the fast ballot, which counts all;
 //!   without one its vote is missing for good;
 //! - a joiner: before the proposal it is left out; after it, the next view removes it;

@@ -136,10 +136,12 @@ impl Talk<'_> {
         if std::str::from_utf8(key).is_err() {
             text(key)?;
         }
-        let written = key_of(map, key);
-        input
-            .patient(self.until(|said| !said.window.writes(written)))
-            .await?;
+        if self.shared.said().window.is_writing() {
+            let written = key_of(map, key);
+            input
+                .patient(self.until(|said| !said.window.writes(written)))
+                .await?;
+        }
         if let Some(copy) = self.session.copy(map)
             && let Ok(found) = copy.get(key)
         {

@@ -178,9 +178,10 @@ impl<'a> Talk<'a> {
     }
 
     async fn obey(&mut self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), End> {
-        input
-            .patient(self.until(|said| said.window.has_room(said.out.len())))
-            .await?;
+        let has_room = |said: &Said| said.window.has_room(said.out.len());
+        if !has_room(&self.shared.said()) {
+            input.patient(self.until(has_room)).await?;
+        }
         let done = match self.admit(words) {
             Ok(row) => self.dispatch(input, row.verb, words).await,
             Err(error) => Err(Stop::Error(error)),

@@ -57,9 +57,14 @@ impl Window {
         self.slots.len() < MAX_COMMANDS && self.bytes + ahead_bytes < MAX_BYTES
     }
 
-    /// Whether a command that is under way may still write to this key.
+    /// Whether a command that is under way may still write.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.writing.is_empty()
+    }
+
+    /// Whether it may still write to this key.
     pub(super) fn writes(&self, key: u64) -> bool {
-        !self.writing.is_empty() && self.writing.contains_key(&key)
+        self.writing.contains_key(&key)
     }
 
     /// A command begins. Returns the id of its first part; the ids of the others follow it.

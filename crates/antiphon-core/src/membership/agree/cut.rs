@@ -25,7 +25,8 @@
 //!            by more than half of those of its observers that are not in the cut themselves;
 //!            but nobody is lost, unless this node is primary and the others that it hears could decide
 //!            without the lost
-//!   leader = the most senior member that is heard, that no majority doubts, and that is not lost
+//!   leader = the most senior member that is heard, that is not lost, and that no majority doubts; where not
+//!            all hear all: that is not about to be in the cut
 //!   wanted = removes the lost members just as members that a majority doubts: nobody objects
 //! ```
 //! Fewer votes are behind a leader's round than behind a fast ballot, and a leader may take them at once. So
@@ -158,7 +159,7 @@ impl Cut {
     }
 
     /// Members that are in the cut.
-    pub(crate) fn lost(&self) -> impl Iterator<Item = Incarnation> {
+    pub(crate) fn in_cut(&self) -> impl Iterator<Item = Incarnation> {
         self.members(&self.found.stable)
     }
 
@@ -215,7 +216,7 @@ impl Cut {
             .copied()
             .unwrap_or_else(|| self.restless_since(trouble));
         let all_proven = self
-            .lost()
+            .in_cut()
             .all(|member| slot.certificates().contains_key(&member));
         let quiet = if all_proven { self.quiet_proven } else { self.quiet };
         let at_most = since + quiet * MOST_QUIETS;

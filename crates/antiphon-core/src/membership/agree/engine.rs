@@ -252,11 +252,11 @@ impl Engine {
     }
 
     /// Members that enough of their observers have lost.
-    pub(crate) fn lost(&self) -> Vec<Incarnation> {
-        self.cut().map_or_else(Vec::new, |cut| cut.lost().collect())
+    pub(crate) fn in_cut(&self) -> Vec<Incarnation> {
+        self.cut().map_or_else(Vec::new, |cut| cut.in_cut().collect())
     }
 
-    /// The lost members whose loss is beyond doubt.
+    /// Those of them whose loss is beyond doubt.
     pub(crate) fn certain(&self) -> Vec<Incarnation> {
         self.cut().map_or_else(Vec::new, |cut| cut.certain().collect())
     }

@@ -65,7 +65,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) random: &'a mut Random,
     /// Whether this node objects to the removal of a member.
     pub(crate) objects: &'a dyn Fn(Incarnation) -> bool,
-    /// Members this node does not doubt, itself included.
+    /// What `Seat::reachable` says.
     pub(crate) reachable: &'a BTreeSet<Incarnation>,
     /// Members that any member has lost.
     pub(crate) suspects: &'a BTreeSet<Incarnation>,

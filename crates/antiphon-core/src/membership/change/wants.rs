@@ -36,7 +36,7 @@ pub(crate) struct Wants<'a> {
     pub(crate) named: bool,
     pub(crate) engine: &'a Engine,
     pub(crate) reports: &'a Reports,
-    /// Members that this node does not doubt, itself included.
+    /// What `Seat::reachable` says.
     pub(crate) reachable: &'a BTreeSet<Incarnation>,
     /// Members that a majority, or their observers, do without.
     pub(crate) outvoted: &'a BTreeSet<Incarnation>,
@@ -155,7 +155,7 @@ impl Wants<'_> {
     /// multi-node cut does not count, since it is about to go: in a wide view its opinion may be unknown, and
     /// a view for its sake would keep it in.
     fn somebody_lost_the_primary(&self) -> bool {
-        let lost = self.engine.lost();
+        let lost = self.engine.in_cut();
         let hears = |member| {
             let mut others = self.reachable.iter();
             others.all(|other| self.cx.detector.doubt(member, *other).is_none())

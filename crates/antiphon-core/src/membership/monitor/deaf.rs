@@ -40,10 +40,10 @@
 //! meanwhile lets its members believe for a lease from then on (R7). So the last such view puts the removal
 //! off: by 0.4 s at most where nodes join.
 //!
-//! The cut engine does the same by the word of the observers ([`fast`]). An observer that joined since goes
-//! by what the member says of the other members ([`hears_few`]).
+//! The cut engine does the same by the word of the observers ([`detection`]). An observer that joined since
+//! goes by what the member says of the other members ([`hears_few`]).
 //!
-//! [`fast`]: crate::membership::agree::fast
+//! [`detection`]: crate::membership::monitor::detection
 //! [`lease`]: crate::membership::lease
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,8 @@
 //!   heartbeats          to all members                    to one's observers
 //!   doubts              in every heartbeat                rumours, when they change
 //!   slot messages       to all, answers to one            proposals and tallies are rumours
-//!   votes               counted by the proposer           counted by each member
+//!   votes               to the member that asked; those   tallies, which reach all
+//!                       that nobody asked for to all
 //!   the decision        Decide to all                     Decided, a rumour
 //!   leases              each answers each                 rounds (`lease::rounds`)
 //! ```
@@ -13,12 +14,13 @@
 //!
 //! [`Topology`] answers all that depends on it, and only this file asks whether a view is wide. To add a
 //! third way: add a variant, say in [`Topology::of`] which views have it, and answer the questions, which the
-//! compiler lists. A way with other messages needs rooms for these: those of the rings are rumours
-//! (`seat/gossip.rs`, `seat/dissemination.rs`, `agree/proofs.rs`), behind [`Topology::gossip_mut`], and
-//! rounds of leases (`lease/rounds.rs`).
+//! compiler lists. What is asked about rumours alone goes by `gossip`: there the third way is a mesh if it
+//! keeps none. The observers of a lifeline are said in `agree/lifelines.rs`. A way with other messages needs
+//! rooms for these: those of the rings are rumours (`seat/gossip.rs`, `seat/dissemination.rs`,
+//! `agree/proofs.rs`), behind [`Topology::gossip_mut`], and rounds of leases (`lease/rounds.rs`).
 //!
-//! The engine gets the same messages in the same order of events either way, and the detector is told what
-//! each accuser says. Below this file, [`Rumours`] knows which neighbour has which rumour.
+//! The engine learns of votes either way, in a mesh by messages and on rings from tallies, and the detector
+//! is told what each accuser says. Below this file, [`Rumours`] knows which neighbour has which rumour.
 //!
 //! # Invariants
 //!

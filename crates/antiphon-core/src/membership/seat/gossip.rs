@@ -230,7 +230,7 @@ impl Seat {
             down.sort_unstable();
             Basis {
                 down,
-                lost: engine.lost().into_iter().filter_map(rank).collect(),
+                lost: engine.in_cut().into_iter().filter_map(rank).collect(),
                 proven: engine.slot().certificates().len(),
             }
         });

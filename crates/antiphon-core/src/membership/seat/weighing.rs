@@ -14,7 +14,8 @@ use crate::membership::view::check;
 use crate::{BallotStep, EngineKind, Time};
 
 impl Seat {
-    /// Members that this node does not doubt, itself included.
+    /// This node, and the members that it does not doubt, whose death is not proven, and of which, on rings,
+    /// there is word.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let certified = self.installed.engine.certified();
         let is_reachable = |(member, rank): (Incarnation, usize)| {
@@ -60,7 +61,8 @@ impl Seat {
     }
 
     /// The member that should propose, as far as this node can tell. It is not a member that a majority
-    /// cannot hear, for whatever reason, nor one that its observers have lost.
+    /// cannot hear, for whatever reason, or on rings one that is about to be in the cut; nor one that its
+    /// observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
         let mut doubted: BTreeSet<Incarnation> = if self.installed.topology.hears_all() {
             let Installed { view, rings, .. } = &self.installed;

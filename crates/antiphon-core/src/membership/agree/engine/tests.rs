@@ -393,12 +393,12 @@ fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_s
         let mut bench = reporting(true);
         for _ in 0..43 {
             bench.pursue_after(Duration::from_millis(100));
-            assert_eq!(bench.engine.lost(), [], "others may be more patient");
+            assert_eq!(bench.engine.in_cut(), [], "others may be more patient");
         }
         bench.pursue_after(Duration::from_millis(100));
-        assert_eq!(bench.engine.lost(), [at(rank)]);
+        assert_eq!(bench.engine.in_cut(), [at(rank)]);
         // If a member hears nothing at all, nobody else's patience is the reason.
-        assert_eq!(reporting(false).engine.lost(), [at(rank)]);
+        assert_eq!(reporting(false).engine.in_cut(), [at(rank)]);
     }
 }
 
