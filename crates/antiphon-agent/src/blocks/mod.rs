@@ -96,7 +96,7 @@ use crate::stdio::check_file;
 /// What the names of the blocks' groups begin with.
 pub const GROUPS: &str = "block/";
 /// Operations under way that wait for nothing but the cluster.
-const MAX_QUICK: usize = 1024;
+pub(crate) const MAX_QUICK: usize = 1024;
 /// Locks and jobs that this node holds or waits for, and calls that have not ended.
 const MAX_LONG: usize = 2048;
 /// Watches.

@@ -47,6 +47,8 @@ pub(super) enum Said {
 pub(super) enum Stop {
     /// The connection has ended, by either end or in between.
     Ended,
+    /// Something was half sent for too long, and others needed its room.
+    GaveWay(String),
     /// The program is sent away, and is told why if there is something to tell.
     Wrong {
         told: Option<String>,
@@ -59,6 +61,10 @@ impl Stop {
     pub(super) async fn told(self, session: &Session) -> Departure {
         match self {
             Stop::Ended => ended(),
+            Stop::GaveWay(reason) => {
+                tell(session, reason).await;
+                Departure::lost("it left something half sent")
+            }
             Stop::Wrong { told, departure } => {
                 if let Some(reason) = told {
                     tell(session, reason).await;
@@ -157,7 +163,8 @@ impl Writer {
 /// Ends a connection so that the other end gets what was written.
 pub(super) async fn part(reader: Reader, writer: Writer) {
     match (reader, writer) {
-        (Reader::Lines { mut stream, .. }, Writer::Lines(mut writer)) => {
+        (Reader::Lines { mut stream, said, .. }, Writer::Lines(mut writer)) => {
+            said.end();
             super::part(&mut stream, &mut writer).await;
         }
         (Reader::WebSocket(reader), Writer::WebSocket(writer)) => stream::part(reader, writer).await,
@@ -201,7 +208,7 @@ async fn next_line(
     loop {
         let line = lines.pop();
         if let Ok(Some(_)) = line {
-            said.whole();
+            said.whole(lines.len());
         }
         match line {
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
@@ -220,10 +227,7 @@ async fn next_line(
             Ok(0) | Err(_) => {
                 return Err(match said.gave_way() {
                     None => Stop::Ended,
-                    told => Stop::Wrong {
-                        told,
-                        departure: Departure::lost("it left a line half sent"),
-                    },
+                    Some(reason) => Stop::GaveWay(reason),
                 });
             }
             Ok(length) => {
@@ -244,7 +248,7 @@ mod tests {
     async fn what_is_read_into_is_large_only_while_much_is_said() {
         let (mut near, mut far) = tokio::io::duplex(1 << 20);
         let (mut lines, mut buffer) = (LineBuffer::new(MAX_LINE_BYTES), ReadBuffer::default());
-        let said = HalfSaid::default();
+        let said = HalfSaid::new(&Halves::default());
         let long = [&[b'x'; 300_000][..], b"\n"].concat();
         near.write_all(&long).await.unwrap();
         assert_eq!(

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -71,8 +71,8 @@ struct Entry {
 /// Something that is not whole. Dropped, it takes nothing.
 pub(super) struct Half {
     shared: Arc<Shared>,
-    number: u64,
-    began: Instant,
+    /// From the first bytes on.
+    number: AtomicU64,
     bytes: AtomicUsize,
     told: Arc<Notify>,
 }
@@ -98,12 +98,9 @@ impl Halves {
     }
 
     pub(super) fn begin(&self) -> Half {
-        let mut state = self.0.state();
-        state.last += 1;
         Half {
             shared: self.0.clone(),
-            number: state.last,
-            began: Instant::now(),
+            number: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             told: Arc::default(),
         }
@@ -181,18 +178,22 @@ impl Half {
         room.forget();
         let before = self.bytes.fetch_add(more, Ordering::Relaxed);
         let mut state = shared.state();
-        match state.halves.get_mut(&self.number) {
+        match state.halves.get_mut(&self.number.load(Ordering::Relaxed)) {
             Some(entry) => entry.bytes += more,
+            // From now on it holds something.
             None if before == 0 => {
+                state.last += 1;
+                let number = state.last;
+                self.number.store(number, Ordering::Relaxed);
                 let entry = Entry {
-                    began: self.began,
+                    began: Instant::now(),
                     bytes: more,
                     told: self.told.clone(),
                 };
-                state.halves.insert(self.number, entry);
+                state.halves.insert(number, entry);
             }
-            // It is giving way.
-            None => {}
+            // It is giving way, with this.
+            None => state.leaving += more,
         }
     }
 
@@ -206,9 +207,9 @@ impl Drop for Half {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
         let mut state = self.shared.state();
-        if state.halves.remove(&self.number).is_none() {
-            // It may have taken more since it was told.
-            state.leaving = state.leaving.saturating_sub(bytes);
+        if state.halves.remove(self.number.get_mut()).is_none() {
+            // It was told to give way, or had nothing.
+            state.leaving -= bytes;
         }
         drop(state);
         self.shared.room.add_permits(bytes);
@@ -218,33 +219,65 @@ impl Drop for Half {
 /// A connection that may leave something half said, below what reads whole lines, commands or messages.
 pub(super) struct Counted<S> {
     stream: S,
-    halves: Halves,
     said: HalfSaid,
-    half: Option<Arc<Half>>,
-    /// Bytes that the half has taken.
-    taken: usize,
-    /// The half takes more.
-    takes: Option<Takes>,
-    /// The half is told to give way.
-    told: Option<Takes>,
 }
 
-type Takes = Pin<Box<dyn Future<Output = Result<(), GivesWay>> + Send>>;
+/// What a connection has half said: for its reader, which knows what is whole. A cheap handle.
+#[derive(Clone)]
+pub(super) struct HalfSaid {
+    halves: Halves,
+    inside: Arc<Mutex<Inside>>,
+}
 
-/// How much of a connection is half said: for its reader, which knows what is whole. A cheap handle.
-#[derive(Debug, Clone, Default)]
-pub(super) struct HalfSaid(Arc<(AtomicUsize, AtomicBool)>);
+#[derive(Default)]
+struct Inside {
+    bytes: usize,
+    half: Option<Counting>,
+    /// It gave way, or is over: nothing is counted, and what comes is thrown away.
+    over: bool,
+    gave_way: bool,
+}
+
+/// A half that is counted.
+struct Counting {
+    half: Arc<Half>,
+    taken: usize,
+    /// It takes more.
+    takes: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// It is told to give way.
+    told: Pin<Box<dyn Future<Output = GivesWay> + Send>>,
+}
 
 impl HalfSaid {
-    /// Something is whole.
-    pub(super) fn whole(&self) {
-        self.0.0.store(0, Ordering::Relaxed);
+    pub(super) fn new(halves: &Halves) -> Self {
+        Self {
+            halves: halves.clone(),
+            inside: Arc::default(),
+        }
+    }
+
+    /// Something is whole, and so many bytes were read behind it. It takes nothing from others any more,
+    /// however long it waits for its turn.
+    pub(super) fn whole(&self, behind: usize) {
+        let mut inside = self.inside();
+        (inside.bytes, inside.half) = (behind, None);
+    }
+
+    /// So many bytes were no part of what is not whole.
+    pub(super) fn other(&self, bytes: usize) {
+        let mut inside = self.inside();
+        inside.bytes = inside.bytes.saturating_sub(bytes);
+    }
+
+    /// What comes from now on is thrown away.
+    pub(super) fn end(&self) {
+        let mut inside = self.inside();
+        (inside.over, inside.half) = (true, None);
     }
 
     /// Why nothing more is read, if the connection gave way.
     pub(super) fn gave_way(&self) -> Option<String> {
-        let gave_way = self.0.1.load(Ordering::Relaxed);
-        gave_way.then(|| {
+        self.inside().gave_way.then(|| {
             format!(
                 "this was not whole after {} s, and others needed its room: send it again, faster",
                 UNDISTURBED.as_secs()
@@ -252,57 +285,66 @@ impl HalfSaid {
         })
     }
 
-    fn bytes(&self) -> usize {
-        self.0.0.load(Ordering::Relaxed)
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room for what was read so far.
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), GivesWay>> {
+        let inside = &mut *self.inside();
+        let counted = inside.bytes.saturating_sub(FREE_BYTES);
+        if inside.over || counted == 0 {
+            inside.half = None;
+            return Poll::Ready(Ok(()));
+        }
+        let counting = inside
+            .half
+            .get_or_insert_with(|| Counting::of(self.halves.begin()));
+        let room = counting.poll(counted, cx);
+        if let Poll::Ready(Err(GivesWay)) = &room {
+            (inside.half, inside.over, inside.gave_way) = (None, true, true);
+        }
+        room
+    }
+}
+
+impl Counting {
+    fn of(half: Half) -> Self {
+        let half = Arc::new(half);
+        let of = half.clone();
+        Self {
+            half,
+            taken: 0,
+            takes: None,
+            told: Box::pin(async move { of.gives_way().await }),
+        }
+    }
+
+    fn poll(&mut self, counted: usize, cx: &mut Context<'_>) -> Poll<Result<(), GivesWay>> {
+        if let Poll::Ready(gives_way) = self.told.as_mut().poll(cx) {
+            return Poll::Ready(Err(gives_way));
+        }
+        while counted > self.taken {
+            let takes = self.takes.get_or_insert_with(|| {
+                let half = self.half.clone();
+                Box::pin(async move { half.take(STEP_BYTES).await })
+            });
+            ready!(takes.as_mut().poll(cx));
+            self.takes = None;
+            self.taken += STEP_BYTES;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
 impl<S> Counted<S> {
     pub(super) fn new(stream: S, halves: &Halves) -> Self {
-        Self {
-            stream,
-            halves: halves.clone(),
-            said: HalfSaid::default(),
-            half: None,
-            taken: 0,
-            takes: None,
-            told: None,
-        }
+        let said = HalfSaid::new(halves);
+        Self { stream, said }
     }
 
     pub(super) fn said(&self) -> HalfSaid {
         self.said.clone()
-    }
-
-    /// Waits until there is room for what was read so far.
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GivesWay>> {
-        let said = self.said.bytes();
-        if said <= FREE_BYTES {
-            // What it had is whole.
-            (self.half, self.takes, self.told, self.taken) = (None, None, None, 0);
-            return Poll::Ready(Ok(()));
-        }
-        let half = self.half.get_or_insert_with(|| Arc::new(self.halves.begin()));
-        let told = self.told.get_or_insert_with(|| {
-            let half = half.clone();
-            Box::pin(async move { Err(half.gives_way().await) })
-        });
-        if told.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(GivesWay));
-        }
-        while said - FREE_BYTES > self.taken {
-            let takes = self.takes.get_or_insert_with(|| {
-                let half = half.clone();
-                Box::pin(async move {
-                    half.take(STEP_BYTES).await;
-                    Ok(())
-                })
-            });
-            ready!(takes.as_mut().poll(cx))?;
-            self.takes = None;
-            self.taken += STEP_BYTES;
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -319,19 +361,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.said.0.1.load(Ordering::Relaxed) {
-            // The rest is thrown away.
-            return Pin::new(&mut this.stream).poll_read(cx, into);
-        }
-        if ready!(this.poll_room(cx)).is_err() {
-            (this.half, this.takes, this.told) = (None, None, None);
-            this.said.0.1.store(true, Ordering::Relaxed);
+        if ready!(this.said.poll_room(cx)).is_err() {
             return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
         }
         let before = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
-        let read = into.filled().len() - before;
-        this.said.0.0.fetch_add(read, Ordering::Relaxed);
+        this.said.inside().bytes += into.filled().len() - before;
         Poll::Ready(Ok(()))
     }
 }
@@ -379,7 +414,7 @@ mod tests {
             while counted.read(&mut bytes).await.is_ok_and(|length| length > 0) {
                 // An end of line makes all whole.
                 if bytes.contains(&b'\n') {
-                    of.whole();
+                    of.whole(0);
                     bytes.fill(0);
                 }
             }
@@ -418,6 +453,22 @@ mod tests {
         assert!(told.await.unwrap().unwrap().contains("send it again"));
         drop(near);
         assert_eq!(honest.await.unwrap(), None);
+        assert!(halves.is_empty(MOST));
+    }
+
+    /// A line that is whole waits for its turn, and nothing is read meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_whole_gives_its_room_back_before_more_is_read() {
+        let halves = Halves::of(MOST);
+        let (mut near, far) = duplex(1 << 20);
+        let mut counted = Counted::new(far, &halves);
+        let length = FREE_BYTES + 2 * STEP_BYTES;
+        near.write_all(&vec![b'x'; length + 1]).await.unwrap();
+        let mut bytes = vec![0; length];
+        counted.read_exact(&mut bytes).await.unwrap();
+        counted.read_exact(&mut bytes[..1]).await.unwrap();
+        assert_eq!(halves.room(), MOST - 2 * STEP_BYTES);
+        counted.said().whole(0);
         assert!(halves.is_empty(MOST));
     }
 

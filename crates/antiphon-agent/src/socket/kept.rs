@@ -222,6 +222,10 @@ impl Kept {
                     continue;
                 }
                 Err(Stop::Ended) => return Ended::Broken,
+                Err(Stop::GaveWay(reason)) => {
+                    ends::tell(session, reason).await;
+                    return Ended::Broken;
+                }
                 Err(stop) => return Ended::For(stop.told(session).await),
             };
             match took(&line).map(|lines| self.take(lines)) {

@@ -157,11 +157,14 @@ impl Reader {
         loop {
             let message = self.stream.next().await;
             match &message {
-                Some(Ok(_)) => self.said.whole(),
-                _ if self.said.gave_way().is_some() => {
-                    return wrong(self.said.gave_way(), "it left a message half sent");
+                Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
+                // It may stand in the middle of a message, with its head and mask.
+                Some(Ok(other)) => self.said.other(other.len() + 6),
+                _ => {
+                    if let Some(reason) = self.said.gave_way() {
+                        return Err(Stop::GaveWay(reason));
+                    }
                 }
-                _ => {}
             }
             match message {
                 Some(Ok(Message::Text(text))) => {
@@ -249,6 +252,7 @@ impl Writer {
 
 /// Says the last word, and waits until the program closes, too.
 pub(in crate::socket) async fn part(mut reader: Reader, mut writer: Writer) {
+    reader.said.end();
     let _ = writer.sink.send(Message::Close(None)).await;
     while let Some(Ok(_)) = reader.stream.next().await {}
 }

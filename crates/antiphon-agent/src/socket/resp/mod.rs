@@ -131,6 +131,7 @@ pub(super) async fn serve(
                 // Others know. A program that has said all may still read.
                 let last = async {
                     let _ = write_all(&mut writer, &rest).await;
+                    input.half_said.end();
                     super::part(&mut input.reader, &mut writer).await;
                 };
                 let _ = timeout(PART_WITHIN, last).await;

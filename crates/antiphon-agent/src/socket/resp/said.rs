@@ -8,10 +8,11 @@ use antiphon_api::blocks::{Id, Kind, Lost, Reply};
 use antiphon_api::{Event, View};
 use tokio::sync::oneshot;
 
+use super::WRITE_BYTES;
 use super::encode::{Encoder, Version};
 use super::shape::{Shape, bytes};
 use super::window::Window;
-use crate::blocks::{Begun, MAX_BYTES};
+use crate::blocks::{Begun, MAX_BYTES, MAX_QUICK};
 use crate::metrics::Meters;
 
 /// The first id of operations for which the command itself waits. These ids are above those of the window.
@@ -87,7 +88,12 @@ impl Said {
 
     /// Whether another write may begin without a worker.
     pub(super) fn may_begin(&self) -> bool {
-        !self.window.has_queued() && self.begun_bytes < MAX_BYTES
+        !self.window.has_queued() && self.begun.len() < MAX_QUICK && self.begun_bytes < MAX_BYTES
+    }
+
+    /// Whether a write that has begun so is not over.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
     }
 
     /// This part of a command is a write that has begun.
@@ -100,7 +106,8 @@ impl Said {
     /// is.
     pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>, meters: &Meters) -> Poll<()> {
         let mut polled = Poll::Pending;
-        while let Some((id, begun)) = self.begun.front_mut()
+        while self.out.len() < WRITE_BYTES
+            && let Some((id, begun)) = self.begun.front_mut()
             && let Poll::Ready(reply) = Pin::new(&mut *begun).poll(cx)
         {
             meters.replied(begun.op, reply.error.as_ref());

@@ -32,7 +32,7 @@ const SHOWN_BYTES: usize = 128;
 /// What comes from the program.
 pub(super) struct Input<C> {
     pub(super) reader: ReadHalf<C>,
-    half_said: HalfSaid,
+    pub(super) half_said: HalfSaid,
     pub(super) decoder: Decoder,
     /// Since when nothing more comes.
     ended: Option<Instant>,
@@ -145,7 +145,7 @@ impl<'a> Talk<'a> {
         loop {
             let command = match input.decoder.next() {
                 Ok(Some(command)) => {
-                    input.half_said.whole();
+                    input.half_said.whole(input.decoder.waiting());
                     command
                 }
                 Ok(None) if input.ended.is_some() => {
@@ -321,14 +321,17 @@ impl<'a> Talk<'a> {
         command: Command,
     ) -> Result<(), Stop> {
         if is_write(&command) {
-            let mut said = self.shared.said();
-            if said.may_begin()
-                && let Some(begun) = self.session.begin(&command)
-            {
-                said.began(id, begun);
+            let begun = {
+                let mut said = self.shared.said();
+                let begun = said.may_begin().then(|| self.session.begin(&command)).flatten();
+                begun.map(|begun| said.began(id, begun))
+            };
+            if begun.is_some() {
                 return Ok(());
             }
-            said.window.queue(id);
+            // A worker bounds what it has under way, and knows nothing of these.
+            input.patient(self.until(|said| !said.has_begun())).await?;
+            self.shared.said().window.queue(id);
         }
         if let Err(reason) = input.patient(self.session.obey_or(command)).await? {
             let said = &mut *self.shared.said();

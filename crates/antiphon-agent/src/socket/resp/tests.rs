@@ -237,6 +237,25 @@ async fn a_write_that_can_begin_at_once_does_not_overtake_those_that_wait() {
     }
 }
 
+/// More parts than a map takes at once, and then a write to the last of their keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_does_not_overtake_those_for_which_there_is_no_room() {
+    let node = Agent::alone().await;
+    let mut client = Client::of(&node).await;
+    assert_eq!(client.ask("SET k0 x").await, "OK");
+    let keys: String = (0..1023).rev().map(|key| format!(" k{key}")).collect();
+    let said = format!("{}SET k0 v\r\nGET k0\r\n", format!("DEL{keys}\r\n").repeat(6));
+    for round in 0..5 {
+        client.stream.write_all(said.as_bytes()).await.unwrap();
+        for nth in 0..6 {
+            let had = u8::from(nth == 0);
+            assert_eq!(client.next().await.unwrap(), had.to_string(), "round {round}");
+        }
+        assert_eq!(client.next().await.unwrap(), "OK");
+        assert_eq!(client.next().await.unwrap(), "v", "round {round}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_are_groups() {
     let network = MemoryNetwork::new();

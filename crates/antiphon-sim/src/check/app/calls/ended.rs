@@ -151,7 +151,8 @@ impl Reading {
     }
 
     /// G49: a member that is said to be gone is gone, with the cause that the view has; and what is said to
-    /// have had the time to answer was a member all the time.
+    /// have had the time to answer was a member all that time. An application that was stopped may be given a
+    /// view without the member after the deadline, and before it is told of the deadline.
     fn check_departures(
         &self,
         line: LineNumber,
@@ -170,8 +171,10 @@ impl Reading {
             let mut views = member
                 .views
                 .iter()
-                .filter(|(taken, _)| (since..line).contains(taken));
-            let without = views.find(|(_, view)| gone(view, *asked)).map(|(_, view)| view);
+                .filter(|(taken, ..)| (since..line).contains(taken));
+            let without = views.find(|(_, _, view)| gone(view, *asked));
+            let in_time = without.is_some_and(|(_, taken, _)| *taken + SLACK < call.until);
+            let without = without.map(|(_, _, view)| view);
             let right = match (parting(failure), without) {
                 // The caller's own membership is over; what waited within a handler is cancelled then.
                 (Some(Parting::Ended), _) => told.error.is_some() && (member.since == at || member.leaves),
@@ -179,7 +182,7 @@ impl Reading {
                 (Some(cause), Some(_)) => member.heard.iter().any(|view| is_cause(view, *asked, cause)),
                 // The receipt may come before the view.
                 (Some(_), None) => told.error.is_some(),
-                (None, Some(_)) => !matches!(failure, Failure::NoAnswer | Failure::NotSent),
+                (None, Some(_)) => !in_time || !matches!(failure, Failure::NoAnswer | Failure::NotSent),
                 (None, None) => true,
             };
             report.check("G49", at, right, || {

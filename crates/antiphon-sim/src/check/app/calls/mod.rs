@@ -96,7 +96,7 @@ struct Member {
     /// When it became that.
     since: Micros,
     /// The views that its application took in this membership, and those that there were.
-    views: Vec<(LineNumber, Arc<GroupView>)>,
+    views: Vec<(LineNumber, Micros, Arc<GroupView>)>,
     heard: Vec<Arc<GroupView>>,
     serves: BTreeSet<String>,
     leaves: bool,
@@ -149,7 +149,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
 
 impl Member {
     fn view(&self) -> Option<&GroupView> {
-        self.views.last().map(|(_, view)| &**view)
+        self.views.last().map(|(_, _, view)| &**view)
     }
 
     /// When what is due then is done at the latest.
@@ -262,7 +262,7 @@ impl Reading {
                 self.dooms(process, at, |_| true);
             }
             CallDeed::Takes(view) => {
-                member.views.push((line, view.clone()));
+                member.views.push((line, at, view.clone()));
                 let is_gone = |member: Incarnation| gone(view, member);
                 self.dooms(process, at, is_gone);
                 for call in self.calls.values_mut().filter(|call| call.process == process) {
