@@ -371,11 +371,8 @@ fn sighup_reloads_what_can_be_and_names_what_takes_a_restart() {
     client.write_all(b"PING\r\n").unwrap();
     assert_eq!(line(&mut client), "+PONG\r\n");
     let bearer = format!("Authorization: Bearer {NEXT}\r\n");
-    let (_, page) = get(&mut agent.tls(), "/metrics", &bearer);
-    assert!(
-        page.contains("antiphon_agent_reloads_total{outcome=\"kept\"} 4"),
-        "{page}"
-    );
+    let page = || get(&mut agent.tls(), "/metrics", &bearer).1;
+    counted("antiphon_agent_reloads_total{outcome=\"kept\"} 4", page);
     agent.stop();
 }
 
@@ -454,6 +451,16 @@ fn sighup_renews_the_certificates_of_commands() {
     agent.stop();
 }
 
+/// What is said is counted a moment later.
+#[track_caller]
+fn counted(line: &str, page: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !page().contains(line) {
+        assert!(Instant::now() < deadline, "{line} is not in {}", page());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn without_certificates_and_tokens_sighup_ends_nothing() {
     let bench = Bench::new();
@@ -461,12 +468,8 @@ fn without_certificates_and_tokens_sighup_ends_nothing() {
     agent.signal(Signal::HUP);
     agent.said("there is nothing to reload");
     agent.until_ready();
-    assert!(
-        agent
-            .get("/metrics")
-            .1
-            .contains("antiphon_agent_reloads_total{outcome=\"done\"} 1")
-    );
+    let page = || agent.get("/metrics").1;
+    counted("antiphon_agent_reloads_total{outcome=\"done\"} 1", page);
     agent.stop();
 }
 
