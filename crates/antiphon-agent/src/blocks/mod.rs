@@ -29,7 +29,9 @@
 //! - **One reply for each operation**, with its id. An id is free again with the reply. While an operation is
 //!   under way, another one with its id is refused by an `error` line, since a second reply could belong to
 //!   either.
-//! - **Operations of one block begin in the order of their lines.** They end in any order.
+//! - **Operations of one block begin in the order of their lines.** They end in any order. One session cannot
+//!   ask for more than a replica takes at once; where several do together, those that wait for room wait in
+//!   no order.
 //! - **A line of a lock comes after its reply**: `lost` never before the token.
 //! - **An error says whether it happened**, with the library's own distinction.
 //!

@@ -276,7 +276,7 @@ impl<M: Replicable> Replicated<M> {
 
     /// The same as [`write`](Self::write), but the command takes its place at once: commands that are begun
     /// one after the other happen in this order, and their answers come in it. For a caller that has many
-    /// under way, it takes no task for each.
+    /// under way, it takes no task for each. A [`write`](Self::write) that waits for room is not before it.
     ///
     /// # Errors
     /// [`WriteError::Refused`] at once, with [`Refusal::Full`](super::Refusal::Full) while too many requests

@@ -1,14 +1,15 @@
 //! The replica behind a lock, and the requests that wait for it.
 //!
 //! Each caller enters its request under the lock, and in the same step hands what is ready to the group,
-//! unless it leaves that to the task. Messages for which the group has no room wait for the task, too. Writes
-//! for which the replica has no room wait in the order in which they came, and none that comes later is
-//! before them. The lock is never held across an await; under it runs no code but the machine's, a reader's
-//! closure and an observer.
+//! unless it leaves that to the task. Messages for which the group has no room wait for the task, too. The
+//! lock is never held across an await; under it runs no code but the machine's, a reader's closure and an
+//! observer.
+//!
+//! Writes for which the replica has no room wait in no order: a caller that waits may not look at its future
+//! for long, and holds up nobody meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon_core::wire::{Incarnation, Level, Member};
@@ -18,7 +19,7 @@ use antiphon_replica::{
     SpillId, Standing,
 };
 use bytes::Bytes;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::news::{News, Reader};
 use super::spill::Outcome;
@@ -43,9 +44,6 @@ pub(super) struct Shared<M: Replicable> {
     pub(super) begun: Notify,
     /// A request was answered, so that there is room for others.
     room: Notify,
-    /// Writes that wait for room, one of which has its turn.
-    waiting: AtomicUsize,
-    turn: Semaphore,
     state: watch::Sender<State>,
     status: watch::Sender<ReplicaStatus>,
 }
@@ -74,22 +72,6 @@ pub(super) type Observer<E> = Box<dyn FnMut(Happened<'_, E>) + Send>;
 type Answer<T> = oneshot::Sender<T>;
 type Written<M> = Result<(At, <M as antiphon_replica::Machine>::Reply), WriteError>;
 pub(super) type Answered<M> = oneshot::Receiver<Written<M>>;
-
-/// A write that waits for room, as long as this is there.
-struct Waits<'a>(&'a AtomicUsize);
-
-impl<'a> Waits<'a> {
-    fn of(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Without an answer the task has died, with the node.
 pub(super) fn answer<T>(
@@ -147,41 +129,21 @@ impl<M: Replicable> Shared<M> {
         ack: Ack,
         mut entered: impl FnMut(u64),
     ) -> Written<M> {
-        let mut asked = match self.is_waited_for() {
-            true => Err(self.refusal()),
-            false => self.ask_write(&command, ack, &mut entered),
-        };
-        if let Err(Refusal::Full) = asked {
-            let _waits = Waits::of(&self.waiting);
-            // Given in the order in which it is asked for, and never closed.
-            let _turn = self.turn.acquire().await;
-            while let Err(Refusal::Full) = asked {
-                let mut room = pin!(self.room.notified());
-                // From here on no room is missed.
-                room.as_mut().enable();
-                asked = self.ask_write(&command, ack, &mut entered);
-                if let Err(Refusal::Full) = asked {
-                    room.await;
-                }
+        let mut asked = self.ask_write(&command, ack, &mut entered);
+        while let Err(Refusal::Full) = asked {
+            let mut room = pin!(self.room.notified());
+            // From here on no room is missed.
+            room.as_mut().enable();
+            asked = self.ask_write(&command, ack, &mut entered);
+            if let Err(Refusal::Full) = asked {
+                room.await;
             }
         }
         answer(asked?.await)
     }
 
-    /// Why a write cannot be taken now, while others wait for room.
-    fn refusal(&self) -> Refusal {
-        self.current().replica.read(|_| ()).err().unwrap_or(Refusal::Full)
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-    }
-
     /// Takes the command's place at once. The task hands it to the group with those that come a moment later.
     pub(super) fn begin_write(&self, command: &M::Command) -> Result<Answered<M>, Refusal> {
-        if self.is_waited_for() {
-            return Err(Refusal::Full);
-        }
         let answered = self.current().enter(command, Ack::Here)?;
         self.begun.notify_one();
         Ok(answered)
@@ -334,8 +296,6 @@ impl<M: Replicable> Shared<M> {
             wake: Notify::new(),
             begun: Notify::new(),
             room: Notify::new(),
-            waiting: AtomicUsize::new(0),
-            turn: Semaphore::new(1),
             state: watch::Sender::default(),
             status: watch::Sender::new(ReplicaStatus {
                 standing: Standing::Outside,

@@ -197,48 +197,6 @@ fn what_is_begun_happens_in_its_order_and_is_refused_where_there_is_no_room() ->
     })
 }
 
-#[test]
-fn writes_that_wait_for_room_happen_in_the_order_in_which_they_came() -> Result<(), RunError> {
-    World::new(20, ABC).run(async |world| {
-        let nodes = cluster(&world, &ABC).await?;
-        let config = Config {
-            max_requests: 4,
-            ..Config::default()
-        };
-        let hits = nodes[0].replicated("hits", table).config(config).join().await?;
-        let begun = || {
-            let of = hits.clone();
-            let mut write = Box::pin(async move { of.write(count("n")).await });
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(write.as_mut().poll(&mut context).is_pending());
-            write
-        };
-        let mut writes: Vec<_> = (0..20).map(|_| begun()).collect();
-        assert!(
-            hits.begin_write(count("n")).is_err(),
-            "nothing is begun before them"
-        );
-        // The first four had room. When they are answered, nobody has looked at the others yet.
-        for write in writes.drain(..4) {
-            write.await??;
-        }
-        writes.push(begun());
-        assert!(hits.begin_write(count("n")).is_err());
-        // One gives up while it waits.
-        drop(writes.remove(10));
-        let writes: Vec<_> = writes.into_iter().map(tokio::spawn).collect();
-        for (number, write) in writes.into_iter().enumerate() {
-            let done = write.await??;
-            let expected = number as i64 + 5;
-            assert!(
-                matches!(done, Ok(Done::Counter(Some(counter))) if counter.value == expected),
-                "{done:?} of {expected}"
-            );
-        }
-        Ok(())
-    })
-}
-
 /// What a lock protects: refuses a token lower than the highest that it has seen.
 #[derive(Default)]
 struct Store(Mutex<(Token, Vec<&'static str>)>);
