@@ -21,8 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::counted::Counted;
 use super::first::{Way, way};
-use super::halves::{Counted, Halves};
+use super::halves::Halves;
 use super::http::Http;
 use super::kept::Resumable;
 use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, lines, part, resp};

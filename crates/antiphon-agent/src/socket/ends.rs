@@ -9,7 +9,8 @@ use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadHalf, WriteHalf};
 
 use super::Connection;
-use super::halves::{Counted, HalfSaid, Halves};
+use super::counted::{Counted, HalfSaid};
+use super::halves::Halves;
 use super::http::stream;
 use crate::hub::Session;
 

@@ -23,6 +23,7 @@
 
 #[cfg(test)]
 mod attacks;
+mod counted;
 mod door;
 mod ends;
 mod first;

@@ -30,8 +30,9 @@ use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
 use crate::metrics::Carrier;
+use crate::socket::counted::{Counted, HalfSaid};
 use crate::socket::ends::{self, Said, Stop};
-use crate::socket::halves::{Counted, HalfSaid, Halves};
+use crate::socket::halves::Halves;
 use crate::socket::kept::Resumable;
 use crate::socket::lines;
 

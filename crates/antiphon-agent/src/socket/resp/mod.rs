@@ -14,7 +14,8 @@
 //! - [`talk`]: reads commands and has each begin; [`redis`], [`server`], [`channels`], [`ours`]: what each
 //!   does;
 //! - [`window`]: replies in the order of the commands; [`shape`]: how each looks;
-//! - [`said`]: what is told to the session, as replies and pushes.
+//! - [`said`]: what is told to the session, as replies and pushes, and writes that have begun without a
+//!   worker.
 //!
 //! `docs/resp.md` says which commands there are, and how each differs from that of Redis.
 //!
@@ -69,7 +70,7 @@ use tokio::time::timeout;
 
 use self::said::Said;
 use self::talk::{End, Input, Talk};
-use super::halves::Counted;
+use super::counted::Counted;
 use super::{Connection, PART_WITHIN, write_all};
 use crate::Hub;
 use crate::access::Visitor;

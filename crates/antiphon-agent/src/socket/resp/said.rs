@@ -96,8 +96,15 @@ impl Said {
         !self.begun.is_empty()
     }
 
+    /// This command may write, and goes to a worker, which bounds what it has and knows of no others.
+    pub(super) fn queue(&mut self, id: u64) {
+        debug_assert!(!self.has_begun(), "one session fills no replica");
+        self.window.queue(id);
+    }
+
     /// This part of a command is a write that has begun.
     pub(super) fn began(&mut self, id: u64, begun: Begun) {
+        debug_assert!(self.begun.len() < MAX_QUICK, "one session fills no replica");
         self.begun_bytes += begun.bytes;
         self.begun.push_back((id, begun));
     }

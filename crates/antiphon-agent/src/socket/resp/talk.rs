@@ -24,7 +24,7 @@ use crate::Hub;
 use crate::access::Visitor;
 use crate::blocks::is_write;
 use crate::hub::Session;
-use crate::socket::halves::HalfSaid;
+use crate::socket::counted::HalfSaid;
 
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
@@ -329,9 +329,8 @@ impl<'a> Talk<'a> {
             if begun.is_some() {
                 return Ok(());
             }
-            // A worker bounds what it has under way, and knows nothing of these.
             input.patient(self.until(|said| !said.has_begun())).await?;
-            self.shared.said().window.queue(id);
+            self.shared.said().queue(id);
         }
         if let Err(reason) = input.patient(self.session.obey_or(command)).await? {
             let said = &mut *self.shared.said();

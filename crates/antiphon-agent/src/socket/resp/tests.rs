@@ -5,7 +5,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::socket::halves::{Counted, Halves};
+use crate::socket::counted::Counted;
+use crate::socket::halves::Halves;
 use crate::testing::{Agent, SOON};
 
 struct Client {
@@ -266,7 +267,7 @@ async fn a_write_that_can_begin_at_once_does_not_overtake_those_that_wait() {
 
 /// More parts than a map takes at once, and then a write to the last of their keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_does_not_overtake_those_for_which_there_is_no_room() {
+async fn one_connection_fills_no_map_and_its_writes_keep_their_order() {
     let keys: String = (0..1023).rev().map(|key| format!(" k{key}")).collect();
     let said = format!("{}SET k0 v\r\nGET k0\r\n", format!("DEL{keys}\r\n").repeat(6));
     undisturbed(async || {
