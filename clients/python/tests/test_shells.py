@@ -25,6 +25,15 @@ def busy_group(peer):
     peer.heard("leave")
 
 
+def busy_before_the_reply(peer):
+    peer.reply("join")
+    peer.say(VIEW)
+    asked = peer.heard("lock")
+    peer.say(*messages(1000), {"event": "reply", "op": "lock", "id": asked["id"], "token": 7})
+    peer.reply("unlock")
+    peer.heard("leave")
+
+
 def waiting_lock(peer):
     asked = peer.heard("lock")
     assert peer.heard("cancel") == {"of": asked["id"]}
@@ -74,7 +83,7 @@ class Threads(unittest.TestCase):
         peer.end()
 
     def test_a_group_that_nobody_reads_stops_the_reading(self):
-        peer = Peer(busy_group)
+        peer = Peer(busy_before_the_reply)
         client = antiphon.connect(peer.address, buffer_bytes=10_000)
         group = client.join("g")
         self.assertIsInstance(group.next(WITHIN), antiphon.View)
