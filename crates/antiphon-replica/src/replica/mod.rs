@@ -412,7 +412,10 @@ impl<M: Machine> Replica<M> {
     /// When to call [`handle_timeout`](Self::handle_timeout); a time that has passed means at once.
     pub fn poll_timeout(&self) -> Option<Time> {
         let behind = match &self.phase {
-            Phase::CatchingUp { held, .. } => held.is_ready().then_some(Time::ZERO),
+            // Also when a full turn has applied the last of what is held: it has not said so yet.
+            Phase::CatchingUp { held, said, .. } => {
+                (held.is_ready() || held.is_empty() && !said).then_some(Time::ZERO)
+            }
             _ => None,
         };
         let ticking = self.ticking || self.suspended || !self.lease;

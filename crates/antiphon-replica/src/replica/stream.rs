@@ -12,7 +12,7 @@ use crate::{AgreedTime, Change, Machine};
 /// Timeouts of the machine at one item of the stream. The rest comes with the next stamp.
 const MAX_TIMEOUTS: usize = 1024;
 /// What a joiner applies in one turn of what it holds, so that the owner gets to other work in between.
-const MAX_CATCH_UP: usize = 1024;
+pub(super) const MAX_CATCH_UP: usize = 1024;
 
 impl<M: Machine> Replica<M> {
     /// This member's first view: it founds, or waits.

@@ -6,6 +6,7 @@ use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
 use super::super::format::{Point, Told, encode};
+use super::super::stream::MAX_CATCH_UP;
 use super::super::{Ack, Config, Event, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
@@ -482,21 +483,19 @@ fn more_requests_than_the_bound_are_refused() {
     assert!(group.write(0, Ack::Here, None).is_some());
 }
 
-#[test]
-fn a_joiner_applies_what_it_held_in_turns() {
-    let mut group = group_of(2, small());
+/// A joiner that has the state, and has held so many commands meanwhile.
+fn joiner_that_held(commands: usize, config: Config) -> (Group, usize) {
+    let mut group = group_of(2, config);
     let joiner = join(&mut group);
     group.deaf.insert(joiner);
-    for _ in 0..2_000 {
+    for _ in 0..commands {
         group.write(0, Ack::Here, None).unwrap();
         group.outputs(0);
         group.order(0);
         group.deliver(0);
     }
     group.settle();
-    let held = group.most_held;
     group.deaf.clear();
-    let mut turns = 0;
     while group.standing(joiner) != Standing::CatchingUp {
         (0..3).for_each(|node| group.outputs(node));
         group
@@ -504,6 +503,13 @@ fn a_joiner_applies_what_it_held_in_turns() {
             .into_iter()
             .for_each(|pair| group.deliver_tell(pair));
     }
+    (group, joiner)
+}
+
+#[test]
+fn a_joiner_applies_what_it_held_in_turns() {
+    let (mut group, joiner) = joiner_that_held(2_000, small());
+    let (held, mut turns) = (group.most_held, 0);
     while group.nodes[joiner].replica.held_bytes() > 0 {
         group.pass(1);
         turns += 1;
@@ -512,6 +518,19 @@ fn a_joiner_applies_what_it_held_in_turns() {
         held > 500_000 && turns > 0,
         "{held} bytes in {turns} turns after the first"
     );
+    group.settle();
+    assert_eq!(group.serving(), [0, 1, joiner]);
+}
+
+#[test]
+fn a_joiner_whose_last_turn_is_full_says_that_it_is_up_to_date() {
+    let config = Config {
+        digest_every: 0,
+        ..small()
+    };
+    let (mut group, joiner) = joiner_that_held(MAX_CATCH_UP, config);
+    assert_eq!(group.nodes[joiner].replica.held_bytes(), 0);
+    group.pass(1);
     group.settle();
     assert_eq!(group.serving(), [0, 1, joiner]);
 }
