@@ -6,7 +6,7 @@ use std::sync::Arc;
 use antiphon_api::blocks::{Code, Failure, Ran, Reply};
 use antiphon_api::commands::{Ask, Asked, To as Told, Word};
 use antiphon_api::{Event, Payload};
-use antiphon_commands::deliver::{Request, Serving};
+use antiphon_commands::deliver::{NoReply, Request, Serving};
 use antiphon_commands::{Command, Commands, Replies, To};
 
 use crate::blocks::{Desk, Operation, not_done};
@@ -87,7 +87,7 @@ pub(crate) fn serve(commands: &Commands, verb: &str, desk: &Arc<Desk>) -> Result
         Box::pin(async move {
             match desk {
                 Some(desk) => desk.hand(|number| line(number, request)).await,
-                None => Err("the program that serves this has gone".into()),
+                None => Err(NoReply::NotHanded),
             }
         })
     })
@@ -122,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::Hub;
+    use crate::outlet::Outlet;
     use crate::socket::{Listener, Serving as Served};
 
     const LIST: &str = r#"
@@ -271,7 +272,12 @@ mod tests {
         let Some(Event::Reply(reply)) = replies.next().await else {
             panic!()
         };
-        assert_eq!(reply.failures["n1"].code, Code::Failed);
+        let gone = &reply.failures["n1"];
+        assert_eq!((gone.code, gone.ran), (Code::Failed, Ran::Maybe), "{gone:?}");
+        assert!(
+            gone.reason.contains("the program that serves the verb went"),
+            "{gone:?}"
+        );
         // No session serves it now: that is certain.
         say(&asks, r#"{"command":{"verb":"flush","to":"one","id":3}}"#).await;
         let Some(Event::Reply(reply)) = replies.next().await else {
@@ -281,5 +287,32 @@ mod tests {
             (reply.failures["n1"].code, reply.failures["n1"].ran),
             (Code::Unavailable, Ran::No)
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_command_whose_session_ended_before_it_was_handed_over_did_not_run() {
+        let (hub, _port, _serving) = alone("ended").await;
+        let commands = hub.commands().unwrap();
+        let (queue, _events) = crate::outlet::queue();
+        let desk = Desk::new(Outlet::Queued(queue), hub.names().clone(), hub.meters().clone());
+        let desk = Arc::new(desk);
+        // The verb is still served, as it is for a command whose turn came just before the session's end.
+        let _serving = serve(commands, "flush", &desk).unwrap();
+        desk.close();
+        let ask = async || {
+            let command = Command {
+                verb: "flush".to_owned(),
+                args: BTreeMap::new(),
+                to: To::One,
+                way: antiphon_commands::Way::Library,
+                reply: true,
+                within: None,
+            };
+            let failed = commands.hand_over(command).unwrap().replies().await.failures;
+            (failed["n1"].code, failed["n1"].ran)
+        };
+        assert_eq!(ask().await, (Code::Unavailable, Ran::No));
+        drop(desk);
+        assert_eq!(ask().await, (Code::Unavailable, Ran::No));
     }
 }

@@ -205,7 +205,7 @@ struct Inside {
     /// The tasks that tell what groups tell, or told.
     followed: BTreeMap<String, JoinHandle<()>>,
     /// The verbs of the list that it serves.
-    serving: Vec<Serving>,
+    serving: BTreeMap<String, Serving>,
     /// The key with which its program comes back, if it may.
     key: Option<String>,
     /// It was told what it is called.
@@ -445,9 +445,13 @@ impl Session {
                 commands::ask(commands, ask, operation).await;
                 return Ok(());
             }
+            // A session that says it twice gets no second turn.
+            Command::ServeCommand(serve) if self.inside().serving.contains_key(&serve.verb) => {
+                Reply::default()
+            }
             Command::ServeCommand(serve) => match commands::serve(commands, &serve.verb, &self.desk) {
                 Ok(serving) => {
-                    self.inside().serving.push(serving);
+                    self.inside().serving.insert(serve.verb, serving);
                     Reply::default()
                 }
                 Err(failure) => not_done(failure),
@@ -579,6 +583,8 @@ impl Session {
         inside.joined.insert(group.clone(), joined);
         // The new follower first waits until the follower of the former membership has told everything.
         let before = inside.followed.remove(&group);
+        // One that has told everything is of no use, and a session may join ever other groups.
+        inside.followed.retain(|_, following| !following.is_finished());
         let follower = Follower {
             seat,
             group: group.clone(),

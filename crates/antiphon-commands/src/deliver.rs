@@ -49,9 +49,20 @@ pub struct Request {
     pub time_left: Duration,
 }
 
-/// What a handler makes of a request: a reply, or its own error.
-pub type Handled = Pin<Box<dyn Future<Output = Result<Bytes, Bytes>> + Send>>;
+/// What a handler makes of a request: a reply, or why there is none.
+pub type Handled = Pin<Box<dyn Future<Output = Result<Bytes, NoReply>> + Send>>;
 type Handler = Arc<dyn Fn(Request) -> Handled + Send + Sync>;
+
+/// Why a handler gives no reply, which says whether the command ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoReply {
+    /// It ran, and this is its own error.
+    Failed(Bytes),
+    /// The program that serves the verb went with the command in its hands: it may have run.
+    Gone,
+    /// The program had gone before the command was handed to it: it did not run.
+    NotHanded,
+}
 
 /// The handlers of verbs, each of which takes its requests by turns with others of the same verb.
 #[derive(Default)]
@@ -119,10 +130,20 @@ impl Handlers {
         let handled = handling.join_next().await;
         match handled.expect("there is one task") {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(Failure {
+            Ok(Err(NoReply::Failed(error))) => Err(Failure {
                 payload: Some(antiphon_api::Payload::from_bytes(&error)),
                 ..failure(Code::Failed, Ran::Yes, "what serves the verb says that it failed")
             }),
+            Ok(Err(NoReply::Gone)) => Err(failure(
+                Code::Failed,
+                Ran::Maybe,
+                "the program that serves the verb went before it answered",
+            )),
+            Ok(Err(NoReply::NotHanded)) => Err(failure(
+                Code::Unavailable,
+                Ran::No,
+                "the program that serves the verb went before the command was handed to it: try again",
+            )),
             Err(_) => Err(failure(
                 Code::Failed,
                 Ran::Maybe,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::{
-    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Event, Fault, Group, GroupSender, MAX_TELL_BYTES,
-    Member, Message, Order, Outcome, Parting, Phase, Profile, SendError, TELL_CREDIT_BYTES, TellError,
-    TellOutcome, TellReceipt, Transport, View,
+    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Error, Event, Fault, Group, GroupSender,
+    MAX_TELL_BYTES, Member, Message, Order, Outcome, Parting, Phase, Profile, SendError, TELL_CREDIT_BYTES,
+    TellError, TellOutcome, TellReceipt, Transport, View,
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
@@ -277,6 +277,29 @@ async fn all_members_deliver_the_same_sequence_by_udp_with_a_key_over_both_famil
         all_members_deliver_the_same_sequence(Net::udp("127.0.0.1:0").on(engine)).await;
         all_members_deliver_the_same_sequence(Net::udp("[::1]:0").on(engine)).await;
     }
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_when_the_group_is_joined_leaves_it_again() {
+    let nodes = cluster(&Net::memory(), &["a"]).await;
+    let mut starting = Box::pin(nodes[0].group("g").start());
+    std::future::poll_fn(|context| {
+        assert!(starting.as_mut().poll(context).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    // The node joins, and says so to nobody.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    drop(starting);
+    in_time("joining again", async {
+        while let Err(error) = nodes[0].group("g").start().await {
+            assert!(matches!(error, Error::AlreadyJoined { .. }), "{error}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -228,6 +228,14 @@ impl Visitor {
         needs
     }
 
+    /// Whether it has shown nothing yet, and has to.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
     /// Whether there are tokens at all.
     pub(crate) fn knows_tokens(&self) -> bool {
         self.access.force().tokens.is_some()

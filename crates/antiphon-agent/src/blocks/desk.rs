@@ -8,6 +8,7 @@ use antiphon::Incarnation;
 use antiphon::calls::Request;
 use antiphon_api::blocks::{Code, Failure, Id, Ran, Reply, Span};
 use antiphon_api::{Event, Payload, blocks, shortened};
+use antiphon_commands::deliver::NoReply;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -183,18 +184,23 @@ impl Desk {
                 within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
             })
         };
-        self.hand(line).await
+        // The answer to a call has no word for a program that has gone, and so it is an error of the handler.
+        self.hand(line).await.map_err(|no_reply| match no_reply {
+            NoReply::Failed(error) => error,
+            NoReply::Gone | NoReply::NotHanded => {
+                Bytes::from_static(b"the program that serves this has gone")
+            }
+        })
     }
 
     /// Hands something to the program under a number, and waits for its answer to that.
-    pub(crate) async fn hand(self: Arc<Self>, line: impl FnOnce(u64) -> Event) -> Result<Bytes, Bytes> {
+    pub(crate) async fn hand(self: Arc<Self>, line: impl FnOnce(u64) -> Event) -> Result<Bytes, NoReply> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Err(Bytes::from_static(b"the program that serves this has gone"));
         let number = {
             let mut requests = self.requests();
             // What comes later is not cleared any more.
             if self.is_over() {
-                return gone();
+                return Err(NoReply::NotHanded);
             }
             requests.last += 1;
             let number = requests.last;
@@ -207,7 +213,11 @@ impl Desk {
             number,
         };
         self.print(line(number)).await;
-        answered.await.unwrap_or_else(|_| gone())
+        match answered.await {
+            Ok(answer) => answer.map_err(NoReply::Failed),
+            // The session has ended.
+            Err(_) => Err(NoReply::Gone),
+        }
     }
 
     /// The program's answer to a request.

@@ -95,6 +95,37 @@ async fn a_request_whose_client_has_gone_waits_no_more_whatever_was_sent_behind_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_goes_while_a_line_of_it_waits_holds_nothing_any_more() {
+    let agent = Agent::alone().await;
+    let mut serves = agent.connect().await;
+    let serve = "{\"serve\":{\"group\":\"g\",\"verb\":\"v\",\"id\":1}}\n";
+    serves.write_all(serve.as_bytes()).await.unwrap();
+    read_until(&mut serves, "}\n").await;
+    // It answers nothing.
+    tokio::spawn(async move { tokio::io::copy(&mut serves, &mut tokio::io::sink()).await });
+    let mut holds = agent.connect().await;
+    let lock = "{\"lock\":{\"name\":\"x\",\"id\":0}}\n";
+    holds.write_all(lock.as_bytes()).await.unwrap();
+    assert!(read_until(&mut holds, "}\n").await.contains("token"));
+    // More calls than may be under way: the next line waits, and others behind it are not read.
+    let call = |id: u32| {
+        let payload = "x".repeat(59_744);
+        format!(
+            "{{\"call\":{{\"group\":\"g\",\"verb\":\"v\",\"to\":\"any\",\"payload\":\"{payload}\",\"within\":\"1h\",\"id\":{id}}}}}\n"
+        )
+    };
+    let calls: String = (1..=90).map(call).collect();
+    let _ = timeout(STALLED, holds.write_all(calls.as_bytes())).await;
+    let mut said = Vec::new();
+    let _ = timeout(STALLED, holds.read_to_end(&mut said)).await;
+    assert_eq!(String::from_utf8_lossy(&said), "", "all calls wait");
+    drop(holds);
+    let mut waits = agent.connect().await;
+    waits.write_all(lock.as_bytes()).await.unwrap();
+    assert!(read_until(&mut waits, "}\n").await.contains("token"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_line_that_is_too_long_is_told_so_by_the_words_of_its_protocol() {
     let agent = Agent::alone().await;
     let long = "v".repeat(9000);

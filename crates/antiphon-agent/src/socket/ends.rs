@@ -6,11 +6,12 @@
 
 use antiphon::clients::Departure;
 use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
-use tokio::io::{AsyncRead, AsyncReadExt as _, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::Connection;
 use super::counted::{Counted, HalfSaid};
 use super::halves::Halves;
+use super::hand::Hand;
 use super::http::stream;
 use crate::hub::Session;
 
@@ -22,7 +23,7 @@ const LEAST_READ_BYTES: usize = 4 << 10;
 /// Where a program's lines come from.
 pub(super) enum Reader {
     Lines {
-        stream: ReadHalf<Box<dyn Connection>>,
+        stream: Hand,
         said: HalfSaid,
         lines: LineBuffer,
         buffer: ReadBuffer,
@@ -32,7 +33,7 @@ pub(super) enum Reader {
 
 /// Where lines for a program go.
 pub(super) enum Writer {
-    Lines(WriteHalf<Box<dyn Connection>>),
+    Lines(Hand),
     WebSocket(stream::Writer),
 }
 
@@ -90,8 +91,8 @@ pub(super) fn ended() -> Departure {
 pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8], halves: &Halves) -> (Reader, Writer) {
     let stream = Counted::new(stream, halves);
     let said = stream.said();
-    let stream: Box<dyn Connection> = Box::new(stream);
-    let (stream, writer) = tokio::io::split(stream);
+    let stream = Hand::new(Box::new(stream));
+    let writer = stream.clone();
     let mut lines = LineBuffer::new(MAX_LINE_BYTES);
     lines.push(first);
     let buffer = ReadBuffer::default();
@@ -118,6 +119,15 @@ impl Reader {
                 buffer,
             } => next_line(stream, said, lines, buffer).await.map(Said::Line),
             Reader::WebSocket(reader) => reader.next().await,
+        }
+    }
+
+    /// Returns when the program says nothing any more, also while nobody reads what it has said; or has the
+    /// writer notice it.
+    pub(super) async fn ended(&self) {
+        match self {
+            Reader::Lines { stream, .. } => stream.ended().await,
+            Reader::WebSocket(reader) => reader.have_the_end_noticed().await,
         }
     }
 }

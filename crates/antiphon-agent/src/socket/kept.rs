@@ -33,7 +33,8 @@
 //! | the connection, by what is no WebSocket or too long | the session ends: its program is in error |
 //! | the program | as the connection |
 //! | the agent | the key is unknown to the next one: a new client |
-//! | the connection, while it resumes | as the first time: nothing was dropped that was not taken |
+//! | the connection, while it resumes | it alone: the client, and a former connection, are as they were |
+//! | the connection, by a wrong count as it resumes | the same: it is told why, and ends at once |
 //!
 //! # Bounds
 //! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
@@ -57,7 +58,7 @@ use antiphon_api::command::{Hello, Took};
 use antiphon_api::{Command, Event};
 use bytes::{Buf as _, BytesMut};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ends::{self, Reader, Said, Stop, Writer};
@@ -82,13 +83,28 @@ const MAX_TOOK_BYTES: usize = 64;
 
 /// Clients that may come back, by their keys. A cheap handle.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Resumable(Arc<Mutex<HashMap<String, mpsc::Sender<Arrival>>>>);
+pub(super) struct Resumable(Arc<Mutex<HashMap<String, mpsc::Sender<Request>>>>);
 
 /// A connection that a client comes with, behind its first line.
 pub(super) struct Arrival {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     pub(super) hello: Hello,
+}
+
+/// A connection that asks to carry a client on, and the way back for it if it is refused.
+struct Request {
+    arrival: Arrival,
+    refused: oneshot::Sender<Arrival>,
+}
+
+/// What becomes of a connection that comes with a key, or without one.
+enum HandedOver {
+    /// It belongs to the client with this key.
+    Taken,
+    Refused(Arrival),
+    /// No client has this key.
+    Unknown(Arrival),
 }
 
 /// A key is good as long as this is there.
@@ -104,11 +120,11 @@ impl Drop for Registered {
 }
 
 impl Resumable {
-    fn keys(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Arrival>>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Request>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self) -> Option<(Registered, mpsc::Receiver<Arrival>)> {
+    fn register(&self) -> Option<(Registered, mpsc::Receiver<Request>)> {
         let mut bytes = [0; 16];
         SystemRandom::new().fill(&mut bytes).ok()?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
@@ -118,14 +134,19 @@ impl Resumable {
         Some((Registered { resumable, key }, arrivals))
     }
 
-    /// Gives a connection to the client that it belongs to, or returns it if the client is gone.
-    async fn hand_over(&self, arrival: Arrival) -> Result<(), Arrival> {
+    /// Gives a connection to the client that it belongs to, if that client is there and has a use for it.
+    async fn hand_over(&self, arrival: Arrival) -> HandedOver {
         let key = arrival.hello.resume.as_ref().map(|key| key.0.as_str());
         let found = key.and_then(|key| self.keys().get(key).cloned());
-        match found {
-            Some(client) => client.send(arrival).await.map_err(|gone| gone.0),
-            None => Err(arrival),
+        let Some(client) = found else {
+            return HandedOver::Unknown(arrival);
+        };
+        let (refused, answer) = oneshot::channel();
+        if let Err(gone) = client.send(Request { arrival, refused }).await {
+            return HandedOver::Unknown(gone.0.arrival);
         }
+        // A client that refuses nothing drops the way back.
+        answer.await.map_or(HandedOver::Taken, HandedOver::Refused)
     }
 }
 
@@ -161,8 +182,8 @@ struct Sent {
 }
 
 impl Sent {
-    /// Forgets what was taken. Fails if so much was not sent, or is forgotten already.
-    fn take(&mut self, lines: u64) -> Result<(), ()> {
+    /// Where the line behind so many begins. None: so many were not sent, or that line is forgotten.
+    fn behind(&self, lines: u64) -> Option<usize> {
         let (mut rest, mut taken) = (&self.bytes[..], self.taken);
         while taken < lines {
             let counts = !rest.starts_with(TOOK);
@@ -170,16 +191,20 @@ impl Sent {
             let skipped = rest.skip_until(b'\n').unwrap_or_default();
             let end = self.bytes.len() - rest.len();
             if skipped == 0 || self.bytes[end - 1] != b'\n' {
-                return Err(());
+                return None;
             }
             taken += u64::from(counts);
         }
-        if taken > lines {
-            return Err(());
+        (taken == lines).then(|| self.bytes.len() - rest.len())
+    }
+
+    /// Forgets what was taken. Less than is known says nothing new. Fails if so much was not sent.
+    fn take(&mut self, lines: u64) -> Result<(), ()> {
+        if lines > self.taken {
+            let begin = self.behind(lines).ok_or(())?;
+            self.bytes.advance(begin);
+            self.taken = lines;
         }
-        let forgotten = self.bytes.len() - rest.len();
-        self.bytes.advance(forgotten);
-        self.taken = taken;
         Ok(())
     }
 }
@@ -302,25 +327,54 @@ impl Kept {
         self.sent().bytes.len() >= MAX_KEPT
     }
 
-    /// Tells a connection that its session goes on. False: it does not.
-    async fn greet(&self, arrival: &mut Arrival, session: &Session) -> bool {
+    /// Welcomes a connection by which the client goes on, and gives it. None: the client stays where it is,
+    /// and what it was sent is as it was.
+    ///
+    /// The caller reads nothing of the program meanwhile: the welcome says how many lines were accepted.
+    async fn greet(&self, request: Request, session: &Session) -> Option<Arrival> {
+        let Request { mut arrival, refused } = request;
         let hello = &arrival.hello;
-        let resumes = self.sent().take(hello.lines.unwrap_or_default());
-        let line = match resumes {
-            Ok(()) => Event::Reply(Reply {
-                op: "hello".to_owned(),
-                id: hello.id.clone(),
-                ..session.welcome(Some(self.count.load(Ordering::Relaxed)))
-            }),
-            Err(()) => Event::Error {
-                reason: "this client said before that it took more lines, or was not told as many: say hello as a new one".to_owned(),
-                request: serde_json::Value::Null,
-            },
-        };
-        let text = line.to_json() + "\n";
+        let lines = hello.lines.unwrap_or_default();
+        if self.sent().behind(lines).is_none() {
+            // Its own task has the time to part with it. If that is gone, so is the connection.
+            let _ = refused.send(arrival);
+            return None;
+        }
+        let welcome = Event::Reply(Reply {
+            op: "hello".to_owned(),
+            id: hello.id.clone(),
+            ..session.welcome(Some(self.count.load(Ordering::Relaxed)))
+        });
+        let text = welcome.to_json() + "\n";
         let written = timeout(PART_WITHIN, arrival.writer.write_all(text.as_bytes())).await;
-        resumes.is_ok() && matches!(written, Ok(Ok(())))
+        if !matches!(written, Ok(Ok(()))) {
+            return None;
+        }
+        // Not before the welcome is written: a connection that breaks in it must not cost the client lines
+        // that only this connection said it took.
+        self.sent().take(lines).ok()?;
+        Some(arrival)
     }
+}
+
+/// Tells a connection that a client does not go on by it, and ends it.
+async fn refuse(arrival: Arrival) {
+    let Arrival {
+        reader, mut writer, ..
+    } = arrival;
+    let error = Event::Error {
+        reason:
+            "this client said before that it took more lines, or was not told as many: say hello as a new one"
+                .to_owned(),
+        request: serde_json::Value::Null,
+    };
+    let text = error.to_json() + "\n";
+    let rest = async {
+        if writer.write_all(text.as_bytes()).await.is_ok() {
+            ends::part(reader, writer).await;
+        }
+    };
+    let _ = timeout(PART_WITHIN, rest).await;
 }
 
 /// Does what the program says, whatever becomes of its connections.
@@ -355,8 +409,9 @@ pub(super) async fn serve(
     mut text: Text,
 ) {
     let mut arrival = match resumable.hand_over(arrival).await {
-        Ok(()) => return,
-        Err(arrival) => arrival,
+        HandedOver::Taken => return,
+        HandedOver::Refused(arrival) => return refuse(arrival).await,
+        HandedOver::Unknown(arrival) => arrival,
     };
     let grace = arrival.hello.grace.map_or(MAX_GRACE, |grace| grace.0);
     let Some((registered, mut arrivals)) = resumable.register() else {
@@ -378,18 +433,25 @@ pub(super) async fn serve(
         'connections: loop {
             let (mut reader, mut writer) = (arrival.reader, arrival.writer);
             let mut again = kept.sent().bytes.clone();
-            let ended = tokio::select! {
-                departure = &mut obeying => Ended::For(departure),
-                ended = kept.read(&mut reader, &session) => ended,
-                ended = kept.write(&mut writer, &mut again, &mut text) => ended,
-                // The program has come by another connection: it knows better than this end whether the
-                // former one broke.
-                Some(another) = arrivals.recv() => {
-                    arrival = another;
-                    if kept.greet(&mut arrival, &session).await {
-                        continue;
+            let ended = {
+                // They outlive an attempt to take over that fails: a line or a limit of time that they are
+                // in the middle of goes on.
+                let mut reading = pin!(kept.read(&mut reader, &session));
+                let mut writing = pin!(kept.write(&mut writer, &mut again, &mut text));
+                loop {
+                    tokio::select! {
+                        departure = &mut obeying => break Ended::For(departure),
+                        ended = &mut reading => break ended,
+                        ended = &mut writing => break ended,
+                        // The program has come by another connection: it knows better than this end whether
+                        // the former one broke.
+                        Some(request) = arrivals.recv() => {
+                            if let Some(another) = kept.greet(request, &session).await {
+                                arrival = another;
+                                continue 'connections;
+                            }
+                        }
                     }
-                    Ended::Broken
                 }
             };
             if let Ended::For(departure) = ended {
@@ -407,15 +469,15 @@ pub(super) async fn serve(
                     departure = &mut obeying => break 'connections departure,
                     comes = timeout_at(until, arrivals.recv()) => comes,
                 };
-                let Ok(Some(another)) = comes else {
+                let Ok(Some(request)) = comes else {
                     let cause = format!(
                         "its connection ended, and it did not come back within {}",
                         Span(grace)
                     );
                     break 'connections Departure::lost(cause);
                 };
-                arrival = another;
-                if kept.greet(&mut arrival, &session).await {
+                if let Some(another) = kept.greet(request, &session).await {
+                    arrival = another;
                     break;
                 }
             }

@@ -2,6 +2,7 @@
 //! the first line of a connection without HTTP is a `hello` with it.
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 
 use antiphon::clients::Departure;
 use antiphon_api::{Command, Event, command};
@@ -131,16 +132,28 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
     let mut next = begun;
     loop {
         match next {
-            Ok(Said::Line(line)) => {
-                if let ControlFlow::Break(departure) = super::obey(session, &line).await {
-                    return departure;
-                }
-            }
+            Ok(Said::Line(line)) => match patient(reader, super::obey(session, &line)).await {
+                Some(ControlFlow::Continue(())) => {}
+                Some(ControlFlow::Break(departure)) => return departure,
+                None => return ends::ended(),
+            },
             Ok(Said::NoLine(reason)) => ends::tell(session, reason.to_owned()).await,
             Err(stop) => return stop.told(session).await,
         }
         next = reader.next().await;
     }
+}
+
+/// Does what may take long, and notices meanwhile when the program goes: then the work gets a little more
+/// time. None if that was not enough.
+async fn patient<T>(reader: &Reader, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return Some(done),
+        () = reader.ended() => {}
+    }
+    timeout(PART_WITHIN, work).await.ok()
 }
 
 async fn write(writer: &mut Writer, text: &mut Text) -> Departure {

@@ -30,6 +30,7 @@ mod first;
 #[doc(hidden)]
 pub mod fuzzing;
 mod halves;
+mod hand;
 mod http;
 mod kept;
 mod lines;
@@ -71,6 +72,8 @@ pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 pub const READ_WITHIN: Duration = Duration::from_secs(30);
 /// Read at once of what tells how a connection speaks.
 const FIRST_BYTES: usize = 4096;
+/// How often it is looked whether a program has gone, while nothing is read of what it says.
+const LOOK_EACH: Duration = Duration::from_secs(1);
 /// For the last words of a connection.
 const PART_WITHIN: Duration = Duration::from_secs(1);
 

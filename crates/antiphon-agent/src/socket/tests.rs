@@ -596,6 +596,46 @@ async fn what_stalls_before_it_has_shown_anything_is_sent_away_in_time() {
 }
 
 #[tokio::test]
+async fn what_needs_no_token_keeps_no_place_of_those_that_have_shown_none() {
+    let port = Port::open("no-place", false, true, false).await;
+    let begun = Instant::now();
+    let live = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut asks = port.plain().await;
+    let asking = async {
+        let mut all = Vec::new();
+        loop {
+            let _ = asks.write_all(live.as_bytes()).await;
+            match timeout(Duration::from_secs(1), asks.read_buf(&mut all)).await {
+                Ok(Ok(1..)) => tokio::time::sleep(Duration::from_millis(500)).await,
+                Ok(_) => return String::from_utf8_lossy(&all).into_owned(),
+                Err(_) => {}
+            }
+            assert!(begun.elapsed() < 2 * SPEAK_WITHIN, "it goes on asking");
+        }
+    };
+    // What it has shown no more than before, RESET does not forget.
+    let mut tries = port.plain().await;
+    let auth = format!("AUTH {WRONG}\r\n");
+    let tried = all(&mut tries, format!("{auth}{auth}RESET\r\n{auth}PING\r\n"));
+    let (asked, tried) = tokio::join!(asking, tried);
+    assert!(asked.starts_with("HTTP/1.1 200") && begun.elapsed() >= SPEAK_WITHIN);
+    assert_eq!(tried.matches("-WRONGPASS").count(), 3, "{tried}");
+    assert!(
+        tried.ends_with("is disabled.\r\n"),
+        "the third wrong one is the end: {tried}"
+    );
+    // With a token it stays.
+    let mut knows = port.plain().await;
+    let with = live.replace("\r\n\r\n", &format!("\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"));
+    let with = with.replace("/livez", "/v1/members");
+    for _ in 0..2 {
+        let told = told(&mut knows, &with, "}\n").await;
+        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+        tokio::time::sleep(SPEAK_WITHIN + Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test]
 async fn new_certificates_are_for_new_connections_and_the_others_go_on() {
     let port = Port::open("rotation", true, true, false).await;
     let shown = |stream: &TlsStream<TcpStream>| stream.get_ref().1.peer_certificates().unwrap()[0].clone();

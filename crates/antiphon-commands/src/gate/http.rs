@@ -11,8 +11,10 @@ use hyper::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::HEAD_WITHIN;
@@ -28,9 +30,10 @@ const MAX_HEAD_BYTES: usize = 8 << 10;
 
 pub(super) async fn serve(stream: impl Stream + 'static, node: &Arc<Node>, encrypted: bool) {
     let busy = Busy::default();
+    let (upgrades, mut upgrade) = mpsc::channel(1);
     let service = service_fn(|request| {
-        let (node, busy) = (node.clone(), busy.clone());
-        async move { Ok::<_, Infallible>(answer(request, &node, encrypted, &busy).await) }
+        let (node, busy, upgrades) = (node.clone(), busy.clone(), upgrades.clone());
+        async move { Ok::<_, Infallible>(answer(request, &node, encrypted, &busy, &upgrades).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -41,6 +44,13 @@ pub(super) async fn serve(stream: impl Stream + 'static, node: &Arc<Node>, encry
         .with_upgrades();
     // A peer that goes, or is sent away.
     let _ = connection.await;
+    // Served here, and in no task of its own: the WebSocket keeps its connection's place, and ends with the
+    // gate.
+    if let Ok(upgrade) = upgrade.try_recv()
+        && let Ok(upgraded) = upgrade.await
+    {
+        super::websocket::serve(TokioIo::new(upgraded), node, &busy).await;
+    }
 }
 
 async fn answer(
@@ -48,15 +58,17 @@ async fn answer(
     node: &Arc<Node>,
     encrypted: bool,
     busy: &Busy,
+    upgrades: &mpsc::Sender<OnUpgrade>,
 ) -> Response<Full<Bytes>> {
+    // What no peer asks ends the connection: a stranger could keep its place with such requests.
     if request.uri().path() != PATH {
-        return said(StatusCode::NOT_FOUND);
+        return closing(StatusCode::NOT_FOUND);
     }
     match *request.method() {
         Method::POST => {}
-        Method::GET => return upgrade(request, node, encrypted, busy),
+        Method::GET => return upgrade(request, encrypted, upgrades),
         _ => {
-            let mut response = said(StatusCode::METHOD_NOT_ALLOWED);
+            let mut response = closing(StatusCode::METHOD_NOT_ALLOWED);
             response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("GET, POST"));
@@ -102,9 +114,8 @@ fn closing(status: StatusCode) -> Response<Full<Bytes>> {
 
 fn upgrade(
     request: Request<Incoming>,
-    node: &Arc<Node>,
     encrypted: bool,
-    busy: &Busy,
+    upgrades: &mpsc::Sender<OnUpgrade>,
 ) -> Response<Full<Bytes>> {
     let told = |name| {
         request
@@ -118,12 +129,8 @@ fn upgrade(
     let Some(accepted) = key.and_then(|key| HeaderValue::from_str(&accept(key)).ok()) else {
         return closing(StatusCode::UPGRADE_REQUIRED);
     };
-    let (node, busy) = (node.clone(), busy.clone());
-    tokio::spawn(async move {
-        if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            super::websocket::serve(TokioIo::new(upgraded), &node, &busy).await;
-        }
-    });
+    // There is room: a connection is upgraded once.
+    let _ = upgrades.try_send(hyper::upgrade::on(request));
     let mut response = said(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

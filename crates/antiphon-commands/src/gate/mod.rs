@@ -9,9 +9,10 @@
 //! ends its connection. A connection that has shown no good envelope yet is a stranger's.
 //!
 //! # Bounds
-//! [`MAX_CONNECTIONS`], of one address that is no member's [`MAX_OF_STRANGER`]; [`SPEAK_WITHIN`] for the
-//! handshake of TLS and the first byte; [`HEAD_WITHIN`] for the head of a request; [`IDLE_FOR`] without a
-//! byte; [`WRITE_WITHIN`] for a peer that takes nothing.
+//! [`MAX_CONNECTIONS`], of one address [`MAX_OF_MEMBER`], and [`MAX_OF_STRANGER`] if it is no member's; a
+//! WebSocket keeps the place of its connection. [`SPEAK_WITHIN`] for the handshake of TLS and the first byte;
+//! [`HEAD_WITHIN`] for the head of a request; [`IDLE_FOR`] without a byte; [`WRITE_WITHIN`] for a peer that
+//! takes nothing.
 
 mod http;
 mod paced;
@@ -38,7 +39,7 @@ pub const MAX_CONNECTIONS: usize = 1024;
 /// Connections of one address that is no member's.
 pub const MAX_OF_STRANGER: usize = 8;
 /// Connections of one address.
-const MAX_OF_MEMBER: usize = 256;
+pub const MAX_OF_MEMBER: usize = 256;
 /// For a first byte, and for TLS's handshake.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// For the head of a request.
@@ -97,9 +98,16 @@ impl Gate {
     }
 }
 
-/// How many connections each address has.
+/// How many connections there are.
 #[derive(Debug, Clone, Default)]
-struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct Places(Arc<Mutex<Taken>>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// Each address has at least one.
+    of: HashMap<IpAddr, usize>,
+}
 
 struct Place {
     places: Places,
@@ -113,29 +121,31 @@ impl Places {
         } else {
             MAX_OF_STRANGER
         };
-        let mut places = self.all();
-        let full = places.values().sum::<usize>() >= MAX_CONNECTIONS;
-        let count = places.entry(of).or_default();
-        if full || *count >= most {
+        let mut taken = self.taken();
+        // An address that is refused gets no entry: nothing would take that away again.
+        let count = taken.of.get(&of).copied().unwrap_or_default();
+        if taken.all >= MAX_CONNECTIONS || count >= most {
             return None;
         }
-        *count += 1;
+        taken.of.insert(of, count + 1);
+        taken.all += 1;
         let places = self.clone();
         Some(Place { places, of })
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.places.all();
-        if let Some(count) = places.get_mut(&self.of) {
+        let mut taken = self.places.taken();
+        taken.all -= 1;
+        if let Some(count) = taken.of.get_mut(&self.of) {
             *count -= 1;
             if *count == 0 {
-                places.remove(&self.of);
+                taken.of.remove(&self.of);
             }
         }
     }
@@ -186,5 +196,42 @@ async fn serve(stream: TcpStream, node: &Arc<Node>) {
         b'*' => resp::serve(Paced::new(stream, Busy::default()), node).await,
         b'A'..=b'Z' => http::serve(stream, node, false).await,
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_refused_leaves_nothing_behind() {
+        let address = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        let places = Places::default();
+        let mut taken: Vec<_> = (0..MAX_OF_STRANGER)
+            .filter_map(|_| places.take(address(0), false))
+            .collect();
+        assert!(places.take(address(0), false).is_none());
+        let further = (MAX_OF_STRANGER..MAX_CONNECTIONS).map(|number| places.take(address(number), false));
+        taken.extend(further.flatten());
+        let before = places.taken().of.clone();
+        assert_eq!(
+            (taken.len(), before.values().sum()),
+            (MAX_CONNECTIONS, MAX_CONNECTIONS)
+        );
+        for stranger in 0..100 {
+            let newcomer = address(MAX_CONNECTIONS + stranger);
+            assert!(places.take(newcomer, stranger % 2 == 0).is_none());
+        }
+        assert_eq!(places.taken().of, before);
+        // A place that is given back is the next one's.
+        taken.pop();
+        taken.extend(places.take(address(MAX_CONNECTIONS), false));
+        assert_eq!(
+            (taken.len(), places.taken().all),
+            (MAX_CONNECTIONS, MAX_CONNECTIONS)
+        );
+        drop(taken);
+        let left = places.taken();
+        assert_eq!((left.all, left.of.len()), (0, 0));
     }
 }

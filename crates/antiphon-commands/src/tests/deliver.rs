@@ -3,6 +3,7 @@
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::deliver::{Handlers, NoReply};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_end_with_their_time_and_say_what_they_printed() {
@@ -106,6 +107,30 @@ async fn what_a_session_does_for_a_command_ends_with_its_time() {
     assert_eq!(done.failures["b"].code, Code::Timeout);
     let ended = tokio::time::timeout(Duration::from_secs(10), ended.recv()).await;
     assert_eq!(ended, Ok(Some(())));
+}
+
+#[tokio::test]
+async fn a_handler_without_a_reply_says_whether_the_command_ran() {
+    let handlers = Arc::new(Handlers::default());
+    for (no_reply, expected) in [
+        (NoReply::Failed(Bytes::from("why")), (Code::Failed, Ran::Yes)),
+        (NoReply::Gone, (Code::Failed, Ran::Maybe)),
+        (NoReply::NotHanded, (Code::Unavailable, Ran::No)),
+    ] {
+        let told = no_reply.clone();
+        let handler = move |_| -> Handled { Box::pin(std::future::ready(Err(told.clone()))) };
+        let _serving = handlers.serve("echo", Arc::new(handler));
+        let request = Request {
+            verb: "echo".to_owned(),
+            from: "a".to_owned(),
+            args: Args::new(),
+            time_left: Duration::from_secs(1),
+        };
+        let failed = handlers.deliver(request).await.unwrap_err();
+        assert_eq!((failed.code, failed.ran), expected, "{failed:?}");
+        // Only what ran has something to say of its own.
+        assert_eq!(failed.payload.is_some(), matches!(no_reply, NoReply::Failed(_)));
+    }
 }
 
 /// Tells when it is dropped.

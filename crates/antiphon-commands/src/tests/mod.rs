@@ -694,18 +694,9 @@ async fn strangers_at_a_gate_get_no_answer_of_use() {
     let members = members(&["a", "b"], LIST).await;
     let gate = members[1].gate;
     for (said, expected) in [
-        (
-            &b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"[..],
-            "HTTP/1.1 404",
-        ),
-        (
-            b"GET /v1/peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-            "HTTP/1.1 426",
-        ),
-        (
-            b"PUT /v1/peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-            "HTTP/1.1 405",
-        ),
+        (&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], "HTTP/1.1 404"),
+        (b"GET /v1/peer HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 426"),
+        (b"PUT /v1/peer HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 405"),
         (
             b"POST /v1/peer HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi",
             "HTTP/1.1 403",
@@ -729,6 +720,11 @@ async fn strangers_at_a_gate_get_no_answer_of_use() {
             answer.starts_with(expected) && (!expected.is_empty() || answer.is_empty()),
             "{said:?}: {answer}"
         );
+        // A stranger cannot keep its place with one request after the other.
+        assert!(
+            !expected.starts_with("HTTP") || answer.contains("connection: close"),
+            "{said:?}: {answer}"
+        );
     }
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(b"hello", gate).await.unwrap();
@@ -738,6 +734,46 @@ async fn strangers_at_a_gate_get_no_answer_of_use() {
     assert!(answered.await.is_err());
     // It serves on.
     assert_eq!(echo(&members[0], &["b"], Way::Udp).await.replies.len(), 1);
+}
+
+/// A WebSocket at a gate, unless the gate refuses the connection.
+async fn websocket(gate: std::net::SocketAddr) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(gate).await.unwrap();
+    let head = "GET /v1/peer HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.ok()?);
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"));
+    Some(stream)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_keeps_the_place_of_its_connection_and_ends_with_the_gate() {
+    let members = members(&["a"], LIST).await;
+    let gate = members[0].gate;
+    let mut sockets = Vec::new();
+    for _ in 0..crate::gate::MAX_OF_MEMBER {
+        sockets.push(websocket(gate).await.unwrap());
+    }
+    assert!(websocket(gate).await.is_none());
+    // Its place is free when it has gone.
+    sockets.pop();
+    let begun = Instant::now();
+    let next = loop {
+        if let Some(next) = websocket(gate).await {
+            break next;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    };
+    sockets.push(next);
+    members[0].commands.stop();
+    for mut socket in sockets {
+        let ended = tokio::time::timeout(Duration::from_secs(10), socket.read_u8());
+        assert!(ended.await.unwrap().is_err());
+    }
 }
 
 #[tokio::test]

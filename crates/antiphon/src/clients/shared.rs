@@ -313,7 +313,11 @@ impl Shared {
             room,
             leaves: inside.leaves,
             crowded: self.is_crowded(&inside),
-            full: inside.seats.values().any(|seat| seat.waiting > MAX_WAITING),
+            // A client that is out gets nothing more, however slowly it reads what it has.
+            full: inside
+                .seats
+                .values()
+                .any(|seat| seat.is_in && seat.waiting > MAX_WAITING),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Hub, Status};
 use crate::Error;
-use crate::group::GroupShared;
+use crate::group::Unclaimed;
 use crate::host::Host;
 use antiphon_core::wire::NodeView;
 use antiphon_core::{
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     JoinGroup {
         name: String,
         options: GroupOptions,
-        reply: oneshot::Sender<Result<Arc<GroupShared>, Error>>,
+        reply: oneshot::Sender<Result<Unclaimed, Error>>,
     },
     Why {
         name: String,

@@ -57,6 +57,11 @@ impl Bound {
         self.has_passed(before)
     }
 
+    #[cfg(all(test, feature = "blocks"))]
+    pub(crate) fn none() -> Self {
+        Clock::start(Host::default()).bound()
+    }
+
     /// The same, if that is earlier.
     pub(super) fn lower(&self, until: Option<Time>) {
         if let Some(until) = until {

@@ -40,7 +40,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cluster::{ClusterShared, Command, Examined};
 use crate::discovery::Tasks;
 use crate::files::{FILES_OF_A_PROCESS, files_of_a_node};
-use crate::group::{GroupShared, Membership};
+use crate::group::{GroupShared, Membership, Unclaimed};
 use crate::host::Host;
 use crate::lacks::Lacks;
 use crate::{ClusterEvent, Error, Part, Phase, Status};
@@ -448,14 +448,11 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
-        // If the caller waits no more for the reply, that changes nothing, except for a group, which is given
-        // up.
+        // If the caller waits no more for the reply, that changes nothing, except for a group, which is left.
         match command {
             Command::JoinGroup { name, options, reply } => {
                 let joined = self.join_group(now, &name, options);
-                if let Err(Ok(shared)) = reply.send(joined) {
-                    shared.abandon(&self.shared.wake);
-                }
+                drop(reply.send(joined.map(|group| Unclaimed::new(group, self.shared.clone()))));
             }
             Command::Why { name, reply } => drop(reply.send(self.node.why(now, &name))),
             Command::Status { reply } => drop(reply.send(self.status(now))),

@@ -42,7 +42,7 @@ use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, Scope, SendError};
 pub use inbox::Run;
 pub use scopes::{ScopeRun, Scopes, Turn};
-pub(crate) use shared::{GroupShared, Membership};
+pub(crate) use shared::{GroupShared, Membership, Unclaimed};
 pub use tells::TellReceipt;
 
 /// Events other than messages that may wait for the application.
@@ -166,9 +166,10 @@ impl GroupBuilder {
             name,
             options,
         } = self;
-        let shared = cluster
+        let joined = cluster
             .ask(|reply| Command::JoinGroup { name, options, reply })
             .await??;
+        let shared = joined.claim();
         Ok(Group {
             sender: GroupSender {
                 shared: shared.clone(),

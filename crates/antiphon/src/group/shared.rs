@@ -22,7 +22,7 @@ use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
 use super::outbox::Outbox;
 use super::tells::{TellReceipt, Tells};
-use crate::cluster::Wake;
+use crate::cluster::{ClusterShared, Wake};
 use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
 
@@ -349,6 +349,33 @@ impl GroupShared {
     }
 }
 
+/// A membership on its way to the caller that has asked for it. If it is dropped there, or before, the group
+/// is left.
+#[derive(Debug)]
+pub(crate) struct Unclaimed {
+    group: Option<Arc<GroupShared>>,
+    cluster: Arc<ClusterShared>,
+}
+
+impl Unclaimed {
+    pub(crate) fn new(group: Arc<GroupShared>, cluster: Arc<ClusterShared>) -> Self {
+        let group = Some(group);
+        Self { group, cluster }
+    }
+
+    pub(crate) fn claim(mut self) -> Arc<GroupShared> {
+        self.group.take().expect("it is claimed once")
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            group.abandon(&self.cluster.wake);
+        }
+    }
+}
+
 /// The driver's side.
 impl GroupShared {
     pub(crate) fn new(name: String, handle: GroupHandle, options: &GroupOptions, bound: Arc<Bound>) -> Self {
@@ -473,8 +500,11 @@ impl GroupShared {
     /// Changes what senders are told. What waited in the outbox is refused if it cannot be sent any more.
     pub(crate) fn set_membership(&self, membership: Membership) {
         let standing = membership.standing();
+        // A member that is told so again, as with each view, does not stop being one in between.
         #[cfg(feature = "blocks")]
-        self.good_epoch.store(NO_EPOCH, Ordering::Release);
+        if standing != Standing::Member {
+            self.good_epoch.store(NO_EPOCH, Ordering::Release);
+        }
         // A task that sees that this node is a member may send at once.
         self.outbox.set_standing(standing);
         self.tells.set_standing(standing);
@@ -508,5 +538,34 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shared.outbox.stop_waiting(self.ticket);
+    }
+}
+
+#[cfg(all(test, feature = "blocks"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_told_of_another_view_is_one_all_the_time() {
+        let shared = GroupShared::new(
+            "g".to_owned(),
+            GroupHandle(1),
+            &GroupOptions::default(),
+            Arc::new(Bound::none()),
+        );
+        shared.set_membership(Membership::Member);
+        let epoch = shared.outbox.epoch();
+        std::thread::scope(|scope| {
+            let views = scope.spawn(|| {
+                for _ in 0..100_000 {
+                    shared.set_membership(Membership::Member);
+                }
+            });
+            while !views.is_finished() {
+                assert!(shared.is_good(epoch));
+            }
+        });
+        shared.set_membership(Membership::Leaving);
+        assert!(!shared.is_good(epoch));
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use antiphon_core::wire::{Incarnation, Level, Member};
 use antiphon_core::{TellError, Time};
@@ -30,6 +31,9 @@ use super::{
 use crate::driven::{Blocked, core_view, incarnations, is_earlier};
 use crate::host::Host;
 use crate::{Event, GroupSender};
+
+/// While this node may not act although it has its lease, the task looks so often whether it may.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What handles and the task share.
 pub(super) struct Shared<M: Replicable> {
@@ -322,9 +326,13 @@ impl<M: Replicable> Shared<M> {
             inside.replica.handle_timeout(now);
         }
         let blocked = self.settle(&mut inside);
-        let deadline = inside.replica.poll_timeout();
-        if is_earlier(deadline, inside.awaited) {
-            inside.awaited = deadline;
+        // The bound of a lease may pass and be raised again, and nobody says so.
+        let unsure = inside.lease && !self.sender.is_good(inside.epoch);
+        let again = unsure.then(|| now + LOOK_AGAIN);
+        for deadline in [inside.replica.poll_timeout(), again] {
+            if is_earlier(deadline, inside.awaited) {
+                inside.awaited = deadline;
+            }
         }
         Need {
             deadline: inside.awaited,

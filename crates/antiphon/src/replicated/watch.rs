@@ -84,6 +84,8 @@ pub struct Watching<K, V> {
     machine: Replicated<MapMachine>,
     watch: Watch,
     snapshot: Option<State>,
+    /// Something was missed, and the entries were not read again since.
+    behind: bool,
     events: ReplicaEvents<Changed>,
     of: PhantomData<fn(K) -> V>,
 }
@@ -103,6 +105,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
             machine: machine.clone(),
             watch,
             snapshot: Some(state),
+            behind: false,
             events,
             of: PhantomData,
         })
@@ -121,25 +124,32 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
             if let Some(state) = self.snapshot.take() {
                 return Some(self.entries(&state).map(WatchEvent::Snapshot));
             }
+            if self.behind && self.begin_again() {
+                continue;
+            }
             match self.events.next().await? {
                 ReplicaEvent::Machine { event, .. } if self.watch.matches(&event.key) => {
                     return Some(change(event));
                 }
                 ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
-                    self.begin_again();
+                    self.behind = true;
                 }
                 _ => {}
             }
         }
     }
 
-    /// Fails while this member does not serve: then the entries are told when it serves again.
-    fn begin_again(&mut self) {
+    /// Fails while this member does not serve. Then it is tried again at each event, of which there is one
+    /// when it serves again.
+    fn begin_again(&mut self) -> bool {
         let read = |machine: &MapMachine| machine.state().clone();
-        if let Ok((state, events)) = self.machine.read_and_follow(read) {
-            self.snapshot = Some(state);
-            self.events = events;
-        }
+        let Ok((state, events)) = self.machine.read_and_follow(read) else {
+            return false;
+        };
+        self.snapshot = Some(state);
+        self.events = events;
+        self.behind = false;
+        true
     }
 
     fn entries(&self, state: &State) -> Result<Vec<(K, Item<V>)>, MapError> {

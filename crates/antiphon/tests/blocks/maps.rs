@@ -292,3 +292,46 @@ fn a_reader_that_is_slow_misses_the_oldest_changes_before_they_fill_the_memory()
         Ok(())
     })
 }
+
+#[test]
+fn a_watch_that_lags_while_its_member_may_not_act_begins_again_when_it_may() -> Result<(), RunError> {
+    World::new(11, ABC).run(async |world| {
+        let mut nodes = Vec::new();
+        for name in ABC {
+            nodes.push(world.node(name)?.primary_lease(false).start().await?);
+        }
+        let maps = maps(&nodes).await?;
+        let mut watch = maps[0].watch()?;
+        for value in 0..1_500 {
+            maps[1].put(&text("key"), &value).await?;
+        }
+        maps[0].get_latest(&text("key")).await?;
+        // None is in the primary, none is removed.
+        for (one, other) in [("a", "b"), ("a", "c"), ("b", "c")] {
+            world.partition([one], [other])?;
+        }
+        let serves = |map: &Map<String, u64>| map.get(&text("key")).is_ok();
+        world.until(|| !serves(&maps[0])).await;
+        let mut snapshots = 0;
+        for _ in 0..20 {
+            let event = watch.next().await.ok_or("it has ended")??;
+            snapshots += usize::from(matches!(event, WatchEvent::Snapshot(_)));
+        }
+        assert_eq!(snapshots, 1, "it cannot read the entries now");
+        world.heal();
+        world.until(|| maps.iter().all(serves)).await;
+        maps[0].put(&text("end"), &0).await?;
+        loop {
+            match watch.next().await.ok_or("it has ended")?? {
+                WatchEvent::Snapshot(_) => snapshots += 1,
+                WatchEvent::Put { key, .. } if key == "end" => break,
+                _ => {}
+            }
+            if snapshots == 2 {
+                break;
+            }
+        }
+        assert_eq!(snapshots, 2, "what it missed was not told");
+        Ok(())
+    })
+}

@@ -54,6 +54,7 @@ mod tests;
 mod wire;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ use self::table::Does;
 use self::wire::{Busy, Pace, Wire};
 use super::halves::Halves;
 use super::kept::Resumable;
-use super::{Connection, PART_WITHIN};
+use super::{Connection, PART_WITHIN, SPEAK_WITHIN};
 use crate::Hub;
 use crate::access::Visitor;
 
@@ -142,6 +143,7 @@ impl Http {
             Beginning::TooLong => "414 URI Too Long",
             Beginning::Request => {
                 let wire = TokioIo::new(Wire::new(stream, first, pace.clone()));
+                let stranger = visitor.clone();
                 let service = service_fn(move |request| {
                     let (http, busy, visitor) = (self.clone(), pace.busy(), visitor.clone());
                     async move { Ok::<_, Infallible>(http.answer(request, busy, &visitor).await) }
@@ -152,8 +154,18 @@ impl Http {
                     // From the last answer on; a head that has begun has less.
                     .header_read_timeout(IDLE_FOR)
                     .max_buf_size(MAX_HEAD_BYTES);
+                let mut served = pin!(builder.serve_connection(wire, service).with_upgrades());
+                // A connection without a token does not keep its place by asking for what needs none.
+                if stranger.needs_token() {
+                    if timeout(SPEAK_WITHIN, &mut served).await.is_ok() {
+                        return;
+                    }
+                    if stranger.is_stranger() {
+                        served.as_mut().graceful_shutdown();
+                    }
+                }
                 // Whatever ends it, its client knows, or is gone.
-                let _ = builder.serve_connection(wire, service).with_upgrades().await;
+                let _ = served.await;
                 return;
             }
         };

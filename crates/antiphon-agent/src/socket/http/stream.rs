@@ -20,6 +20,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{HeaderMap, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -34,7 +35,7 @@ use crate::socket::counted::{Counted, HalfSaid};
 use crate::socket::ends::{self, Said, Stop};
 use crate::socket::halves::Halves;
 use crate::socket::kept::Resumable;
-use crate::socket::lines;
+use crate::socket::{LOOK_EACH, lines};
 
 /// What a server proves with that it has understood (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -202,6 +203,17 @@ impl Reader {
                     });
                 }
             }
+        }
+    }
+}
+
+impl Reader {
+    /// While nobody reads what the program has said, the writer notices when it goes: to flush is to look.
+    pub(in crate::socket) async fn have_the_end_noticed(&self) {
+        loop {
+            sleep(LOOK_EACH).await;
+            // If it is full, the writer comes to it.
+            let _ = self.pinged.try_send(());
         }
     }
 }

@@ -23,14 +23,12 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::socket::{Connection, PART_WITHIN, READ_WITHIN, slow};
+use crate::socket::{Connection, LOOK_EACH, PART_WITHIN, READ_WITHIN, slow};
 
 /// For a request's head, from its first byte on.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// For the answer to a client that sends nothing any more.
 const END_AFTER: Duration = Duration::from_millis(250);
-/// How often it is looked whether the client of a request under way has gone, if hyper does not.
-const LOOK_EACH: Duration = Duration::from_secs(1);
 /// Bytes read at once of input that is thrown away.
 const UNWANTED_BYTES: usize = 4096;
 

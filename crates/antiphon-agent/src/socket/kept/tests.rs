@@ -219,11 +219,26 @@ impl<'a> Program<'a> {
         self.stream = self.agent.connect(self.carrier, bytes).await;
     }
 
+    /// A connection that asks to go on behind so many lines, beside the one that is there.
+    async fn attempt(&self, lines: usize, bytes: usize) -> Stream {
+        let mut stream = self.agent.connect(self.carrier, bytes).await;
+        let hello = json!({"hello": {"name": "ann", "grace": self.grace, "resume": self.key, "lines": lines, "id": 0}});
+        stream.write(&hello.to_string()).await;
+        stream
+    }
+
+    /// An attempt that is refused. It is told so, and its connection ends at once.
+    async fn is_refused(&self, lines: usize) {
+        let mut stream = self.attempt(lines, 4096).await;
+        let error = timeout(SOON, stream.line()).await.unwrap().unwrap();
+        assert!(error.contains("took more lines"), "{error}");
+        // Sooner than the grace of 10 s.
+        assert_eq!(timeout(Duration::from_secs(5), stream.line()).await, Ok(None));
+    }
+
     /// A new connection, whatever became of the one before. Gives its welcome.
     async fn resume(&mut self, bytes: usize) -> Value {
-        self.breaks(bytes).await;
-        let hello = json!({"hello": {"name": "ann", "grace": self.grace, "resume": self.key, "lines": self.heard.len(), "id": 0}});
-        self.write(&hello.to_string()).await;
+        self.stream = self.attempt(self.heard.len(), bytes).await;
         let welcome = self.line().await.unwrap();
         if let Some(resumed) = welcome["welcome"]["resumed"].as_u64() {
             self.forget(resumed);
@@ -303,7 +318,7 @@ async fn whatever_byte_a_connection_breaks_at_nothing_is_lost_and_nothing_is_don
         program.say(json!({"leave": {}})).await;
         while program.line().await.is_some() {}
     }
-    assert_eq!(agent.hub.sessions(), 0);
+    agent.only(0, SOON).await;
     assert!(agent.resumable.keys().is_empty());
 }
 
@@ -360,7 +375,7 @@ async fn a_new_connection_takes_over_from_one_that_is_still_there() {
             .await;
         let message = program.hear().await;
         assert!(message["payload"] == "x" || message["id"] == 2, "{message}");
-        assert_eq!(agent.hub.sessions(), 1);
+        agent.only(1, SOON).await;
     }
 }
 
@@ -381,6 +396,9 @@ async fn what_makes_no_sense_is_told() {
             error["reason"].as_str().unwrap().contains("took more lines"),
             "{error}"
         );
+        // Sooner than its grace.
+        let ended = timeout(Duration::from_secs(5), program.line()).await;
+        assert_eq!(ended, Ok(None));
         program.heard.pop();
         assert_eq!(program.resume(4096).await["welcome"]["resumed"], 1);
         // A time that is too long, a later hello, and `took` where it means nothing.
@@ -399,6 +417,82 @@ async fn what_makes_no_sense_is_told() {
             let line = stream.line().await.unwrap();
             assert!(line.contains("ask for `grace`"), "{line}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_fails_costs_the_connection_that_is_there_nothing() {
+    const LINES: usize = 200;
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        let value = "x".repeat(1000);
+        program
+            .say(json!({"put": {"map": "m", "key": "k", "value": value, "id": "put"}}))
+            .await;
+        program.hear().await;
+        for id in 0..LINES {
+            program
+                .say(json!({"get": {"map": "m", "key": "k", "id": id}}))
+                .await;
+            assert_eq!(program.hear().await["id"], id);
+        }
+        // It is told all of that again, on a connection that takes little at once. Attempts come in the
+        // middle of these lines.
+        program.heard.truncate(2);
+        assert!(program.resume(300).await["welcome"]["resumed"].is_u64());
+        // One does not read its welcome.
+        let mut stalled = None;
+        for id in 0..LINES {
+            if id.is_multiple_of(20) {
+                program.is_refused(2 + LINES + 1000).await;
+                // It breaks in its welcome, which is longer than what it takes at once.
+                drop(program.attempt(program.heard.len(), 64).await);
+            }
+            if id == 10 {
+                stalled = Some(program.attempt(program.heard.len(), 64).await);
+            }
+            assert_eq!(program.hear().await["id"], id);
+            program
+                .say(json!({"add": {"counter": "c", "by": 1, "id": LINES + id}}))
+                .await;
+        }
+        let mut sum = 0;
+        for _ in 0..LINES {
+            let reply = program.hear().await;
+            assert_eq!(reply["op"], "add", "{reply}");
+            sum = sum.max(reply["value"].as_u64().unwrap());
+        }
+        assert_eq!(sum, LINES as u64);
+        assert_eq!(timeout(SOON, stalled.unwrap().line()).await, Ok(None));
+        // The attempts said that they took lines, and none of them was welcome: nothing was forgotten.
+        program.heard.truncate(2);
+        assert!(program.resume(4096).await["welcome"]["resumed"].is_u64());
+        assert_eq!(program.hear().await["id"], 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn took_with_less_than_is_known_says_nothing_new() {
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        for id in 0..3 {
+            program.say(json!({"members": {"id": id}})).await;
+            assert_eq!(program.hear().await["id"], id);
+        }
+        for lines in [3, 3, 2, 0] {
+            program
+                .write(&json!({"took": {"lines": lines}}).to_string())
+                .await;
+        }
+        program.say(json!({"members": {"id": 3}})).await;
+        assert_eq!(program.hear().await["id"], 3);
+        // Lines that were taken cannot be told again.
+        program.is_refused(2).await;
+        program.heard.truncate(3);
+        assert_eq!(program.resume(4096).await["welcome"]["resumed"], 5);
+        assert_eq!(program.hear().await["id"], 2);
     }
 }
 
@@ -569,7 +663,10 @@ fn sent_lines_are_forgotten_in_whole_and_only_once() {
     assert_eq!(sent.take(3), Err(()));
     assert_eq!(sent.take(0), Ok(()));
     assert_eq!(sent.take(1), Ok(()));
-    assert_eq!(sent.take(0), Err(()));
+    // Less than is known says nothing new, and cannot be told again.
+    assert_eq!(sent.take(0), Ok(()));
+    assert_eq!(sent.behind(0), None);
+    assert_eq!(sent.behind(1), Some(0));
     assert_eq!(sent.bytes, format!("{took}\ntwo\n{took}\nthr"));
     assert_eq!(sent.take(2), Ok(()));
     assert_eq!(sent.bytes, format!("{took}\nthr"));

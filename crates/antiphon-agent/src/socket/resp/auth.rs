@@ -1,6 +1,7 @@
 //! `AUTH`. Before it a connection may say only `HELLO`, `QUIT` and `RESET`, and only so many bytes.
 //!
-//! The user is `default`, the password a token. `RESET` takes back what was shown, as in Redis.
+//! The user is `default`, the password a token. `RESET` takes back what was shown, as in Redis; of time and
+//! of wrong tokens it gives nothing back.
 
 use std::borrow::Cow;
 
@@ -26,22 +27,42 @@ pub(super) const NO_HELLO: &str = "NOAUTH HELLO must be called with the client a
 pub(super) struct Gate<'a> {
     visitor: &'a Visitor,
     is_open: bool,
+    patience: Patience,
+}
+
+/// How long a connection may take to show a token, and how often it may be wrong.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
     until: Instant,
     wrong: u32,
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        let until = Instant::now() + SPEAK_WITHIN;
+        Self { until, wrong: 0 }
+    }
+}
+
 impl<'a> Gate<'a> {
-    pub(super) fn new(visitor: &'a Visitor) -> Self {
+    pub(super) fn new(visitor: &'a Visitor, patience: Patience) -> Self {
         Self {
             visitor,
             is_open: !visitor.needs_token(),
-            until: Instant::now() + SPEAK_WITHIN,
-            wrong: 0,
+            patience,
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.is_open
+    }
+
+    /// What is left of it when what was shown is taken back.
+    pub(super) fn patience_left(&self) -> Patience {
+        match self.is_open {
+            true => Patience::default(),
+            false => self.patience,
+        }
     }
 
     /// Whether this may be said.
@@ -71,8 +92,8 @@ impl Talk<'_> {
             return end("a command before AUTH is too long");
         }
         // What it goes on saying does not give it more time.
-        let in_time = Instant::now() < self.gate.until;
-        match in_time && timeout_at(self.gate.until, input.read()).await.is_ok() {
+        let in_time = Instant::now() < self.gate.patience.until;
+        match in_time && timeout_at(self.gate.patience.until, input.read()).await.is_ok() {
             true => Ok(()),
             false => end("no token was shown in time"),
         }
@@ -114,8 +135,8 @@ impl Talk<'_> {
             self.gate.is_open = true;
             return Ok(());
         }
-        self.gate.wrong += 1;
-        if self.gate.wrong < MAX_WRONG {
+        self.gate.patience.wrong += 1;
+        if self.gate.patience.wrong < MAX_WRONG {
             return Stop::error(WRONG);
         }
         self.shared.said().ready(|to| to.error(WRONG));

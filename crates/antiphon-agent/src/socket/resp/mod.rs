@@ -68,6 +68,7 @@ use antiphon::clients::Departure;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use self::auth::{Gate, Patience};
 use self::said::Said;
 use self::talk::{End, Input, Talk};
 use super::counted::Counted;
@@ -115,13 +116,15 @@ pub(super) async fn serve(
     let mut input = Input::new(reader, half_said, first);
     let mut shared = Shared::default();
     let mut writing = Writing::default();
+    let mut patience = Patience::default();
     loop {
-        let mut talk = Talk::new(&hub, &session, &shared, visitor);
+        let mut talk = Talk::new(&hub, &session, &shared, Gate::new(visitor, patience));
         let ended = tokio::select! {
             biased;
             ended = talk.run(&mut input) => ended,
             slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => End::Left(slow),
         };
+        patience = talk.gate.patience_left();
         // The rest of what was being written, too: the write may have been dropped in the middle.
         let mut rest = std::mem::take(&mut writing).left().to_vec();
         rest.append(&mut shared.said().out);
@@ -174,7 +177,9 @@ impl Writing {
 /// nothing; otherwise whether other replies are still to come.
 fn poll_take(events: &mut Events, (shared, meters): (&Shared, &Meters), cx: &mut Context<'_>) -> Poll<bool> {
     let mut said = shared.said();
-    let mut taken = said.poll_begun(cx, meters).is_ready();
+    // What is full is written first: nothing is taken before that.
+    let mut taken = said.out.len() >= WRITE_BYTES;
+    taken |= said.poll_begun(cx, meters).is_ready();
     while said.out.len() < WRITE_BYTES
         && let Poll::Ready(Some(event)) = events.poll_next(cx)
     {

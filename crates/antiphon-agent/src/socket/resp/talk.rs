@@ -21,7 +21,6 @@ use super::shape::Shape;
 use super::table::{self, Row, Verb};
 use super::{Connection, PART_WITHIN, Shared};
 use crate::Hub;
-use crate::access::Visitor;
 use crate::blocks::is_write;
 use crate::hub::Session;
 use crate::socket::counted::HalfSaid;
@@ -125,7 +124,7 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) fn new(hub: &'a Hub, session: &'a Session, shared: &'a Shared, visitor: &'a Visitor) -> Self {
+    pub(super) fn new(hub: &'a Hub, session: &'a Session, shared: &'a Shared, gate: Gate<'a>) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
             hub,
@@ -136,7 +135,7 @@ impl<'a> Talk<'a> {
             library: Default::default(),
             database: 0,
             map: super::redis::map_of(0),
-            gate: Gate::new(visitor),
+            gate,
         }
     }
 
@@ -293,6 +292,7 @@ impl<'a> Talk<'a> {
 
     /// Waits until all commands before this one are replied to.
     pub(super) async fn alone(&self) {
+        self.shared.written.notify_one();
         self.until(|said| said.window.is_empty()).await;
     }
 
@@ -332,6 +332,8 @@ impl<'a> Talk<'a> {
             input.patient(self.until(|said| !said.has_begun())).await?;
             self.shared.said().queue(id);
         }
+        // It may wait, and what is known by then does not wait with it.
+        self.shared.written.notify_one();
         if let Err(reason) = input.patient(self.session.obey_or(command)).await? {
             let said = &mut *self.shared.said();
             said.window
@@ -347,6 +349,7 @@ impl<'a> Talk<'a> {
         command: impl FnOnce(Option<Id>) -> Command,
     ) -> Result<Reply, Stop> {
         let (id, replied) = self.shared.said().ask();
+        self.shared.written.notify_one();
         let asked = async {
             match self.session.obey_or(command(Some(Id::Number(id)))).await {
                 // The session is not over: the reply comes.

@@ -284,6 +284,21 @@ async fn one_connection_fills_no_map_and_its_writes_keep_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_known_do_not_wait_with_a_command_that_waits() {
+    let agent = Agent::alone().await;
+    let mut client = Client::of(&agent).await;
+    // As much as is written at once, and more.
+    for length in [1_000, 70_000] {
+        let value = "x".repeat(length);
+        assert_eq!(client.ask(&format!("SET k {value}")).await, "OK");
+        let both = b"GET k\r\nAP.GET redis/0 k LATEST\r\n";
+        client.stream.write_all(both).await.unwrap();
+        assert_eq!(client.next().await.unwrap(), value);
+        assert!(client.next().await.unwrap().contains(&value));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_are_groups() {
     let network = MemoryNetwork::new();
     let first = Agent::start(&network, 1, true).await;
