@@ -124,7 +124,7 @@ pub(crate) mod tests;
 mod transfer;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use antiphon_core::wire::Incarnation;
@@ -232,12 +232,21 @@ enum Phase<M: Machine> {
 struct Heard {
     /// Members that may serve: no serving member is missing. Exact at the most senior member.
     serving: BTreeSet<Member>,
+    /// Members of the view that have said that their state differs, and at which point.
+    differed: BTreeMap<Member, Point>,
     /// The last point at which it heard of any.
     news: Point,
     /// It was said that none does.
     lost: bool,
     /// This member has queued `Lost` or `Founded`.
     said: bool,
+}
+
+impl Heard {
+    /// R19: this state differs from the others', as the member itself has said since.
+    fn is_void(&self, source: Member, point: Point) -> bool {
+        self.differed.get(&source).is_some_and(|said| point <= *said)
+    }
 }
 
 /// What a member is to the replicated state.

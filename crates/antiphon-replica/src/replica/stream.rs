@@ -102,7 +102,7 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
-                    Some(Body::Differs { point }) => self.hear_gone(*sender, point),
+                    Some(Body::Differs { point }) => self.hear_differs(*sender, point),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
                     Some(Body::Founded { point }) if self.view.first() == Some(sender) => {
                         self.hear_founded(now, *sender, point)
@@ -117,6 +117,9 @@ impl<M: Machine> Replica<M> {
     fn hear_view(&mut self, view: &ViewItem) {
         for member in &view.gone {
             self.hear_gone(*member, self.point);
+            if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+                heard.differed.remove(member);
+            }
         }
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
             && !view.joined.is_empty()
@@ -142,6 +145,14 @@ impl<M: Machine> Replica<M> {
         }
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.serving.remove(&member);
+        }
+    }
+
+    /// The same; and what it said of its state before may still come.
+    fn hear_differs(&mut self, member: Member, said: Point) {
+        self.hear_gone(member, said);
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.differed.insert(member, said);
         }
     }
 

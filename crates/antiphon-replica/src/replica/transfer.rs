@@ -82,6 +82,7 @@ impl<M: Machine> Replica<M> {
             return;
         };
         if offer.point < held.after()
+            || heard.is_void(offer.source, offer.point)
             || incoming
                 .as_ref()
                 .is_some_and(|former| offer.point <= former.point)
@@ -114,12 +115,17 @@ impl<M: Machine> Replica<M> {
             self.ignore(source, "the state of a view that this member has had");
             return;
         }
-        let Phase::Waiting { held, incoming, .. } = &self.phase else {
+        let Phase::Waiting {
+            held,
+            incoming,
+            heard,
+        } = &self.phase
+        else {
             return;
         };
         let other =
             |former: &Incoming<M>| point < former.point || point == former.point && source != former.source;
-        if point < held.after() || incoming.as_deref().is_some_and(other) {
+        if point < held.after() || heard.is_void(source, point) || incoming.as_deref().is_some_and(other) {
             return;
         }
         let source = Incarnation::from(source);

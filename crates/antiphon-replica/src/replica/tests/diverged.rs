@@ -237,3 +237,35 @@ fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ(
     group.settle();
     assert_eq!(group.serving(), [0, 2, joiner]);
 }
+
+#[test]
+fn an_offer_that_comes_after_its_source_was_found_to_differ_counts_for_nothing() {
+    let mut group = group_of(2, small());
+    let joiner = join(&mut group);
+    let turn = |group: &mut Group| {
+        for node in 0..3 {
+            group.outputs(node);
+            while group.order(node) {}
+        }
+        for node in 0..3 {
+            while group.deliver(node) {}
+        }
+    };
+    turn(&mut group);
+    turn(&mut group);
+    assert_eq!(group.tell_pairs(), [(1, joiner)], "the junior one is the source");
+    group.break_at_next_command(1);
+    for _ in 0..8 {
+        group.write(0, Ack::Here, None).unwrap();
+        turn(&mut group);
+    }
+    assert_eq!(group.standing(1), Standing::Diverged);
+    assert_eq!(group.standing(joiner), Standing::Waiting);
+    group.deliver_tell((1, joiner));
+    assert_eq!(group.standing(joiner), Standing::Waiting, "that state differs");
+    // Nobody else gives it.
+    group.crash(0);
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Lost);
+}
