@@ -317,7 +317,7 @@ oo::class create antiphon::Held {
 
     method GiveBack {op to} {
         set self [self]
-        $client Ask $op [list name [antiphon::json::quote $name] token $token to $to]
+        $client AskNow $op [list name [antiphon::json::quote $name] token $token to $to]
         if {[info object isa object $self]} {$self destroy}
     }
 }

@@ -2,10 +2,14 @@
 #
 # Lines count from 1, in each direction, but for `took`. What the agent has not taken is kept, to be said again
 # by the next connection. While there is none, what is asked for waits.
+#
+# What is kept has a bound, on which the agent counts: it reads a client's `took` behind the client's other
+# lines, and it may stop reading beyond so much that it has not confirmed. So what finds no room waits. What
+# gives something back does not wait.
 
 namespace eval antiphon {
     variable again 100             ;# milliseconds between two tries
-    variable keptBytes 1048576     ;# beyond them, what sends waits
+    variable keptBytes 1048576     ;# with so many, there is no room
     variable sayLines 256          ;# the agent is told of so many lines at the latest,
     variable sayBytes 65536        ;# or of so many bytes
     variable maxWelcome 65536
@@ -18,6 +22,7 @@ oo::class create antiphon::Comeback {
     variable taken said takenBytes   ;# of the agent's lines, and those that it was told of; bytes since
     variable sent written            ;# of this client's lines, and those that went into a connection
     variable kept keptBytes          ;# the last that were sent
+    variable noRoom                  ;# lines that wait for room, by the numbers of what they are of, in their order
 
     method Prepare {theGrace theHello theAddress theTls} {
         lassign [list $theGrace $theHello $theAddress $theTls {}] grace hello address tls key
@@ -26,7 +31,7 @@ oo::class create antiphon::Comeback {
 
     method BeginCounting {lines} {
         lassign [list $lines $lines $lines 0 0 0] taken sent written said takenBytes keptBytes
-        set kept {}
+        lassign {} kept noRoom
     }
 
     method Hello {fields} {
@@ -52,12 +57,34 @@ oo::class create antiphon::Comeback {
         return $sent
     }
 
-    method HasRoom {} {expr {$keptBytes <= $::antiphon::keptBytes}}
+    method Hand {number line} {
+        dict set noRoom $number $line
+        my UseRoom
+        return [expr {![dict exists $noRoom $number]}]
+    }
 
-    method Ran {line} {expr {$line > $written ? "no" : "maybe"}}
+    method Keep {number line} {
+        set sentAs [my Write $line]
+        if {[info exists asked($number)]} {lset asked($number) 3 $sentAs}
+    }
+
+    # Says what waits for room, in its order.
+    method UseRoom {} {
+        while {[dict size $noRoom] && $keptBytes < $::antiphon::keptBytes && !$closing} {
+            dict for {number line} $noRoom break
+            dict unset noRoom $number
+            my Keep $number $line
+            my Sent $number written
+        }
+    }
+
+    method Ran {line} {expr {$line eq "" || $line > $written ? "no" : "maybe"}}
 
     method Take {event size} {
-        if {[dict get $event event] eq "took"} {return [my Took [dict get $event lines]]}
+        if {[dict get $event event] eq "took"} {
+            my Took [dict get $event lines]
+            return [my UseRoom]
+        }
         next $event $size
         incr taken
         incr takenBytes [expr {$size + 1}]
@@ -75,7 +102,6 @@ oo::class create antiphon::Comeback {
         set count [expr {max(0, $lines - ($sent - [llength $kept]))}]
         foreach line [lrange $kept 0 $count-1] {incr keptBytes -[string length $line]}
         set kept [lrange $kept $count end]
-        if {[my HasRoom]} {my Written}
     }
 
     # The connection.
@@ -134,6 +160,7 @@ oo::class create antiphon::Comeback {
         my Took $lines
         set written $sent
         catch {puts -nonewline $channel [::join $kept ""]; flush $channel}
+        my UseRoom
     }
 
     # The agent knows nothing of this client any more. The program is told so of all that it had or waits for.

@@ -83,7 +83,7 @@ oo::class create antiphon::Connection {
     variable cause lastWords ends   ;# why it is over, as the agent said, and the waits for that
     variable closing
     variable asked whys             ;# operations by their numbers; those of `why` in their order
-    variable sending                ;# numbers and waits of commands that the connection does not take yet
+    variable sending                ;# the waits of commands that the connection does not take yet, by numbers
     variable waiting lastNumber     ;# the numbers of all that waits
     variable full                   ;# the events for which the channel is not read
     variable groups watches served held lost
@@ -115,14 +115,23 @@ oo::class create antiphon::Connection {
 
     # Asks for an operation, and waits for its reply.
     method Ask {op fields} {
-        my Check
+        my AskBy Hand $op $fields
+    }
+
+    # Asks for what gives something back: it waits for no room.
+    method AskNow {op fields} {
+        my AskBy Keep $op $fields
+    }
+
+    method AskBy {how op fields} {
         set number [incr lastNumber]
         set name [expr {[dict exists $fields name] ? [dict get $fields name] : ""}]
         if {$op ne "why"} {lappend fields id $number} ;# `why` is answered in its order
-        set line [my Say $op $fields]
+        set line [my Format $op $fields]
         if {$op eq "why"} {lappend whys $number}
-        set asked($number) [list $op $name [set wait [antiphon::BeginWait]] $line]
+        set asked($number) [list $op $name [set wait [antiphon::BeginWait]] {}]
         my AddWaiting $number
+        my $how $number $line
         lassign [antiphon::Wait $wait] how result
         if {$how eq "error"} {antiphon::Fail {*}$result}
         return $result
@@ -130,29 +139,37 @@ oo::class create antiphon::Connection {
 
     # Sends a command that is not replied to; waits while the connection takes no more.
     method Tell {op fields} {
-        set line [my Say $op $fields]
-        if {[my HasRoom]} return
         set number [incr lastNumber]
-        lappend sending $number [set wait [antiphon::BeginWait]] $line
+        if {[my Hand $number [my Format $op $fields]]} return
+        dict set sending $number [set wait [antiphon::BeginWait]]
         my AddWaiting $number
         lassign [antiphon::Wait $wait] outcome failure
         if {$outcome ne "written"} {antiphon::Fail {*}$failure}
     }
 
-    # If there is none, Written is called when there is.
-    method HasRoom {} {
-        if {![chan pending output $channel]} {return 1}
-        fileevent $channel writable [list [self] Written]
-        return 0
-    }
-
     # Sends a command, and waits for nothing.
     method Say {op fields} {
+        my Write [my Format $op $fields]
+    }
+
+    method Format {op fields} {
         my Check
         set line [antiphon::json::command $op $fields]
         if {[string length $line] > $::antiphon::maxCommand} {
             antiphon::Fail refused "$op: [string length $line] bytes; a command has at most 4 MiB"
         }
+        return $line
+    }
+
+    # Sends the line of what has this number. False if there is no room; then Written is called when there is.
+    method Hand {number line} {
+        my Keep $number $line
+        if {![chan pending output $channel]} {return 1}
+        fileevent $channel writable [list [self] Written]
+        return 0
+    }
+
+    method Keep {number line} {
         my Write $line
     }
 
@@ -162,15 +179,22 @@ oo::class create antiphon::Connection {
         return
     }
 
-    # Whether the agent did what a line says, as far as that is known without a reply.
+    # Whether the agent did what a line says, as far as that is known without a reply. The line has a number if
+    # lines are counted.
     method Ran {line} {return maybe}
 
     method Written {} {
         if {$channel ne ""} {fileevent $channel writable {}}
-        foreach {number wait line} [lindex [list $sending [set sending {}]] 0] {
-            dict unset waiting $number
-            antiphon::EndWait $wait written
-        }
+        foreach number [dict keys $sending] {my Sent $number written}
+    }
+
+    # Ends the wait of what is told and not asked.
+    method Sent {number outcome} {
+        if {![dict exists $sending $number]} return
+        set wait [dict get $sending $number]
+        dict unset sending $number
+        dict unset waiting $number
+        antiphon::EndWait $wait $outcome
     }
 
     method LastNumber {} {return $lastNumber}
@@ -429,11 +453,10 @@ oo::class create antiphon::Connection {
         foreach number [lsort -integer [array names asked]] {
             my Finish $number error [list connection $cause ran [my Ran [lindex $asked($number) 3]] cause $cause]
         }
-        foreach {number wait line} [lindex [list $sending [set sending {}]] 0] {
-            dict unset waiting $number
-            antiphon::EndWait $wait [list lost [list connection $cause ran [my Ran $line] cause $cause]]
+        foreach number [dict keys $sending] {
+            my Sent $number [list lost [list connection $cause ran [my Ran {}] cause $cause]]
         }
     }
 
-    export Ask Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut Life
+    export Ask AskNow Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut Life
 }

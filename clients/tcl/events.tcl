@@ -38,7 +38,11 @@ oo::class create antiphon::Events {
             lappend waits [set number [antiphon::BeginWait]]
             set outcome [antiphon::Wait $number [antiphon::Milliseconds $within]]
             if {![info object isa object $self]} {return 0} ;# it was left meanwhile
-            if {$outcome eq "late"} {antiphon::Fail timeout "nothing came within $within s"}
+            if {$outcome eq "late"} {
+                # Else they grow with each look of a program to which nothing comes.
+                set waits [lsearch -all -inline -exact -not $waits $number]
+                antiphon::Fail timeout "nothing came within $within s"
+            }
         }
         lassign $events($first) event size
         if {[dict exists $event payloads]} {
@@ -168,7 +172,7 @@ oo::class create antiphon::Group {
         if {[$client GroupOf $name] eq $self} {
             my Drop
             try {
-                $client Ask leave [list group [antiphon::json::quote $name]]
+                $client AskNow leave [list group [antiphon::json::quote $name]]
                 while {[info object isa object $self] && [$self next event]} {}
             } trap ANTIPHON {} {} ;# then this client is out in another way
         }

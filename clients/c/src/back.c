@@ -148,7 +148,7 @@ void back_count(antiphon *client, size_t length)
 	text_add_string(out, "}}\n");
 	back->told_lines = back->lines;
 	back->told_bytes = 0;
-	link_flush(&client->link); /* if it failed, that is found when something is read */
+	write_some(client);
 }
 
 void back_note(antiphon *client)

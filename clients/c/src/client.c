@@ -247,6 +247,15 @@ void write_all(antiphon *client)
 	write_until(client, SIZE_MAX);
 }
 
+void write_some(antiphon *client)
+{
+	if (client->over || client->is_down)
+		return;
+	link_flush(&client->link);
+	if (client->back)
+		back_watch(client);
+}
+
 int may_write(antiphon *client, antiphon_error *error)
 {
 	if (must_wait(client, MOST_KEPT_BYTES))

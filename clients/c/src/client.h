@@ -100,6 +100,9 @@ void queue_event(antiphon *client, struct owned_event *owned);
 void lose(antiphon *client, const char *cause);
 /* Writes all that is to be written, and reads meanwhile: as long as there is room for events. */
 void write_all(antiphon *client);
+/* Writes what can be written without waiting; the descriptor of a client that comes back tells when there is room for
+ * the rest. If it fails, that is found when something is read. */
+void write_some(antiphon *client);
 /* 0 if all before is written, so that there is at most one line that is not. */
 int may_write(antiphon *client, antiphon_error *error);
 
@@ -135,7 +138,7 @@ void put_hello_again(antiphon *client);
 /* Puts the line of an operation to what is to be written; an id of 0 is left out. */
 int put_request(antiphon *client, const antiphon_request *request, uint64_t id, antiphon_error *error);
 /* If this is the reply that a lock or a leadership is granted, gives it back: nobody waits for it any
- * more. */
+ * more. It is written at once: the program may not call for long, and until then no other gets it. */
 void give_back(antiphon *client, const antiphon_event *reply);
 
 #endif

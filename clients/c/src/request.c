@@ -293,6 +293,7 @@ void give_back(antiphon *client, const antiphon_event *reply)
 		return;
 	antiphon_op undo = reply->op == ANTIPHON_LOCK ? ANTIPHON_UNLOCK : ANTIPHON_RESIGN;
 	put_request(client, &(antiphon_request){ .op = undo, .name = reply->name, .token = reply->token }, 0, NULL);
+	write_some(client);
 }
 
 /* ---- operations that wait ---- */

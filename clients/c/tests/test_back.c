@@ -677,9 +677,12 @@ static void through_many_cuts_each_message_comes_once(const char *binary)
 			CHECK(antiphon_dispatch(clients[i], count, &heard[i], &error) >= 0);
 	}
 	int64_t sum = 0, begin = now();
+	int came;
 	for (int i = 0; i < 2; i++) {
 		while ((heard[i].next[0] < SAID || heard[i].next[1] < SAID || (!i && heard[i].replies < SAID / 20)) &&
-		       !failed && now() - begin < 60000 && antiphon_next(clients[i], 1000, &event, &error) >= 0) {
+		       !failed && now() - begin < 60000 && (came = antiphon_next(clients[i], 1000, &event, &error)) >= 0) {
+			if (!came)
+				continue;
 			count(clients[i], event, &heard[i]);
 			antiphon_event_free(event);
 		}

@@ -1,10 +1,12 @@
 /* The library: with a peer that says what a script has, and with a real agent if ANTIPHON_BIN is set. */
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -20,8 +22,9 @@ struct peer {
 	int lines;
 	const char *says;
 	size_t repeat;
-	bool stays;
-	char heard[8192]; /* of what it was told first */
+	bool stays, resumes;
+	const char *until; /* if it stays: it ends when it was told this, or nothing for 5 s */
+	char heard[8192];  /* of what it was told first */
 	char path[108];
 	pthread_t thread;
 };
@@ -38,6 +41,10 @@ static void say(int fd, const char *text)
 	}
 }
 
+#define WELCOME(more)                                                                                             \
+	"{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"t\",\"node\":\"n\"," \
+	"\"cluster\":\"c\",\"build\":\"b\"" more "}}\n"
+
 static void *run_peer(void *of)
 {
 	struct peer *peer = of;
@@ -50,12 +57,13 @@ static void *run_peer(void *of)
 		if (c != '\n')
 			continue;
 		if (!lines++)
-			say(fd, "{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"t\",\"node\":\"n\","
-				"\"cluster\":\"c\",\"build\":\"b\"}}\n");
+			say(fd, peer->resumes ? WELCOME(",\"resume\":\"KEY\"") : WELCOME(""));
 	}
 	for (size_t i = 0; i < peer->repeat; i++)
 		say(fd, peer->says);
-	while (peer->stays && read(fd, &c, 1) == 1)
+	if (peer->until)
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ .tv_sec = 5 }, sizeof(struct timeval));
+	while (peer->stays && !(peer->until && strstr(peer->heard, peer->until)) && read(fd, &c, 1) == 1)
 		if (heard + 1 < sizeof peer->heard)
 			peer->heard[heard++] = c;
 	close(fd);
@@ -63,7 +71,7 @@ static void *run_peer(void *of)
 	return NULL;
 }
 
-static antiphon *connected(struct peer *peer)
+static antiphon *connected_with(struct peer *peer, int grace_ms)
 {
 	static int number;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -76,12 +84,18 @@ static antiphon *connected(struct peer *peer)
 	}
 	pthread_create(&peer->thread, NULL, run_peer, peer);
 	antiphon_error error;
-	antiphon *client = antiphon_connect(peer->path, "t", 5000, &error);
+	const antiphon_options options = { .size = sizeof options, .name = "t", .grace_ms = grace_ms };
+	antiphon *client = antiphon_connect_with(peer->path, &options, 5000, &error);
 	if (!client) {
 		fprintf(stderr, "connect: %s\n", error.reason);
 		exit(1);
 	}
 	return client;
+}
+
+static antiphon *connected(struct peer *peer)
+{
+	return connected_with(peer, 0);
 }
 
 static void end_peer(struct peer *peer, antiphon *client)
@@ -249,6 +263,43 @@ static void a_lock_that_is_granted_too_late_is_given_back(void)
 	CHECK(antiphon_next(client, 0, &event, &error) == 0);
 	end_peer(&peer, client);
 	CHECK(strstr(peer.heard, "{\"unlock\":{\"name\":\"till\",\"token\":77}}\n") != NULL);
+}
+
+static void no_event(antiphon *client, const antiphon_event *event, void *user)
+{
+	(void)client, (void)user;
+	fprintf(stderr, "an event of kind %d came\n", event->kind);
+	failed = 1;
+}
+
+/* The program asks for the lock or the leadership, waits no more, polls the descriptor, dispatches, and polls again. */
+static void the_grant_crosses_the_cancel(antiphon_op op, const char *says, const char *gives_back, int grace_ms)
+{
+	struct peer peer = { .lines = 2, .repeat = 1, .stays = true, .says = says, .until = gives_back, .resumes = grace_ms > 0 };
+	antiphon *client = connected_with(&peer, grace_ms);
+	antiphon_error error;
+	antiphon_event *event;
+	struct pollfd fd = { .fd = antiphon_fd(client), .events = POLLIN };
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = op, .name = "till", .within_ms = -1 }, &error);
+	CHECK(antiphon_wait(client, id, 50, &event, &error) == -1 && error.code == ANTIPHON_TIMEOUT);
+	antiphon_forget(client, id);
+	CHECK(poll(&fd, 1, 5000) == 1 && !antiphon_pending(client));
+	CHECK(!antiphon_dispatch(client, no_event, NULL, &error));
+	pthread_join(peer.thread, NULL);
+	CHECK(strstr(peer.heard, gives_back) != NULL);
+	antiphon_drop(client);
+	unlink(peer.path);
+}
+
+#define GRANTED(op) \
+	"{\"event\":\"reply\",\"op\":\"" op "\",\"id\":2,\"token\":77}\n{\"event\":\"reply\",\"op\":\"cancel\",\"id\":3}\n"
+
+static void what_is_granted_too_late_is_given_back_without_a_further_call(void)
+{
+	for (int grace_ms = 0; grace_ms <= 3000; grace_ms += 3000) {
+		the_grant_crosses_the_cancel(ANTIPHON_LEAD, GRANTED("lead"), "{\"resign\":{\"name\":\"till\",\"token\":77}}\n", grace_ms);
+		the_grant_crosses_the_cancel(ANTIPHON_LOCK, GRANTED("lock"), "{\"unlock\":{\"name\":\"till\",\"token\":77}}\n", grace_ms);
+	}
 }
 
 static void bad_addresses_say_what_is_wrong(void)
@@ -525,6 +576,7 @@ int main(void)
 	several_payloads_are_said_in_one_line_and_refused_one_by_one();
 	what_is_no_line_ends_the_connection();
 	a_lock_that_is_granted_too_late_is_given_back();
+	what_is_granted_too_late_is_given_back_without_a_further_call();
 	bad_addresses_say_what_is_wrong();
 	const char *binary = getenv("ANTIPHON_BIN");
 	if (binary) {

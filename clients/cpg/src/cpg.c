@@ -370,6 +370,12 @@ static cs_error_t join(struct cpg *cpg, const struct cpg_name *group)
 	if (cpg->pid != getpid() && say_hello(cpg) != CS_OK)
 		return CS_ERR_LIBRARY;
 	pthread_mutex_lock(&cpg->lock);
+	/* The agent has said that it left, and the program was not told yet. Items do not keep the name of their group:
+	 * those that wait would be told as the next group's. */
+	if (has_callbacks(cpg)) {
+		pthread_mutex_unlock(&cpg->lock);
+		return CS_ERR_BUSY;
+	}
 	cpg->group = *group;
 	memset(cpg->group.value + group->length, 0, CPG_MAX_NAME_LENGTH - group->length);
 	group_name(group, cpg->group_name);
@@ -427,10 +433,8 @@ static cs_error_t leave(struct cpg *cpg)
 	cpg->lock_token = 0;
 	pthread_mutex_unlock(&cpg->lock);
 	if (token) {
-		char beginning[80];
 		say(cpg, "{\"remove\":{\"map\":\"cpg\",\"key\":", cpg->member, NULL);
-		snprintf(beginning, sizeof beginning, "{\"unlock\":{\"token\":%llu,\"name\":", (unsigned long long)token);
-		say(cpg, beginning, cpg->member, NULL);
+		put_unlock(cpg, token);
 	}
 	return CS_OK;
 }

@@ -105,6 +105,7 @@ struct cpg {
 	pthread_cond_t changed; /* a reply, an item, the end, or that nobody reads any more */
 	bool reading, dispatching;
 	pthread_t dispatcher;
+	struct cpg_name told_group; /* of the item that is delivered: its callback may join another one */
 	struct json_document document; /* the reader's */
 	struct item *first, **last;
 	size_t queued_bytes;
@@ -115,7 +116,7 @@ struct cpg {
 	size_t member_count;
 	struct partial *partials; /* of dispatch */
 	unsigned char *aligned;	  /* a message of a frame with many, for the program */
-	bool told_first, asks_totem;
+	bool asks_lock; /* it has no reply yet */
 	uint64_t lock_token;
 
 	pthread_mutex_t parts; /* one message in parts at a time */
@@ -155,10 +156,14 @@ cs_error_t wait_reply(struct cpg *cpg, struct waiter *waiter, int timeout_ms);
  * reader. With the lock held. */
 void read_some(struct cpg *cpg, int timeout_ms);
 void free_items(struct cpg *cpg);
+/* Whether callbacks of a group are still to come. With the lock held. */
+bool has_callbacks(const struct cpg *cpg);
 void ring(struct cpg *cpg, bool rings);
 void enqueue(struct cpg *cpg, struct item *item);
 /* A change of the group: `old` behind itself. */
 struct item *new_item(enum item_kind kind, size_t addresses, size_t more);
+/* Gives back the lock that says that this member lives. */
+void put_unlock(struct cpg *cpg, uint64_t token);
 
 /* out.c */
 uint64_t new_id(struct cpg *cpg, uint64_t kind);

@@ -61,6 +61,14 @@ void free_items(struct cpg *cpg)
 	}
 }
 
+bool has_callbacks(const struct cpg *cpg)
+{
+	for (const struct item *item = cpg->first; item; item = item->next)
+		if (item->kind != ITEM_TOTEM)
+			return true;
+	return false;
+}
+
 void ring(struct cpg *cpg, bool rings)
 {
 	uint64_t one = 1;
@@ -163,13 +171,15 @@ static bool has_node(const struct cpg *cpg, uint32_t nodeid)
 }
 
 /* Says to the cluster that this member is there: a lock that is free when it is not, and then an entry
- * of a map. */
+ * of a map. It waits for the lock: the unlock of its last leave may be on its way, or another process
+ * that lists members may hold the lock for a moment. */
 static void put_lock(struct cpg *cpg)
 {
+	cpg->asks_lock = true;
 	pthread_mutex_lock(&cpg->out);
 	put_line(cpg, "{\"lock\":{\"name\":");
 	text_add_quoted(&cpg->link.out, cpg->member, strlen(cpg->member));
-	put_line(cpg, ",\"within\":\"0s\",\"id\":");
+	put_line(cpg, ",\"id\":");
 	text_add_u64(&cpg->link.out, ID_LOCK_NUMBER << 2 | ID_OTHER);
 	put_line(cpg, "}}\n");
 	push(cpg, false);
@@ -186,6 +196,28 @@ static void put_entry(struct cpg *cpg)
 	put_line(cpg, "}}\n");
 	push(cpg, false);
 	pthread_mutex_unlock(&cpg->out);
+}
+
+void put_unlock(struct cpg *cpg, uint64_t token)
+{
+	pthread_mutex_lock(&cpg->out);
+	put_line(cpg, "{\"unlock\":{\"token\":");
+	text_add_u64(&cpg->link.out, token);
+	put_line(cpg, ",\"name\":");
+	text_add_quoted(&cpg->link.out, cpg->member, strlen(cpg->member));
+	put_line(cpg, "}}\n");
+	push(cpg, false);
+	pthread_mutex_unlock(&cpg->out);
+}
+
+/* The reply to `put_lock`. If the member has left meanwhile, `leave` knew of no lock, so nobody else gives it back, and
+ * an entry would say that the member is still there. */
+static void take_lock(struct cpg *cpg, uint64_t token)
+{
+	if (cpg->state != JOINED)
+		return put_unlock(cpg, token);
+	cpg->lock_token = token;
+	put_entry(cpg);
 }
 
 static void ask_totem(struct cpg *cpg)
@@ -253,7 +285,7 @@ static void take_view(struct cpg *cpg, const struct json *root)
 	int joining = JOINING;
 	atomic_compare_exchange_strong(&cpg->state, &joining, JOINED);
 	cpg->suspended = false;
-	if (cpg->state == JOINED && !cpg->lock_token)
+	if (cpg->state == JOINED && !cpg->lock_token && !cpg->asks_lock)
 		put_lock(cpg);
 	bool wants_first = cpg->model.flags & CPG_MODEL_V1_DELIVER_INITIAL_TOTEM_CONF;
 	if (cpg->model.cpg_totem_confchg_fn && (is_first ? wants_first : nodes_changed))
@@ -272,6 +304,7 @@ static void take_left(struct cpg *cpg)
 			item->addresses[item->count[0]++] = cpg->members[i];
 	item->addresses[item->count[0]] = (struct cpg_address){ cpg->nodeid, (uint32_t)cpg->pid, CPG_REASON_LEAVE };
 	item->count[1] = 1;
+	item->is_last = true;
 	cpg->member_count = 0;
 	enqueue(cpg, item);
 	cpg->state = UNJOINED;
@@ -306,6 +339,7 @@ static void take_reply(struct cpg *cpg, uint64_t id, const struct json *root, co
 {
 	const struct json *error = member(cpg, root, "error"), *welcome = member(cpg, root, "welcome");
 	const char *code = reason ? "refused" : string(cpg, error, "code");
+	uint64_t token;
 	if (error && !reason)
 		reason = string(cpg, error, "reason");
 	if (welcome && string(cpg, welcome, "node") && string(cpg, welcome, "client")) {
@@ -333,8 +367,11 @@ static void take_reply(struct cpg *cpg, uint64_t id, const struct json *root, co
 		take_totem(cpg, root);
 		break;
 	default:
-		if (id >> 2 == ID_LOCK_NUMBER && json_u64(member(cpg, root, "token"), &cpg->lock_token))
-			put_entry(cpg);
+		if (id >> 2 != ID_LOCK_NUMBER)
+			break;
+		cpg->asks_lock = false;
+		if (json_u64(member(cpg, root, "token"), &token))
+			take_lock(cpg, token);
 	}
 }
 
@@ -473,7 +510,7 @@ static bool call(struct cpg *cpg, const struct item *item, void *message, size_t
 {
 	if (!cpg->model.cpg_deliver_fn)
 		return false;
-	cpg->model.cpg_deliver_fn(cpg->handle, &cpg->group, item->nodeid, item->pid, message, length);
+	cpg->model.cpg_deliver_fn(cpg->handle, &cpg->told_group, item->nodeid, item->pid, message, length);
 	return true;
 }
 
@@ -545,9 +582,13 @@ static void deliver_change(struct cpg *cpg, struct item *item)
 	struct cpg_address *left = item->addresses + item->count[0], *joined = left + item->count[1];
 	for (size_t i = 0; i < item->count[1]; i++)
 		drop_partial(find_partial(cpg, left[i].nodeid, left[i].pid));
+	/* The rest of these messages does not come any more. A part that the same sender says in the next group would be
+	 * put behind them. */
+	while (item->is_last && cpg->partials)
+		drop_partial(&cpg->partials);
 	if (cpg->model.cpg_confchg_fn)
-		cpg->model.cpg_confchg_fn(cpg->handle, &cpg->group, item->addresses, item->count[0], left, item->count[1],
-					  joined, item->count[2]);
+		cpg->model.cpg_confchg_fn(cpg->handle, &cpg->told_group, item->addresses, item->count[0], left,
+					  item->count[1], joined, item->count[2]);
 }
 
 static void deliver_totem(struct cpg *cpg, const struct item *item)
@@ -613,6 +654,7 @@ static cs_error_t dispatch(struct cpg *cpg, cs_dispatch_flags_t types)
 			continue;
 		}
 		struct item *item = dequeue(cpg);
+		cpg->told_group = cpg->group;
 		bool item_over = false, called = false;
 		pthread_mutex_unlock(&cpg->lock);
 		while (!item_over && !cpg->finalized) {

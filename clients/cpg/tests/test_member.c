@@ -1,9 +1,10 @@
 /* A member that does what lines of standard input say and prints what it is told: only <corosync/cpg.h>
  * is included.
  *
- *     join NAME | leave | send COUNT SIZE | say TEXT | safe TEXT | members | list | node | finalize | busy MS
+ *     join NAME | leave | visit NAME | send COUNT SIZE | say TEXT | safe TEXT | members | list | node | finalize | busy MS
  *
- * `busy` does nothing for a while, as a program does that is at something else. */
+ * `visit` joins and leaves, with nothing between them. `busy` does nothing for a while, as a program does
+ * that is at something else. */
 #include <corosync/cpg.h>
 #include <poll.h>
 #include <stdio.h>
@@ -65,13 +66,13 @@ static cs_error_t obey(char *line)
 {
 	char word[16] = "", rest[200] = "";
 	sscanf(line, "%15s %199[^\n]", word, rest);
-	if (!strcmp(word, "join")) {
+	if (!strcmp(word, "join") || !strcmp(word, "visit")) {
 		cs_error_t result;
 		group.length = (uint32_t)strlen(rest);
 		memcpy(group.value, rest, group.length);
 		while ((result = cpg_join(handle, &group)) == CS_ERR_TRY_AGAIN)
 			usleep(10000);
-		return result;
+		return result == CS_OK && *word == 'v' ? cpg_leave(handle, &group) : result;
 	}
 	if (!strcmp(word, "leave"))
 		return cpg_leave(handle, &group);

@@ -64,7 +64,7 @@ export class Client {
     const stream = connection.stream(() => {
       stream.add({ type: "lost", group, cause: "slow: its reader waited for a reply while too much was unread" });
       stream.end();
-      connection.tell("leave", { group }).catch(() => {});
+      connection.tell("leave", { group }, { urgent: true }).catch(() => {});
     });
     connection.groups.set(group, stream);
     await connection.ask("join", { group, bundles: true }, { failed: () => connection.groups.delete(group) });
@@ -159,7 +159,8 @@ async function serve(connection, op, fields, handler) {
   if (connection.served.has(key))
     throw new AntiphonError("refused", `this client serves ${fields.verb} already`);
   const stream = connection.stream(({ number }) => {
-    connection.tell("answer", { request: number, error: "too many requests wait" }).catch(() => {});
+    const said = { request: number, error: "too many requests wait" };
+    connection.tell("answer", said, { urgent: true }).catch(() => {});
   });
   connection.served.set(key, { stream, op, fields });
   await connection.ask(op, fields, { failed: () => connection.served.delete(key) });
@@ -243,7 +244,7 @@ export class Group extends Events {
     if (this.#connection.groups.get(this.name) !== this.#stream) return;
     this.#stream.drop();
     try {
-      await this.#connection.ask("leave", { group: this.name });
+      await this.#connection.ask("leave", { group: this.name }, { urgent: true });
       while (!(await this.#stream.next()).done);
     } catch (error) {
       if (!(error instanceof AntiphonError)) throw error; // else this client is out in another way
@@ -272,7 +273,7 @@ class Held {
   }
 
   async giveBack(op, to) {
-    await this.#connection.ask(op, { name: this.name, token: this.token, to });
+    await this.#connection.ask(op, { name: this.name, token: this.token, to }, { urgent: true });
     this.#connection.held.delete(this.#id);
   }
 }
@@ -367,7 +368,7 @@ export class Watch extends Events {
     this.#connection.watches.delete(this.#id);
     stream.end();
     stream.drop();
-    await this.#connection.tell("cancel", { of: this.#id }).catch(() => {});
+    await this.#connection.tell("cancel", { of: this.#id }, { urgent: true }).catch(() => {});
   }
 
   [asyncDispose]() {

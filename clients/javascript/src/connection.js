@@ -12,6 +12,10 @@
  *
  * With `comeback` the socket may break and another one take its place. Then the ledger counts lines and keeps
  * what is to be said again. While there is no socket, what is asked for waits in the ledger.
+ *
+ * The agent counts on the ledger's bound: it reads a client's `took` behind the client's other lines, and it may
+ * stop reading beyond so much that it has not confirmed. So what finds no room waits. What gives something back
+ * does not wait.
  */
 
 import { AntiphonError, ConnectionLost, failure } from "./errors.js";
@@ -41,6 +45,7 @@ export class Connection {
   #lines;
   #asked = new Map();
   #waiting = new Set(); // the numbers of operations that wait for a reply, or to be sent, in their order
+  #noRoom = new Set(); // lines that wait for room in the ledger, and what is called when they have it, or never will
   #lastNumber = 0;
   #full; // the stream for which the socket is not read
   #lastWords; // of the agent, or of this client
@@ -66,27 +71,28 @@ export class Connection {
 
   /**
    * Asks for an operation. `read` makes the result of its reply, before the next line is looked at. `undo`
-   * gives back what is granted after `signal` has ended the wait.
+   * gives back what is granted after `signal` has ended the wait. What is `urgent` waits for no room.
    */
-  ask(op, fields, { read = () => {}, failed = () => {}, undo = () => {}, signal } = {}) {
+  ask(op, fields, { read = () => {}, failed = () => {}, undo = () => {}, signal, urgent } = {}) {
     return new Promise((resolve, reject) => {
       this.check();
       signal?.throwIfAborted();
       const number = ++this.#lastNumber;
       const line = format(op, op === "why" ? fields : { ...fields, id: number }); // `why` is answered in its order
       const abort = () => {
-        this.#waiting.delete(number);
-        this.tell("cancel", { of: number }).catch(() => {});
         reject(signal.reason);
+        if (this.#noRoom.delete(entry)) return done(); // the agent knows nothing of it
+        this.#waiting.delete(number);
+        this.tell("cancel", { of: number }, { urgent: true }).catch(() => {});
       };
       const done = () => {
         this.#asked.delete(number);
         this.#waiting.delete(number);
         signal?.removeEventListener("abort", abort);
       };
-      this.#asked.set(number, {
+      const asked = {
         op,
-        line: this.#ledger && this.#ledger.sent + 1,
+        line: Infinity, // until the ledger has it
         answer: (reply) => {
           done();
           const result = read(reply);
@@ -98,38 +104,59 @@ export class Connection {
           failed();
           reject(error);
         },
-      });
+      };
+      const entry = { line, kept: (number) => (asked.line = number), failed: () => {} }; // `asked.fail` tells it
+      this.#asked.set(number, asked);
       signal?.addEventListener("abort", abort);
       this.#wait(number);
-      this.#write(line);
+      if (this.#ledger) this.#keep(entry, urgent);
+      else this.#socket.write(line);
     });
   }
 
   /** Sends a command that is not replied to. */
-  async tell(op, fields) {
+  async tell(op, fields, { urgent } = {}) {
     this.check();
     const number = ++this.#lastNumber;
+    const line = format(op, fields);
     await new Promise((resolve, reject) => {
-      const sent = (error) => {
+      const end = (settle, value) => {
         this.#waiting.delete(number);
-        if (error instanceof AntiphonError) reject(error);
-        else if (error) reject(new ConnectionLost(this.cause ?? this.#lastWords ?? error.message));
-        else resolve();
+        settle(value);
       };
-      if (this.#write(format(op, fields), sent)) resolve();
+      const sent = (error) => {
+        if (error) end(reject, new ConnectionLost(this.cause ?? this.#lastWords ?? error.message));
+        else end(resolve);
+      };
+      const entry = { line, kept: () => end(resolve), failed: (error) => end(reject, error) };
+      if (this.#ledger ? this.#keep(entry, urgent) : this.#socket.write(line, sent)) resolve();
       else this.#wait(number);
     });
   }
 
-  /** False if `sent` is called later, when there is room for more. */
-  #write(line, sent) {
-    if (!this.#ledger) return this.#socket.write(line, sent);
-    const hasRoom = this.#ledger.keep(line, sent);
-    if (this.#socket) {
-      this.#ledger.written = this.#ledger.sent;
-      this.#socket.write(line);
+  /** Says a line over as many connections as it takes. False if it waits for room. */
+  #keep(entry, urgent) {
+    this.#noRoom.add(entry);
+    if (urgent) this.#say(entry);
+    else this.#useRoom();
+    return !this.#noRoom.has(entry);
+  }
+
+  #useRoom() {
+    for (const entry of this.#noRoom) {
+      if (!this.#ledger.hasRoom || this.#closing) return;
+      this.#say(entry);
     }
-    return hasRoom;
+  }
+
+  #say(entry) {
+    this.#noRoom.delete(entry);
+    const number = this.#ledger.keep(entry.line);
+    if (this.#socket) {
+      this.#ledger.written = number;
+      this.#socket.write(entry.line);
+    }
+    entry.kept(number);
   }
 
   check() {
@@ -150,7 +177,7 @@ export class Connection {
     this.#closing = true;
     for (const stream of this.#streams()) stream.drop();
     if (this.cause === undefined) {
-      this.tell("leave", {}).catch(() => {});
+      this.tell("leave", {}, { urgent: true }).catch(() => {});
       const timer = setTimeout(() => this.cut(), CLOSE_WITHIN_MS);
       await this.#over;
       clearTimeout(timer);
@@ -182,7 +209,8 @@ export class Connection {
   /** All that is under way. */
   #fail(error) {
     for (const { fail, line } of [...this.#asked.values()]) fail(error(this.#ledger?.ran(line) ?? "maybe"));
-    this.#ledger?.end(error);
+    for (const { failed } of this.#noRoom) failed(error("no"));
+    this.#noRoom.clear();
   }
 
   #loseHeld(id, cause) {
@@ -213,6 +241,7 @@ export class Connection {
   #resume(lines) {
     this.#ledger.took(lines);
     this.#socket.write(this.#ledger.again());
+    this.#useRoom();
   }
 
   /** The agent does not know this client any more. The program is told so of all that it had or waits for. */
@@ -221,7 +250,7 @@ export class Connection {
     this.life++;
     this.#fail((ran) => new AntiphonError("connection", cause, ran));
     this.#ledger = Ledger.welcomed();
-    if (this.#closing) return void this.tell("leave", {});
+    if (this.#closing) return void this.tell("leave", {}, { urgent: true });
     this.welcomed(welcome);
     for (const [group, stream] of [...this.groups]) {
       if (stream.isDropped) this.#leave(group); // that was under way
@@ -282,10 +311,15 @@ export class Connection {
   }
 
   #takeLine(event, bytes) {
-    if (event.event === "took") return this.#ledger?.took(event.lines);
+    if (event.event === "took") return this.#takeTook(event);
     this.#take(event, bytes);
     const took = this.#ledger?.take(bytes + 1);
     if (took) this.#socket?.write(took);
+  }
+
+  #takeTook({ lines }) {
+    this.#ledger?.took(lines);
+    this.#useRoom();
   }
 
   #take({ event: type, ...event }, bytes) {

@@ -2,7 +2,7 @@
 
 import { Buffer } from "node:buffer";
 
-const KEPT_BYTES = 1 << 20; // beyond them, what sends waits
+const KEPT_BYTES = 1 << 20; // with so many, there is no room
 const SAY_LINES = 256; // the agent is told of so many lines at the latest,
 const SAY_BYTES = 64 << 10; // or of so many bytes
 
@@ -15,7 +15,6 @@ export class Ledger {
   written = 0; // of these, those that went into a connection: the agent may have taken them
   #kept = []; // the last of these, which the agent has not said that it took
   #keptBytes = 0;
-  #waiting = []; // for room
 
   /** Of a new client: the hello and its reply count. */
   static welcomed() {
@@ -36,14 +35,16 @@ export class Ledger {
     return this;
   }
 
-  /** Keeps a line. False if there is no more room: then `room` is called when there is, or with an error. */
-  keep(line, room) {
-    this.sent++;
+  /** Whether another line may be kept. What gives something back is kept all the same. */
+  get hasRoom() {
+    return this.#keptBytes < KEPT_BYTES;
+  }
+
+  /** Keeps a line. Its number. */
+  keep(line) {
     this.#kept.push(line);
     this.#keptBytes += Buffer.byteLength(line);
-    if (this.#keptBytes <= KEPT_BYTES) return true;
-    if (room) this.#waiting.push({ line: this.sent, room });
-    return false;
+    return ++this.sent;
   }
 
   /** The agent has taken so many lines. After it said `resumed`, it may say fewer, which it took before. */
@@ -51,7 +52,6 @@ export class Ledger {
     if (!(lines <= this.written)) throw new Error(`the agent says that it took ${lines} of ${this.written} lines`);
     const more = Math.max(0, lines - (this.sent - this.#kept.length));
     for (const line of this.#kept.splice(0, more)) this.#keptBytes -= Buffer.byteLength(line);
-    if (this.#keptBytes <= KEPT_BYTES) for (const { room } of this.#waiting.splice(0)) room();
   }
 
   /** All that is kept, for a new connection. */
@@ -63,10 +63,5 @@ export class Ledger {
   /** Whether the agent did what this line says, as far as that is known without a reply. */
   ran(line) {
     return line > this.written ? "no" : "maybe";
-  }
-
-  /** Nothing of this counts any more; `error` makes an error of `ran`. */
-  end(error) {
-    for (const { line, room } of this.#waiting.splice(0)) room(error(this.ran(line)));
   }
 }

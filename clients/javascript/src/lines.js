@@ -29,10 +29,10 @@ export class Lines {
 /**
  * An event. Tokens and versions have 64 bits, of which JSON.parse keeps 53, so a long number comes as a
  * string. Inside a string a quote has a backslash before it; so what the pattern finds is a member and its
- * number.
+ * number. Names of arguments of commands may have dots and hyphens.
  */
 export function parse(line) {
-  return JSON.parse(line.toString().replace(/([{,]\s*"\w+"\s*:\s*)(-?\d{16,})/g, '$1"$2"'));
+  return JSON.parse(line.toString().replace(/([{,]\s*"[\w.-]+"\s*:\s*)(-?\d{16,})/g, '$1"$2"'));
 }
 
 /** A command. The agent takes tokens and versions as strings, too, but what is added as a number only. */

@@ -169,13 +169,61 @@ story("sending waits beyond a mebibyte, and goes on when the agent has taken it"
   const sending = (async () => {
     for (; sent < 40; sent++) await group.send("x".repeat(100_000));
   })();
-  await agent.until(() => sent === 10);
+  await agent.until(() => sent === 11);
   const tries = agent.tries;
   await agent.until(() => agent.tries > tries + 1);
-  assert.equal(sent, 10);
+  assert.equal(sent, 11);
   agent.refuses = false;
   await sending;
   for (let got = 0; got < 40; ) if ((await group.nextEvent()).type === "message") got++;
+  await client.close();
+  assert.deepEqual(agent.ops(), ["hello", "join", ...Array(40).fill("send"), "leave"]);
+});
+
+test("many that are said at once keep within what the agent accepts", TIMEOUT, async () => {
+  const count = 200, atOnce = 16; // of these lines in 1 MiB
+  const locks = [];
+  const peer = await Peer.start(async () => {
+    await peer.reply("join");
+    for (let left = count; left > 0; left -= atOnce) await peer.reply("lock", { token: 7 });
+    for (let left = count; left > 0; left -= atOnce) {
+      const asked = [];
+      while (asked.length < Math.min(atOnce, left)) asked.push(await peer.heard("send"));
+      const unlocked = locks.pop().unlock(); // which waits for no room: nothing else is before it
+      await peer.reply("unlock");
+      await unlocked;
+      peer.say({ event: "took", lines: peer.taken });
+      for (const { id } of asked) if (id) peer.say({ event: "reply", op: "send", id });
+    }
+    await peer.heard("leave");
+  }, { resume: "K" });
+  const client = await connect(peer.address, GRACE);
+  const group = await client.join("g");
+  for (let left = count; left > 0; left -= atOnce) locks.push(await client.lock(`till ${left}`));
+  const payload = "x".repeat(64 << 10);
+  const sending = Array.from({ length: count }, (_, at) => group.send(payload, { wait: at % 2 === 0 }));
+  const enough = new AbortController();
+  const locking = client.lock("for which there is no room", { signal: enough.signal });
+  enough.abort();
+  await assert.rejects(locking, { name: "AbortError" });
+  await Promise.race([Promise.all(sending), peer.played]);
+  await client.close();
+  await peer.played;
+});
+
+story("what finds no room was not done when the client is a new one", async (client, agent) => {
+  const group = await client.join("g");
+  agent.refuses = true;
+  agent.forget();
+  await agent.until(() => agent.tries);
+  const sending = Array.from({ length: 12 }, () => group.send("x".repeat(100_000)));
+  const late = client.counter("c").add().catch((error) => error);
+  const joining = client.join("h").catch((error) => error);
+  agent.refuses = false;
+  await assert.rejects(sending.at(-1), { code: "connection", ran: "no" });
+  for (const error of await Promise.all([late, joining])) assert.deepEqual([error.code, error.ran], ["connection", "no"]);
+  assert.equal(await client.counter("c").add(), 1n);
+  await client.join("h");
   await client.close();
 });
 

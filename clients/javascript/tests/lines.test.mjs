@@ -34,6 +34,15 @@ test("numbers of 64 bits keep their digits, and texts that look like them stay a
     '{"unlock":{"name":"x","token":"9223372036854775808"}}\n');
 });
 
+test("numbers of 64 bits keep their digits under any name that an argument of a command may have", () => {
+  const text = String.raw`{"args":{"order-id":9007199254740993,"order.id":-9007199254740993,"note":"{\"a-b\":9007199254740993"}}`;
+  assert.deepEqual(parse(text).args, {
+    "order-id": "9007199254740993",
+    "order.id": "-9007199254740993",
+    note: String.raw`{"a-b":9007199254740993`,
+  });
+});
+
 test("payloads come back as they were, and no allowed one makes a command that is too long", () => {
   const large = ["\u0001".repeat(1048570), "ä".repeat(524285), new Uint8Array(1048570).fill(255)];
   for (const payload of [...large, "", "Ωμέγα 🎉 \u0000", new Uint8Array([255, 0, 254]).subarray(1)]) {

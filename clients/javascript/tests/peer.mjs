@@ -10,10 +10,12 @@ export const WITHIN_MS = 10_000;
 export class Peer {
   #lines = [];
   #woken = () => {};
+  taken = 0; // lines
 
-  /** Takes one connection, answers its hello, and then does what `play` says. */
-  static async start(play) {
+  /** Takes one connection, answers its hello, with `more` in the welcome, and then does what `play` says. */
+  static async start(play, more = {}) {
     const peer = new Peer();
+    peer.welcome = { client: "x", node: "a", cluster: "shop", build: "0.1.0", ...more };
     const server = net.createServer((socket) => {
       server.close();
       peer.played = peer.#play(socket, play);
@@ -34,7 +36,7 @@ export class Peer {
     });
     socket.on("error", () => {});
     try {
-      await this.reply("hello", { welcome: { client: "x", node: "a", cluster: "shop", build: "0.1.0" } });
+      await this.reply("hello", { welcome: this.welcome });
       await play(this);
     } finally {
       socket.end();
@@ -47,6 +49,7 @@ export class Peer {
     clearTimeout(timer);
     const line = this.#lines.shift() ?? {};
     assert.deepEqual(Object.keys(line), [op]);
+    this.taken++;
     return line[op];
   }
 

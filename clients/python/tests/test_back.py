@@ -173,10 +173,48 @@ class Back:
         sending = in_background(send)
         link = client._core.link
         until(lambda: not link.has_room())
-        self.assertLess(len(sent), 11)
+        self.assertLess(len(sent), 12)
         self.assertLess(link.kept_bytes, 1_200_000)
         self.room.set()
         self.assertIsNone(sending())
+        client.close()
+        peer.end()
+
+    def test_many_that_say_something_at_once_keep_within_what_the_agent_accepts(self):
+        count, at_once = 200, 16  # of these lines in 1 MiB
+        begun = []
+
+        def play(peer):
+            peer.welcome(resume="K")
+            peer.reply("join")
+            peer.reply("lock", token=7)
+            until(lambda: len(begun) == count)
+            for first in range(0, count, at_once):
+                asked = [peer.heard("send") for _ in range(min(at_once, count - first))]
+                kept = client._core.link.kept_bytes
+                assert kept <= (1 << 20) + (70 << 10), f"{kept} bytes are not confirmed"
+                if not first:
+                    room.wait(WITHIN)
+                    peer.reply("unlock")  # which waits for no room
+                took = 4 + first + len(asked)
+                peer.say({"event": "took", "lines": took},
+                         *({"event": "reply", "op": "send", "id": one["id"]} for one in asked if "id" in one))
+            peer.heard("leave")
+        room = threading.Event()
+        peer = self.peer(play)
+        client = self.client(peer)
+        group = client.join("g")
+        guard = client.lock("till")
+
+        def send(number):
+            begun.append(number)
+            group.send("x" * (64 << 10), wait=number % 2 == 0)
+        sending = [in_background(lambda number=number: send(number)) for number in range(count)]
+        until(lambda: not client._core.link.has_room())
+        unlocked = in_background(guard.unlock)
+        room.set()
+        self.assertIsNone(unlocked())
+        self.assertEqual([result() for result in sending], [None] * count)
         client.close()
         peer.end()
 
@@ -317,7 +355,25 @@ class Back:
 
 
 class Threads(both.Threads, Back, unittest.TestCase):
-    pass
+    def test_a_thread_that_waits_for_room_reads_no_group(self):
+        def play(peer):
+            peer.welcome(resume="K")
+            peer.reply("join")
+            peer.heard("send")
+            until(lambda: reader in client._core.waiting)
+            peer.say(VIEW, *(message(seq) for seq in range(100)), {"event": "took", "lines": 3})
+            peer.reply("add", value=1)
+            peer.heard("leave")
+        reader = threading.get_ident()
+        peer = self.peer(play)
+        client = self.connect(peer.address, "x", grace=5, buffer_bytes=10_000)
+        self.addCleanup(client.close)
+        group = client.join("g")
+        group.send("x" * (1 << 20))
+        self.assertEqual(client.counter("c").add(1), 1)
+        self.assertEqual(len(self.take(group, 101)), 101)
+        client.close()
+        peer.end()
 
 
 class Tasks(both.Tasks, Back, unittest.TestCase):

@@ -10,8 +10,9 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from antiphon import (Command, ConnectionLost, Error, Lost, LostEvent, Message, Refused, View,  # noqa: E402
+from antiphon import (Changed, Command, ConnectionLost, Error, Lost, LostEvent, Message, Refused, View,  # noqa: E402
                       Watching, core)
+from antiphon.link import KEEP_BYTES, Link  # noqa: E402
 
 
 class Story(unittest.TestCase):
@@ -288,6 +289,55 @@ class Story(unittest.TestCase):
         self.assertIn("60000 bytes", answered["answer"]["error"])
         answered = json.loads(core.answer(Command("v", "b", {}, 1.0, 7), b"x" * 60_000))
         self.assertNotIn("error", answered["answer"])
+
+    def test_what_gives_up_before_there_is_room_is_never_said(self):
+        self.core = core.Core(LostEvent, link=Link(5))
+        full, _ = self.core.ask(core.add("x" * KEEP_BYTES, 1))
+        last, _ = self.core.ask(core.add("c", 1))
+        for asked in [self.core.ask(ask)[0] for ask in (self.core.lock("till", None), self.core.join("g", "me"),
+                                                        core.why("b"))]:
+            self.core.abandon(asked)
+        told, _ = self.core.tell(b"told\n")
+        self.core.abandon(told)
+        self.assertEqual((self.core.groups, len(self.core.link.unsent)), ({}, 1))
+        self.core.link.next()
+        self.hear({"event": "took", "lines": 1})
+        self.assertEqual(json.loads(self.core.link.next()), {"add": {"counter": "c", "by": 1, "id": last.id}})
+        self.assertEqual([*self.core._asked], [full.id, last.id])
+
+    def test_what_waits_for_room_was_not_done_when_the_client_is_a_new_one(self):
+        self.core = core.Core(LostEvent, link=Link(5))
+        self.core.ask(core.add("x" * KEEP_BYTES, 1))
+        self.core.link.next()
+        join = self.core.join("g", "me")
+        waits = [self.core.ask(core.add("c", 1))[0], self.core.tell(b"told\n")[0], self.core.ask(join)[0]]
+        welcome = {"client": "x", "node": "a", "cluster": "s", "build": "1", "resume": "K"}
+        self.core.come_back(json.dumps({"event": "reply", "welcome": welcome}).encode(), "it broke")
+        self.assertEqual([(one.done, one.error.code, one.error.ran) for one in waits], [(True, "connection", "no")] * 3)
+        self.assertEqual((self.core.groups, self.core.link.next()), ({}, b""))
+        self.core.ask(core.add("c", 1))
+        self.assertEqual(json.loads(self.core.link.next())["add"]["counter"], "c")
+
+    def test_a_client_that_closes_or_is_lost_reads_to_the_end(self):
+        for end in (lambda: self.core.begin_close(), lambda: self.core.lose("it broke")):
+            self.core = core.Core(LostEvent, buffer_bytes=3000)
+            asked, _ = self.ask(self.core.watch("m", "k", None, "me"))
+            served, _ = self.ask(self.core.serve("g", "v"))
+            changed = {"event": "changed", "map": "m", "id": asked.id, "key": "k", "value": "v" * 1000, "version": 1}
+            self.hear({"event": "reply", "op": "watch", "id": asked.id},
+                      {"event": "reply", "op": "serve", "id": served.id}, *[changed] * 100)
+            stream, _ = asked.take()
+            self.assertTrue(self.core.held_up())
+            self.assertIsInstance(stream.take("me"), Changed)
+            end()
+            self.assertFalse(self.core.held_up())
+            request = {"event": "request", "group": "g", "request": 1, "verb": "v", "from": "b", "payload": "x" * 1000,
+                       "within_ms": 1000}
+            self.hear(*[request] * 10)
+            self.assertEqual(self.core._bytes, b"")
+            self.assertFalse(self.core.served["g", "v"].events)
+            if self.core.closing:  # what is behind the leave is of no use
+                self.assertEqual(self.core.outgoing, [])
 
     def test_durations_and_addresses_are_written_as_the_agent_reads_them(self):
         self.assertEqual([core.span(of) for of in (0, 0.0001, 2, timedelta(minutes=1))], ["0ms", "1ms", "2000ms", "60000ms"])

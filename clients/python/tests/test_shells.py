@@ -1,9 +1,11 @@
 """Both shells, with a peer that follows a script."""
 
 import asyncio
+import signal
 import socket
 import sys
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -39,6 +41,23 @@ def waiting_lock(peer):
     assert peer.heard("cancel") == {"of": asked["id"]}
     peer.say({"event": "reply", "op": "lock", "id": asked["id"], "token": 7})
     assert peer.heard("unlock") == {"name": "till", "token": 7}
+
+
+def interrupted_lock(peer):
+    asked = peer.heard("lock")
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    cancel = peer.heard("cancel")
+    assert cancel == {"of": asked["id"]}, cancel
+    peer.say({"event": "reply", "op": "lock", "id": asked["id"], "token": 7},
+             {"event": "reply", "op": "cancel", "id": None})
+    assert peer.heard("unlock") == {"name": "till", "token": 7}
+
+
+def unread_watch(peer):
+    id = peer.reply("watch")["id"]
+    changed = {"event": "changed", "map": "m", "id": id, "key": "k", "value": "x" * 1000, "version": 1}
+    peer.say(*[changed] * 2048)
+    peer.heard("leave")
 
 
 def ends(peer):
@@ -119,6 +138,30 @@ class Threads(unittest.TestCase):
         peer.end()
         client.close()
 
+    def test_what_is_granted_to_a_thread_that_was_interrupted_is_given_back_at_once(self):
+        # A job in the background may have begun without a handler.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        peer = Peer(interrupted_lock)
+        client = antiphon.connect(peer.address)
+        with self.assertRaises(KeyboardInterrupt):
+            client.lock("till")
+        peer.end()
+        client.close()
+
+    def test_a_watch_that_nobody_reads_does_not_hold_up_the_end(self):
+        before = {*threading.enumerate()}
+        peer = Peer(unread_watch)
+        client = antiphon.connect(peer.address)
+        watch = client.map("m").watch("k")
+        with client._lock:
+            self.assertTrue(client._until(watch._stream, client._core.held_up, WITHIN))
+        begun = time.monotonic()
+        client.close()
+        self.assertLess(time.monotonic() - begun, 4)
+        peer.end()
+        left = {thread.name for thread in {*threading.enumerate()} - before}
+        self.assertFalse([name for name in left if name.startswith("antiphon")], left)
+
     def test_a_timeout_takes_nothing_back(self):
         peer = Peer(busy_group)
         client = antiphon.connect(peer.address)
@@ -152,6 +195,18 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         await asyncio.gather(task, return_exceptions=True)
         await asyncio.to_thread(peer.end)
         await client.close()
+
+    async def test_a_watch_that_nobody_reads_does_not_hold_up_the_end(self):
+        peer = Peer(unread_watch)
+        client = await antiphon.aio.connect(peer.address)
+        watch = await client.map("m").watch("k")
+        await asyncio.wait_for(client._until(watch._stream, client._core.held_up), WITHIN)
+        begun = time.monotonic()
+        await client.close()
+        self.assertLess(time.monotonic() - begun, 4)
+        self.assertTrue(client._reader.done())
+        self.assertEqual(asyncio.all_tasks(), {asyncio.current_task()})
+        await asyncio.to_thread(peer.end)
 
     async def test_an_end_is_told_to_those_that_iterate_and_those_that_wait(self):
         peer = Peer(ends)

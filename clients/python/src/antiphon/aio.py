@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from . import core as protocol
 from .cell import Cell
-from .core import Args, Ask, Asking, Core, Duration, Payload, Stream
-from .events import Answers, Command, ConnectionLost, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .core import Args, Ask, Asked, Asking, Core, Duration, Payload, Stream
+from .events import Answers, Command, Error, GroupEvent, Members, Request, WatchEvent, Welcome
 from .link import TRY_EVERY, Link, seconds
 
 T = TypeVar("T")
@@ -163,7 +163,9 @@ class Client:
             self._reader.cancel()
 
     async def _do(self, ask: Ask[T]) -> T:
-        asked, line = self._core.ask(ask)
+        return await self._finish(*self._core.ask(ask))
+
+    async def _finish(self, asked: Asked[T], line: bytes) -> T:
         with self._in_wait():
             try:
                 await self._write(line)
@@ -273,13 +275,6 @@ class Client:
         while not self._writer.is_closing() and (data := link.next()):
             self._writer.write(data)
 
-    async def _until_room(self) -> None:
-        core, link = self._core, self._core.link
-        if link and not link.has_room():
-            await self._until(link, lambda: link.has_room() or core.cause is not None)
-            if core.cause is not None:
-                raise ConnectionLost(core.cause)
-
     async def _answer(self, stream: Stream, handler: Callable[[Any], Any]) -> None:
         with contextlib.suppress(Error):
             async for request in Events[Asking](self, stream):
@@ -288,9 +283,11 @@ class Client:
                     line = protocol.answer(request, await said if isinstance(said, Awaitable) else said)
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
-                line = self._core.answer(request, line)
-                with self._in_wait():
-                    await (self._write(line) if line else self._until_room())
+                try:
+                    await self._finish(*self._core.answer(request, line))
+                except Error:
+                    if self._core.cause is not None:
+                        raise  # else this client goes on as a new one
 
 
 class Events(Generic[T]):
@@ -334,11 +331,8 @@ class Group(Events[GroupEvent]):
         await self._say(self._client._core.send_bundle(self.name, [*payloads], safe), wait)
 
     async def _say(self, ask: Ask[None], wait: bool) -> None:
-        if wait:
-            return await self._client._do(ask)
-        line = self._client._core.out(protocol.line(ask.op, ask.fields))
-        with self._client._in_wait():
-            await (self._client._write(line) if line else self._client._until_room())
+        core = self._client._core
+        await self._client._finish(*(core.ask(ask) if wait else core.tell(protocol.line(ask.op, ask.fields))))
 
     async def leave(self) -> None:
         """What is unread is dropped."""

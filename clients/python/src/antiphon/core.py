@@ -18,7 +18,7 @@ import base64
 import json
 import math
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -88,13 +88,17 @@ class Ask(Generic[T]):
     failed: Callable[[Error], object] = lambda error: None
     undo: Callable[[T], bytes] | None = None  # what gives back what nobody waits for any more
     drop: Callable[[], object] = lambda: None  # nobody will read what it brings
+    urgent: bool = False  # it gives something back, and waits for no room
+
+
+TELL: Ask[None] = Ask("", {}, lambda _: None)  # of a line that has no reply
 
 
 class Asked(Cell, Generic[T]):
     def __init__(self, ask: Ask[T], id: int) -> None:
         super().__init__()
         self.ask, self.id = ask, id
-        self.line = 0  # its number, if lines are counted
+        self.line = 0  # its number, if lines are counted; 0: there is no room for it yet
         self.done = self.abandoned = False
         self.result: T | None = None
         self.error: Error | None = None
@@ -202,6 +206,7 @@ class Core:
         self._last_id = 0
         self._asked: dict[int | None, Asked[Any]] = {}
         self._whys: list[Asked[Any]] = []
+        self._no_room: OrderedDict[Asked[Any], bytes] = OrderedDict()  # what waits until the link has room
         self._hello: dict[str, Any] = {}
         self._last_words: str | None = None
         self._bytes = bytearray()
@@ -234,6 +239,8 @@ class Core:
     def held_up(self) -> bool:
         """Whether a stream is full, and its reader comes to read it without a further line."""
         full = self.full
+        if self.cause is not None:  # what is left is read to the end, so the reader ends
+            return False
         if full is None or full.size <= self.buffer_bytes:
             self.full = None
             return False
@@ -251,17 +258,21 @@ class Core:
         if self.cause is None:
             self.cause = self._last_words or cause
         self._lose_all(self.cause)
-        for stream in [*self.groups.values(), *self.watches.values(), *self.served.values()]:
+        for stream in self._streams():
             stream.end(ConnectionLost(self.cause))
         self.gate.changed()
         if self.link:
             self.link.changed()
 
+    def _streams(self) -> list[Stream]:
+        return [*self.groups.values(), *self.watches.values(), *self.served.values()]
+
     def _lose_all(self, cause: str) -> None:
         """What was asked for and what was held."""
         asked, self._asked, whys, self._whys = self._asked, {}, self._whys, []
+        self._no_room.clear()
         for one in [*asked.values(), *whys]:
-            surely_not = self.link is not None and one.line > self.link.given
+            surely_not = self.link is not None and not 0 < one.line <= self.link.given
             self._finish(one, error=ConnectionLost(cause, "no" if surely_not else "maybe"))
         held, self.held = self.held, {}
         for lost in held.values():
@@ -296,6 +307,7 @@ class Core:
                              "when it came back, which is a new one now")
         self._last_words = None
         self.link.changed()
+        self._use_room()
         return self._welcome(welcome)
 
     def _begin_anew(self, cause: str) -> None:
@@ -340,8 +352,8 @@ class Core:
     def begin_close(self) -> bool:
         """Whether there is a connection to close. What is unread is dropped, so the end can be read."""
         self.closing = True
-        for group in self.groups.values():
-            group.end(discard=True)
+        for stream in self._streams():
+            stream.end(discard=True)
         return self.cause is None
 
     def check(self) -> None:
@@ -369,10 +381,41 @@ class Core:
         else:
             text = line(ask.op, {**ask.fields, "id": asked.id})
             self._asked[asked.id] = asked
-        if self.link:
+        return asked, self._line_up(asked, text)
+
+    def tell(self, text: bytes) -> tuple[Asked[None], bytes]:
+        """A line that has no reply: it is done when there is room for it."""
+        self.check()
+        self._last_id += 1
+        asked = Asked(TELL, self._last_id)
+        if self.link and text:
+            self._asked[asked.id] = asked
+        else:
+            asked.done = True
+        return asked, self._line_up(asked, text)
+
+    def _line_up(self, asked: Asked[Any], text: bytes) -> bytes:
+        """What the shell is to write of it. With a link there is nothing: that gets it when it has room.
+
+        The agent counts on this bound. It reads a client's `took` behind the client's other lines, and it may
+        stop reading beyond `KEEP_BYTES` that it has not confirmed.
+        """
+        if self.link is None or not text:
+            return text
+        if asked.ask.urgent:
             asked.line = self.link.put(text)
-            text = b""
-        return asked, text
+        else:
+            self._no_room[asked] = text
+            self._use_room()
+        return b""
+
+    def _use_room(self) -> None:
+        """Hands the link what waits for room, in its order."""
+        while self.link and self._no_room and self.link.has_room() and not self.closing:
+            asked, text = self._no_room.popitem(last=False)
+            asked.line = self.link.put(text)
+            if asked.ask is TELL:
+                self._finish(self._asked.pop(asked.id))
 
     def abandon(self, asked: Asked[Any]) -> None:
         """Nobody waits for it any more: what was granted all the same is given back."""
@@ -381,6 +424,10 @@ class Core:
             if asked.error is None and asked.ask.undo:
                 self._later(asked.ask.undo(asked.result))
             return
+        if self._no_room.pop(asked, None):  # the agent knows nothing of it
+            self._asked.pop(asked.id, None)
+            self._whys = [one for one in self._whys if one is not asked]
+            return self._finish(asked, error=Error("refused", "nobody waits for it any more"))
         asked.abandoned = True
         if asked.ask.undo:
             self._later(line("cancel", {"of": asked.id}))
@@ -421,7 +468,7 @@ class Core:
     def leave(self, group: str) -> Ask[None]:
         stream = self.groups[group]
         stream.end(discard=True)
-        return Ask("leave", {"group": group}, lambda _: None)
+        return Ask("leave", {"group": group}, lambda _: None, urgent=True)
 
     def is_out(self, group: str, stream: Stream) -> bool:
         return self.cause is not None or self.groups.get(group) is not stream
@@ -457,7 +504,8 @@ class Core:
         return id in self.held
 
     def give_back(self, op: str, id: int, name: str, token: int, to: str | None) -> Ask[None]:
-        return Ask(op, {"name": name, "token": token, "to": to}, lambda _: self.held.pop(id, None) and None)
+        fields = {"name": name, "token": token, "to": to}
+        return Ask(op, fields, lambda _: self.held.pop(id, None) and None, urgent=True)
 
     def watch(self, name: str, key: str | None, prefix: str | None, who: Hashable) -> Ask[tuple[Stream, int]]:
         def overrun(_: Any) -> None:
@@ -496,9 +544,9 @@ class Core:
         op = "serve" if group is not None else "serve_command"
         return Ask(op, {"group": group, "verb": verb}, lambda _: stream, failed, drop=lambda: stream.end(discard=True))
 
-    def answer(self, asking: Asking, said: bytes) -> bytes:
+    def answer(self, asking: Asking, said: bytes) -> tuple[Asked[None], bytes]:
         """Not to a new agent what another one asked."""
-        return self.out(said) if asking.times == self.times else b""
+        return self.tell(said if asking.times == self.times else b"")
 
     # Events, by their names.
 
@@ -596,12 +644,13 @@ class Core:
         stream = self.served.get((group, asking.verb))
         if stream and not stream.over:
             self._put(stream, asking, size)
-        elif stream:
+        elif stream and not self.closing:
             self._later(answer(asking, None, "its program does not serve it any more"))
 
     def _on_took(self, event: dict[str, Any], size: int) -> None:
         if self.link:
             self.link.took(event["lines"])
+            self._use_room()
 
 
 def view(of: dict[str, Any]) -> View:

@@ -18,7 +18,7 @@ from .cell import Cell
 
 MOST_GRACE = 10.0  # seconds; the agent gives no more
 TRY_EVERY = 0.1  # seconds
-KEEP_BYTES = 1 << 20  # then whoever says more waits
+KEEP_BYTES = 1 << 20  # with so many there is no room for more
 AT_ONCE_BYTES = 64 << 10  # given to the socket together
 TELL_LINES, TELL_BYTES = 128, 32 << 10  # half of what the agent allows
 MOST_WELCOME_BYTES = 64 << 10
@@ -32,7 +32,7 @@ def seconds(grace: float | timedelta | None) -> float:
 
 
 class Link(Cell):
-    """Is changed when there is something to write, or room for more."""
+    """Is changed when there is something to write."""
 
     def __init__(self, grace: float) -> None:
         super().__init__()

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from . import core as protocol
 from .cell import Cell
-from .core import Args, Ask, Asking, Core, Duration, Payload, Stream
-from .events import Answers, Command, ConnectionLost, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .core import Args, Ask, Asked, Asking, Core, Duration, Payload, Stream
+from .events import Answers, Command, Error, GroupEvent, Members, Request, WatchEvent, Welcome
 from .link import MOST_WELCOME_BYTES, TRY_EVERY, Link, seconds
 from .tls import Tls
 
@@ -82,6 +82,7 @@ class Client:
         self._sending = threading.Lock()
         self._core = Core(LostEvent, buffer_bytes, link)
         self._next_try = 0.0
+        self._writes_late = False  # a thread writes what the core says by itself
         self.name = self.node = self.cluster = self.build = ""
         self._reader = threading.Thread(target=self._read, name="antiphon", daemon=True)
         self._reader.start()
@@ -176,8 +177,11 @@ class Client:
         self._sock.close()
 
     def _do(self, make: Callable[[], Ask[T]], timeout: float | None = None) -> T:
+        return self._finish(lambda: self._core.ask(make()), timeout)
+
+    def _finish(self, begin: Callable[[], tuple[Asked[T], bytes]], timeout: float | None = None) -> T:
         with self._lock:
-            asked, line = self._core.ask(make())
+            asked, line = begin()
         with self._in_wait():
             try:
                 self._write(line)
@@ -201,11 +205,14 @@ class Client:
         finally:
             with self._lock:
                 self._core.end_wait(who)
-                late = b"".join(self._core.outgoing)
-                self._core.outgoing.clear()
+                late = self._take_outgoing()
             if late:
                 with contextlib.suppress(Error):
                     self._write(late)
+
+    def _take_outgoing(self) -> bytes:
+        outgoing, self._core.outgoing = self._core.outgoing, []
+        return b"".join(outgoing)
 
     def _until(self, cell: Cell, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Waits, with the lock held."""
@@ -253,7 +260,21 @@ class Client:
         with self._lock:
             self._core.push(data)
             while self._core.step() or self._core.held_up():
+                if self._core.outgoing and not self._writes_late:
+                    self._writes_late = True
+                    threading.Thread(target=self._write_late, name="antiphon writes", daemon=True).start()
                 self._until(self._core.gate, lambda: not self._core.held_up())
+
+    def _write_late(self) -> None:
+        """Beside the reader, which must not wait until the agent reads."""
+        while True:
+            with self._lock:
+                late = self._take_outgoing()
+                self._writes_late = bool(late)
+            if not late:
+                return
+            with contextlib.suppress(Error):
+                self._write(late)
 
     # Coming back.
 
@@ -318,14 +339,6 @@ class Client:
                         link.up = False
                         self._hang_up()
 
-    def _until_room(self) -> None:
-        core, link = self._core, self._core.link
-        with self._lock:
-            if link and not link.has_room():
-                self._until(link, lambda: link.has_room() or core.cause is not None)
-                if core.cause is not None:
-                    raise ConnectionLost(core.cause)
-
     def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -337,10 +350,11 @@ class Client:
                     line = protocol.answer(request, handler(request))
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
-                with self._in_wait():
-                    with self._lock:
-                        line = self._core.answer(request, line)
-                    self._write(line) if line else self._until_room()
+                try:
+                    self._finish(functools.partial(self._core.answer, request, line))
+                except Error:
+                    if self._core.cause is not None:
+                        raise  # else this client goes on as a new one
 
 
 class Events(Generic[T]):
@@ -380,14 +394,11 @@ class Group(Events[GroupEvent]):
         self._say(lambda core: core.send_bundle(self.name, several, safe), wait)
 
     def _say(self, make: Callable[[Core], Ask[None]], wait: bool) -> None:
-        client = self._client
-        if wait:
-            return client._do(lambda: make(client._core))
-        with client._lock:
-            ask = make(client._core)
-            line = client._core.out(protocol.line(ask.op, ask.fields))
-        with client._in_wait():
-            client._write(line) if line else client._until_room()
+        def begin() -> tuple[Asked[None], bytes]:
+            ask = make(core)
+            return core.ask(ask) if wait else core.tell(protocol.line(ask.op, ask.fields))
+        core = self._client._core
+        self._client._finish(begin)
 
     def leave(self) -> None:
         """What is unread is dropped."""
