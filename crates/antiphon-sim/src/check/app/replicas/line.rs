@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::Incarnation;
-use antiphon_replica::At;
+use antiphon_replica::{At, Change};
 
 use super::LineNumber;
 use super::parts::{Part, parts};
@@ -211,11 +211,7 @@ fn line<'a>(
                 });
             }
         }
-        // At a change of members in which no member comes or goes, the founding time rises above what a
-        // member has seen of another state (G50).
-        let rises = matches!(&counts.step.what, Stepped::Members(change)
-            if change.joined.is_empty() && change.gone.is_empty());
-        let founded = match rises {
+        let founded = match matches!(&counts.step.what, Stepped::Members(change) if rises(change)) {
             true => counts.place.founded >= time.founded,
             false => counts.place.founded == time.founded,
         };
@@ -286,8 +282,9 @@ fn check_undone<'a>(
     for (tenure, from) in &line.off {
         let who = logs.get(tenure).and_then(|log| log.who);
         let mut later = line.steps.range(from..);
+        // Where the founding time rises, no member comes or goes.
         let next = later.find_map(|(_, (_, at, _, step))| match &step.what {
-            Stepped::Members(change) => Some((*at, change)),
+            Stepped::Members(change) if !rises(change) => Some((*at, change)),
             _ => None,
         });
         let stays = open.iter().any(|tenure| tenure.state == state);
@@ -304,9 +301,15 @@ fn check_undone<'a>(
     }
 }
 
+/// At a change of members in which no member comes or goes, the founding time rises above what a member has
+/// seen of another state (G50).
+fn rises(change: &Change) -> bool {
+    change.joined.is_empty() && change.gone.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
-    use antiphon_replica::{AgreedTime, Change};
+    use antiphon_replica::AgreedTime;
 
     use super::*;
 
