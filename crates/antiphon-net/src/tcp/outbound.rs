@@ -25,6 +25,7 @@ use antiphon_wire::frame::Frame;
 use antiphon_wire::stream::{PREFIX_BYTES, length_prefix};
 use tokio::net::TcpStream;
 use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{AbortOnDrop, Common, Counted, connect, preamble, socket};
@@ -91,6 +92,15 @@ struct Line {
 
 impl Outbound {
     pub(super) fn spawn(common: Arc<Common>, to: SocketAddr, class: Class) -> Self {
+        Self::with_task(common, to, class, |path| tokio::spawn(path.run()))
+    }
+
+    fn with_task(
+        common: Arc<Common>,
+        to: SocketAddr,
+        class: Class,
+        start: impl FnOnce(Path) -> JoinHandle<()>,
+    ) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let line = Arc::new(Mutex::new(Line {
@@ -111,14 +121,13 @@ impl Outbound {
             back_off: Duration::ZERO,
             misled: false,
         };
-        let task = AbortOnDrop(tokio::spawn(path.run()));
         Self {
             class,
             fresh: Vec::new(),
             queue,
             queued_bytes,
             line,
-            task,
+            task: AbortOnDrop(start(path)),
         }
     }
 
@@ -236,7 +245,7 @@ struct Path {
 
 /// Why a connection is not used any more.
 enum End {
-    /// Nothing was sent for long.
+    /// Nothing was sent for long: the queue is closed, and empty.
     Idle,
     /// The transport is closing and everything was written.
     Finished,
@@ -283,31 +292,25 @@ impl Path {
                         self.misled = on_news;
                     }
                     match end {
-                        End::Idle => {
-                            self.queue.close();
-                            None
-                        }
-                        End::Finished => return,
-                        End::Failed(failure) => Some(failed.unwrap_or(failure)),
+                        End::Idle | End::Finished => return,
+                        End::Failed(failure) => failed.unwrap_or(failure),
                     }
                 }
-                Err(failure) => Some(failure),
+                Err(failure) => failure,
             };
-            if let Some(failure) = failure {
-                self.forget_queued(batch);
-                // News from before the failure says nothing about now. News since then does, also if it came
-                // before there was anything to send: a newcomer at this address dials first and waits for our
-                // answer.
-                self.alive = self.alive.resubscribe();
-                self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, longest);
-                tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?failure, "no connection");
-                let Failure::Path(trouble) = failure else {
-                    continue;
-                };
-                let input = Input::PathTrouble { to: self.to, trouble };
-                if self.common.inputs.urgent.send(input).await.is_err() {
-                    return;
-                }
+            self.forget_queued(batch);
+            // News from before the failure says nothing about now. News since then does, also if it came
+            // before there was anything to send: a newcomer at this address dials first and waits for our
+            // answer.
+            self.alive = self.alive.resubscribe();
+            self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, longest);
+            tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?failure, "no connection");
+            let Failure::Path(trouble) = failure else {
+                continue;
+            };
+            let input = Input::PathTrouble { to: self.to, trouble };
+            if self.common.inputs.urgent.send(input).await.is_err() {
+                return;
             }
         }
     }
@@ -320,17 +323,32 @@ impl Path {
         line.failed.take()
     }
 
-    /// The next frame, without a connection. `None`: there will be no more. Frames that came while the queue
-    /// closed still leave.
+    /// The next frame, without a connection. `None`: there will be no more.
     async fn next(&mut self) -> Option<Queued> {
         let idle_timeout = self.idle_timeout();
-        match tokio::time::timeout(idle_timeout, self.queue.recv()).await {
-            Ok(queued) => queued,
-            Err(_) => {
-                self.queue.close();
-                self.queue.recv().await
+        loop {
+            match tokio::time::timeout(idle_timeout, self.queue.recv()).await {
+                Ok(queued) => return queued,
+                Err(_) if self.close_if_empty() => return None,
+                // A frame came while the timer rang.
+                Err(_) => {}
             }
         }
+    }
+
+    /// Takes no more frames, unless some wait.
+    ///
+    /// The driver drops a closed queue with its task. So a queue that holds a frame must not close: the frame
+    /// would be gone, and no counter would say so. [`Outbound::flush`] queues frames while it holds the line,
+    /// so none comes between the look and the close. A frame that comes later is refused, and goes to a new
+    /// connection.
+    fn close_if_empty(&mut self) -> bool {
+        let _line = lock(&self.line);
+        let empty = self.queue.is_empty();
+        if empty {
+            self.queue.close();
+        }
+        empty
     }
 
     fn idle_timeout(&self) -> Duration {
@@ -424,6 +442,9 @@ impl Path {
                     let until = line.used + idle_timeout;
                     if !line.busy && until <= Instant::now() {
                         line.stream = None;
+                        // Not busy, so the queue is empty, and while the line is held it stays so: see
+                        // `close_if_empty`.
+                        self.queue.close();
                         return End::Idle;
                     }
                     idle.as_mut().reset(until);
@@ -629,5 +650,58 @@ mod tests {
         [takes, dials, hears]
             .iter()
             .for_each(tokio::task::JoinHandle::abort);
+    }
+
+    /// A control connection that is idle after ten milliseconds, with the task's side in the test's hands.
+    async fn by_hand() -> (TcpTransport, Outbound, Path, TcpListener) {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut config = TcpConfig::new(listener.local_addr().unwrap());
+        config.idle_control_timeout = Duration::from_millis(10);
+        let (transport, _) = TcpTransport::start(listener, config).unwrap();
+        let peer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut path = None;
+        let outbound = Outbound::with_task(
+            transport.common(),
+            peer.local_addr().unwrap(),
+            Class::Control,
+            |task| {
+                path = Some(task);
+                tokio::spawn(async {})
+            },
+        );
+        (transport, outbound, path.unwrap(), peer)
+    }
+
+    fn frame() -> Frame {
+        FrameCodec::new("test", None, Incarnation(1))
+            .seal(Kind::Control, b"beat")
+            .into()
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_comes_just_when_a_connection_was_idle_for_long_is_refused_for_another_connection() {
+        let (_transport, mut outbound, mut path, _peer) = by_hand().await;
+        let stream = path.dial().await.ok().unwrap();
+        let end = path.serve(&stream, &mut Batch::default()).await;
+        assert!(matches!(end, End::Idle));
+        // The task has let go of the line, and done nothing since.
+        assert!(outbound.push(frame(), Duration::ZERO));
+        let (wrote, refused) = outbound.flush(true);
+        assert!(!wrote && !outbound.is_open());
+        assert_eq!(refused.len(), 1);
+        assert!(path.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_holds_a_frame_does_not_close_for_want_of_use() {
+        let (_transport, mut outbound, mut path, _peer) = by_hand().await;
+        assert!(outbound.push(frame(), Duration::ZERO));
+        assert!(outbound.flush(true).1.is_empty());
+        // The timer rings, and only then does the task see the frame.
+        assert!(!path.close_if_empty() && outbound.is_open());
+        assert!(path.next().await.is_some());
+        assert!(path.next().await.is_none() && !outbound.is_open());
+        assert!(outbound.push(frame(), Duration::ZERO));
+        assert_eq!(outbound.flush(true).1.len(), 1);
     }
 }

@@ -290,7 +290,8 @@ impl Receiver {
         let mut next = Some(first);
         while let Some(segment) = next {
             session.at_once |= segment.report_at_once;
-            match session.assembly.insert(&segment, |bytes| self.memory.room(bytes)) {
+            let room = |bytes| self.memory.room(&session.connection, bytes);
+            match session.assembly.insert(&segment, room) {
                 Inserted::Taken => {
                     taken += 1;
                     session.unreported += segment.bytes.len();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use antiphon_wire::datagram::{Assembly, Datagram, Inserted, MAX_AHEAD, Segment, decode};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quinn_udp::RecvMeta;
 
 use crate::tcp::{Common, canonical};
@@ -40,10 +40,13 @@ pub(super) struct Hearing {
     ears: Datagrams,
     /// This node's own stream, which comes back.
     own: u64,
-    streams: BTreeMap<(SocketAddr, u64), Stream>,
+    streams: Streams,
     memory: Memory,
     swept: Instant,
 }
+
+/// By the sender's address and the number that it gave the stream.
+type Streams = BTreeMap<(SocketAddr, u64), Stream>;
 
 struct Stream {
     connection: Connection,
@@ -69,12 +72,13 @@ impl Stream {
         }
     }
 
-    fn insert(&mut self, now: Instant, segment: &Segment<'_>, room: impl FnOnce(usize) -> BytesMut) {
+    fn insert(&mut self, now: Instant, segment: &Segment<'_>, memory: &mut Memory) {
         // Segments are not authentic. Once frames of a stream are, a number that no sender can have reached
         // in the meantime is not followed.
         let floor = segment.number.saturating_sub(segment.behind.into());
         let too_far =
             self.connection.is_authenticated() && floor > self.assembly.seen().saturating_add(MAX_AHEAD);
+        let room = |bytes| memory.room(&self.connection, bytes);
         if !too_far && self.assembly.insert(segment, room) == Inserted::Taken {
             self.heard = now;
             self.useless = None;
@@ -170,40 +174,17 @@ impl Hearing {
         if self.streams.get(&key).is_some_and(|stream| stream.is_over(now)) {
             self.streams.remove(&key);
         }
-        if !self.streams.contains_key(&key) && !self.make_room(now, key) {
-            return false;
+        if !self.streams.contains_key(&key) {
+            if !make_room(&mut self.streams, key.0.ip()) {
+                return false;
+            }
+            let connection = Connection::by_multicast(key.0, self.common.refusals.clone());
+            self.streams.insert(key, Stream::new(now, connection));
         }
         let Some(stream) = self.streams.get_mut(&key) else {
             return false;
         };
-        stream.insert(now, segment, |bytes| self.memory.room(bytes));
-        true
-    }
-
-    fn make_room(&mut self, now: Instant, (remote, number): (SocketAddr, u64)) -> bool {
-        let of_ip = |ip: IpAddr| {
-            self.streams
-                .keys()
-                .filter(move |(from, _)| from.ip() == ip)
-                .count()
-        };
-        if self.streams.len() >= MAX_STREAMS || of_ip(remote.ip()) >= MAX_STREAMS_PER_IP {
-            return false;
-        }
-        let strangers = || {
-            let streams = self.streams.iter();
-            streams.filter(|(_, stream)| !stream.connection.is_authenticated())
-        };
-        if strangers().count() >= MAX_STRANGERS
-            && let Some(oldest) = strangers()
-                .min_by_key(|(_, stream)| stream.opened)
-                .map(|(key, _)| *key)
-        {
-            self.streams.remove(&oldest);
-        }
-        let connection = Connection::by_multicast(remote, self.common.refusals.clone());
-        self.streams
-            .insert((remote, number), Stream::new(now, connection));
+        stream.insert(now, segment, &mut self.memory);
         true
     }
 
@@ -270,6 +251,36 @@ impl Hearing {
     }
 }
 
+/// Makes room for one more stream from this IP address; false if there is none.
+///
+/// Any host can open streams with another host's address. So where a limit is met the oldest stranger goes,
+/// and not the newcomer: it may be a member's.
+fn make_room(streams: &mut Streams, ip: IpAddr) -> bool {
+    let of_ip = |remote: &SocketAddr| remote.ip() == ip;
+    if streams.keys().filter(|(remote, _)| of_ip(remote)).count() >= MAX_STREAMS_PER_IP
+        && !forget_oldest_stranger(streams, of_ip)
+    {
+        return false;
+    }
+    let strangers = streams
+        .values()
+        .filter(|stream| !stream.connection.is_authenticated());
+    if strangers.count() >= MAX_STRANGERS || streams.len() >= MAX_STREAMS {
+        return forget_oldest_stranger(streams, |_| true);
+    }
+    true
+}
+
+/// Forgets the oldest stream that has brought nothing authentic, of those addresses; false if there is none.
+fn forget_oldest_stranger(streams: &mut Streams, of: impl Fn(&SocketAddr) -> bool) -> bool {
+    let oldest = streams
+        .iter()
+        .filter(|((remote, _), stream)| of(remote) && !stream.connection.is_authenticated())
+        .min_by_key(|(_, stream)| stream.opened)
+        .map(|(key, _)| *key);
+    oldest.is_some_and(|oldest| streams.remove(&oldest).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +297,7 @@ mod tests {
             report_at_once: false,
             bytes: b"text",
         };
-        stream.insert(now, &segment, BytesMut::with_capacity);
+        stream.insert(now, &segment, &mut Memory::default());
         stream.assembly.take().is_some()
     }
 
@@ -316,5 +327,57 @@ mod tests {
         assert!(!insert(&mut stream, later, 2));
         assert!(!stream.is_over(later));
         assert!(stream.is_over(now + USELESS));
+    }
+
+    /// Opens a stream from this IP address, if there is room.
+    fn open(streams: &mut Streams, ip: [u8; 4], number: u64, opened: Instant, is_member: bool) -> bool {
+        let remote = SocketAddr::from((ip, 7));
+        if !make_room(streams, remote.ip()) {
+            return false;
+        }
+        let stream = Stream::new(opened, Connection::by_multicast(remote, Refusals::default()));
+        if is_member {
+            stream.connection.accepted();
+        }
+        streams.insert((remote, number), stream);
+        true
+    }
+
+    const IP: [u8; 4] = [10, 0, 0, 1];
+
+    #[test]
+    fn strange_streams_from_a_members_address_do_not_keep_its_new_stream_out() {
+        let now = Instant::now();
+        let mut streams = Streams::new();
+        assert!(open(&mut streams, IP, 0, now, true));
+        for number in 1..=MAX_STREAMS_PER_IP as u64 {
+            let opened = now + Duration::from_millis(number);
+            assert!(open(&mut streams, IP, number, opened, false), "{number}");
+        }
+        assert!(open(&mut streams, IP, 1000, now + STALE, false));
+        assert_eq!(streams.len(), MAX_STREAMS_PER_IP);
+        let numbers: Vec<u64> = streams.keys().take(2).map(|(_, number)| *number).collect();
+        assert_eq!(numbers, [0, 3], "the oldest strangers went");
+    }
+
+    #[test]
+    fn a_stream_is_refused_only_where_all_others_are_members() {
+        let now = Instant::now();
+        let mut streams = Streams::new();
+        for number in 0..MAX_STREAMS_PER_IP as u64 {
+            assert!(open(&mut streams, IP, number, now, true));
+        }
+        assert!(open(&mut streams, [10, 0, 1, 0], 0, now, false));
+        assert!(
+            !open(&mut streams, IP, 1000, now, false),
+            "the stranger is of another address"
+        );
+        for at in streams.len()..MAX_STREAMS {
+            let ip = [10, 0, 2 + (at / 100) as u8, 0];
+            assert!(open(&mut streams, ip, at as u64, now, true));
+        }
+        assert!(open(&mut streams, [10, 9, 0, 0], 0, now, true), "a stranger goes");
+        assert!(!open(&mut streams, [10, 9, 0, 0], 1, now, false));
+        assert_eq!(streams.len(), MAX_STREAMS);
     }
 }
