@@ -30,7 +30,7 @@ use antiphon_api::blocks::{Code, Failure, Reply, Span, Welcome};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::blocks::{Begun, Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
 use crate::follower::Follower;
@@ -204,6 +204,8 @@ struct Inside {
     joined: BTreeMap<String, Joined>,
     /// The tasks that tell what groups tell, or told.
     followed: BTreeMap<String, JoinHandle<()>>,
+    /// The tasks that wait for what becomes of messages, and tell it.
+    awaited: JoinSet<()>,
     /// The verbs of the list that it serves.
     serving: BTreeMap<String, Serving>,
     /// The key with which its program comes back, if it may.
@@ -246,6 +248,8 @@ impl Drop for Session {
             joined.sender.leave(departure.clone());
         }
         inside.serving.clear();
+        // They count their replies, though nobody hears them.
+        inside.awaited.detach_all();
         self.desk.close();
         self.hub.clients().remove(&inside.name);
     }

@@ -234,9 +234,10 @@ const MAX_ECHOED_ID: usize = 64;
 impl Command {
     /// Reads a line of stdin. The error says what was expected.
     pub fn parse(line: &str) -> Result<Self, Box<Event>> {
-        if let Ok(command) = serde_json::from_str(line) {
-            return Ok(command);
-        }
+        let refused = match serde_json::from_str(line) {
+            Ok(command) => return Ok(command),
+            Err(refused) => refused,
+        };
         // Once more, for the reason and the echo.
         let error = |reason, request| Box::new(Event::Error { reason, request });
         let value: Value = serde_json::from_str(line).map_err(|parse| {
@@ -244,16 +245,19 @@ impl Command {
             let reason = format!("not JSON ({parse}); expected one object, such as {example}");
             error(reason, Value::String(shortened(line)))
         })?;
-        serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"send_bundle":{"group","payloads","safe"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
-            let echoed = match line.len() <= ECHOED_BYTES {
-                true => value,
-                false => id_of(&value).unwrap_or_else(|| Value::String(shortened(line))),
-            };
-            // It names what it does not know, which may be as long as the line.
-            let parse = shortened(&parse.to_string());
-            error(format!("{parse}; expected {known}"), echoed)
-        })
+        // The value has only the last of two fields of one name, so it may make sense where the line does
+        // not.
+        let parse = serde_json::from_value::<Self>(value.clone())
+            .err()
+            .unwrap_or(refused);
+        let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"send_bundle":{"group","payloads","safe"}}, {"tell":{"group","to","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
+        let echoed = match line.len() <= ECHOED_BYTES {
+            true => value,
+            false => id_of(&value).unwrap_or_else(|| Value::String(shortened(line))),
+        };
+        // It names what it does not know, which may be as long as the line.
+        let parse = shortened(&parse.to_string());
+        Err(error(format!("{parse}; expected {known}"), echoed))
     }
 
     /// The command's word.
@@ -483,6 +487,26 @@ mod tests {
             ),
             ("[]", "expected"),
             ("7", "expected"),
+        ] {
+            match Command::parse(line).map_err(|line| *line) {
+                Err(Event::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_there_twice_is_refused_and_named() {
+        for (line, expected) in [
+            (
+                r#"{"send":{"payload":"a","payload":"b"}}"#,
+                "duplicate field `payload`",
+            ),
+            (
+                r#"{"put":{"map":"m","key":"k","value":"v","key":"l"}}"#,
+                "duplicate field `key`",
+            ),
+            (r#"{"leave":{},"leave":{}}"#, "expected"),
         ] {
             match Command::parse(line).map_err(|line| *line) {
                 Err(Event::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),

@@ -1,8 +1,22 @@
 //! What the exit codes mean. They are a promise to service managers and scripts.
 
-use std::io;
+use std::fmt::Arguments;
+use std::io::{self, Write as _};
 
 use antiphon::Lack;
+
+/// Writes a line to stderr, as `eprintln!` does. That one panics if stderr cannot be written, and a panic
+/// would take the place of the exit code, or end a task of a node that otherwise goes on.
+macro_rules! complain {
+    ($($text:tt)*) => { $crate::exit::line(format_args!($($text)*)) };
+}
+pub(crate) use complain;
+
+/// See [`complain!`].
+pub(crate) fn line(text: Arguments<'_>) {
+    // Nobody is left to be told.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +32,8 @@ pub(crate) enum Exit {
     Refused,
     /// Nobody reads stdout any more: the node left in order.
     StdoutClosed,
+    /// The node was asked to go on alone and did not answer: it may do so, now or later, or not.
+    Unknown,
     /// A second signal arrived while the node was leaving: it ended at once. Or the node that this process
     /// witnesses was ended by this signal.
     Signal(i32),
@@ -34,6 +50,7 @@ impl Exit {
             Exit::Usage => 2,
             Exit::Refused => 3,
             Exit::StdoutClosed => 4,
+            Exit::Unknown => 5,
             Exit::Signal(signal) => 128 + signal,
             Exit::OfChild(code) => code,
         }
@@ -94,7 +111,9 @@ Exit codes:
   1    it does not: it is in a primary view, is not there, has changed, or you did not confirm
   2    the command line is wrong, the socket is of another node, several nodes have that name, or stdin
        is no terminal and --yes is not given; nothing was changed
-  4    nobody reads what it would mean; nothing was changed";
+  4    nobody reads what it would mean; nothing was changed
+  5    it is not known: the node was asked to do it and did not answer, and may still do it; ask
+       `antiphon members`";
 
 /// An error that ends the program: what happened and what to do, for the person at the terminal.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ use antiphon_core::text::{in_lines, shortened};
 use clap::Parser as _;
 
 use args::{Cli, Command};
-use exit::{Exit, Failed};
+use exit::{Exit, Failed, complain};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -65,7 +65,7 @@ fn run() -> i32 {
         Command::Agent(args) => node::run_agent(*args),
         Command::Locator(args) => locator::run(args),
         Command::Key(args) => key::generate(&args.file).map(|()| {
-            eprintln!(
+            complain!(
                 "wrote a new key to {}; keep it secret. That of a cluster is copied to every node",
                 args.file.display()
             );
@@ -83,7 +83,7 @@ fn run() -> i32 {
     match result {
         Ok(exit) => exit.code(),
         Err(Failed { exit, message }) => {
-            eprintln!("antiphon: {}", in_lines(&shortened(&message, MOST)));
+            complain!("antiphon: {}", in_lines(&shortened(&message, MOST)));
             exit.code()
         }
     }
@@ -93,7 +93,7 @@ fn run() -> i32 {
 fn refuse(error: &clap::Error) -> i32 {
     let text = error.to_string();
     match shortened(&text, MOST) {
-        Cow::Owned(text) if error.use_stderr() => eprintln!("{text}"),
+        Cow::Owned(text) if error.use_stderr() => complain!("{text}"),
         _ => error.exit(),
     }
     Exit::Usage.code()

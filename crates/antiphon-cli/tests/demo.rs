@@ -43,7 +43,16 @@ fn programs_of_agents_are_killed_with_them_and_hang_up_and_every_promise_is_kept
 
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
-    let folder = std::env::temp_dir().join(format!("antiphon-test-demo-{}", std::process::id()));
+    leaves_nothing_behind(Signal::INT, 130);
+}
+
+#[test]
+fn a_terminal_that_goes_away_leaves_nothing_behind() {
+    leaves_nothing_behind(Signal::HUP, 143);
+}
+
+fn leaves_nothing_behind(signal: Signal, code: i32) {
+    let folder = std::env::temp_dir().join(format!("antiphon-test-demo-{}-{code}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .args(["demo", "--agents", "--json"])
@@ -54,8 +63,8 @@ fn ctrl_c_leaves_nothing_behind() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("\"formed\"")));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "its sockets");
-    kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
-    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    kill_process(Pid::from_child(&demo), signal).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(code));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     std::fs::remove_dir(&folder).unwrap();
 }

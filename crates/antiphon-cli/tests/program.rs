@@ -405,3 +405,116 @@ fn a_reader_that_stops_reading_does_not_keep_a_node_from_leaving() {
     end_of(child);
     drop(stdout);
 }
+
+/// A line that is no command, and its answer: the node has taken all lines before it.
+fn is_taken(node: &Node) {
+    assert!(node.child.say("?"));
+    node.event(is("error"));
+}
+
+#[test]
+fn each_file_whose_line_was_taken_has_a_line_of_its_own_before_the_node_has_left() {
+    for (count, bytes, by_signal) in [
+        (1, 200 << 20, false),
+        (3, 64 << 20, false),
+        (1, 200 << 20, true),
+        (3, 64 << 20, true),
+    ] {
+        let bench = Bench::new();
+        let node = alone(&bench, "--found");
+        node.event(is("view"));
+        let path = bench.directory.join("file");
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        for _ in 0..count {
+            node.say(json!({"send": {"payload": {"file": &path}}}));
+        }
+        if by_signal {
+            is_taken(&node);
+            node.signal(Signal::TERM);
+        } else {
+            node.say(json!({"leave": {}}));
+        }
+        assert_eq!(node.exit().code(), Some(0));
+        let mut lines = node.rest();
+        assert_eq!(lines.pop(), Some(json!({"event": "left"})));
+        lines.retain(|line| {
+            let event = line["event"].as_str().unwrap();
+            ["message", "refused", "error", "receipt"].contains(&event)
+        });
+        assert_eq!(lines.len(), count, "{by_signal}: {lines:?}");
+    }
+}
+
+#[test]
+fn no_line_comes_behind_left_while_stdin_goes_on() {
+    let bench = Bench::new();
+    let mut child = raw(&bench);
+    let mut stdin = child.stdin.take().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    std::thread::spawn(move || {
+        let line = json!({"send": {"payload": "x"}}).to_string() + "\n";
+        while stdin.write_all(line.repeat(100).as_bytes()).is_ok() {}
+    });
+    let is_message = |line: &String| line.contains("\"event\":\"message\"");
+    assert!(lines.by_ref().filter(is_message).nth(1000).is_some());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(lines.last().unwrap(), json!({"event": "left"}).to_string());
+    assert_eq!(end_of(child).code(), Some(0));
+}
+
+#[test]
+fn operations_that_wait_for_a_cluster_are_answered_before_left_though_the_reader_is_slow() {
+    const LOCKS: usize = 2000;
+    let bench = Bench::new();
+    let mut program = bench.program();
+    program.args(["node", "--json", "--seeds", "127.0.0.1:9"]);
+    program.args(ALONE.split_whitespace());
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = program.stderr(Stdio::null()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    for id in 0..LOCKS {
+        writeln!(stdin, "{}", json!({"lock": {"name": "x", "id": id}})).unwrap();
+    }
+    writeln!(stdin, "?").unwrap();
+    assert!(
+        lines.any(|line| line.contains("\"event\":\"error\"")),
+        "all lines are taken"
+    );
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    // Longer than the node needs for all but the replies.
+    std::thread::sleep(Duration::from_millis(500));
+    let told: Vec<String> = lines.collect();
+    assert_eq!(told.last(), Some(&json!({"event": "left"}).to_string()));
+    let replies = told.iter().filter(|line| line.contains("\"event\":\"reply\""));
+    assert_eq!(replies.count(), LOCKS);
+    assert_eq!(end_of(child).code(), Some(0));
+}
+
+#[test]
+fn messages_of_the_programs_own_client_are_answered_before_left_though_the_reader_is_slow() {
+    // As many as may wait for their replies.
+    const MESSAGES: usize = 1000;
+    let bench = Bench::new();
+    let mut child = raw(&bench);
+    let mut stdin = child.stdin.take().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    let mut say = |line: Value| writeln!(stdin, "{line}").unwrap();
+    say(json!({"join": {"group": "clients"}}));
+    let is_view = |line: &String| line.contains("\"event\":\"view\"") && line.contains("clients");
+    assert!(lines.by_ref().any(|line| is_view(&line)));
+    for id in 0..MESSAGES {
+        say(json!({"send": {"group": "clients", "payload": "x".repeat(100), "id": id}}));
+    }
+    say(json!({"leave": {}}));
+    // Longer than the node needs for all but the lines.
+    std::thread::sleep(Duration::from_millis(700));
+    let told: Vec<String> = lines.collect();
+    assert_eq!(told.last(), Some(&json!({"event": "left"}).to_string()));
+    let replies = told.iter().filter(|line| line.contains("\"event\":\"reply\""));
+    assert_eq!(replies.count(), MESSAGES);
+    assert_eq!(end_of(child).code(), Some(0));
+}

@@ -26,9 +26,10 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Replies in a task of its own: the session may be slow, and others wait for the block.
-    fn refuse(self, failure: Failure) {
-        tokio::spawn(self.operation.reply(not_done(failure)));
+    /// Replies in a task of its own: the session may be slow, and others wait for the block. The worker waits
+    /// for these tasks before it ends, or replies would be lost when the node leaves.
+    fn refuse(self, failure: Failure, tasks: &mut JoinSet<()>) {
+        tasks.spawn(async move { drop(self.operation.reply(not_done(failure)).await) });
     }
 }
 
@@ -49,6 +50,7 @@ pub(super) async fn run<B: Block>(
     join: impl Future<Output = Result<B, Failure>>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
 ) {
+    let mut tasks = JoinSet::new();
     let mut waiting = Vec::new();
     let joined = {
         let mut join = pin!(join);
@@ -62,14 +64,18 @@ pub(super) async fn run<B: Block>(
                 },
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            waiting = drop_those_over(waiting);
+            waiting = drop_those_over(waiting, &mut tasks);
+            while tasks.try_join_next().is_some() {}
         }
     };
     let block = match joined {
         Ok(block) => block,
-        Err(failure) => return refuse_all(waiting, jobs, &failure),
+        Err(failure) => {
+            refuse_all(waiting, jobs, &failure, &mut tasks);
+            while tasks.join_next().await.is_some() {}
+            return;
+        }
     };
-    let mut tasks = JoinSet::new();
     for job in waiting {
         begin(&block, job, &mut tasks).await;
     }
@@ -89,7 +95,7 @@ pub(super) async fn run<B: Block>(
     };
     // Another worker is started when the jobs are closed, and may join again only after this.
     block.leave().await;
-    refuse_all(Vec::new(), jobs, &failure);
+    refuse_all(Vec::new(), jobs, &failure, &mut tasks);
     while tasks.join_next().await.is_some() {}
 }
 
@@ -104,23 +110,28 @@ async fn begin<B: Block>(block: &B, job: Job, tasks: &mut JoinSet<()>) {
     }
 }
 
-fn drop_those_over(waiting: Vec<Job>) -> Vec<Job> {
+fn drop_those_over(waiting: Vec<Job>, tasks: &mut JoinSet<()>) -> Vec<Job> {
     let mut still = Vec::with_capacity(waiting.len());
     for mut job in waiting {
         match job.operation.is_over() {
-            Some(failure) => job.refuse(failure),
+            Some(failure) => job.refuse(failure, tasks),
             None => still.push(job),
         }
     }
     still
 }
 
-fn refuse_all(waiting: Vec<Job>, mut jobs: mpsc::UnboundedReceiver<Job>, failure: &Failure) {
+fn refuse_all(
+    waiting: Vec<Job>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+    failure: &Failure,
+    tasks: &mut JoinSet<()>,
+) {
     jobs.close();
     for job in waiting {
-        job.refuse(failure.clone());
+        job.refuse(failure.clone(), tasks);
     }
     while let Ok(job) = jobs.try_recv() {
-        job.refuse(failure.clone());
+        job.refuse(failure.clone(), tasks);
     }
 }

@@ -23,6 +23,7 @@ use antiphon_api::console::{
     VERSION,
 };
 use antiphon_api::{LineBuffer, Told};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -334,6 +335,9 @@ impl Client {
         let answer = match question {
             Question::Views { watch } => return self.views(desk, watch).await,
             Question::Recovery {} => desk.recovery().await,
+            // A process that was stopped finds questions of clients that have given up long ago. What a
+            // client asked to be done it has told its person since: that it is not known, and to look.
+            Question::Recover { .. } if has_gone(&self.stream) => return Err(Gone),
             Question::Recover { lineage, view } => desk.recover(&lineage, &view).await,
             Question::Status {} => desk.status().await,
             Question::Members {} => desk.members().await,
@@ -447,6 +451,13 @@ impl Client {
             _ => Err(Gone),
         }
     }
+}
+
+/// Whether the client reads no answer any more. One that only says no more still reads.
+fn has_gone(stream: &UnixStream) -> bool {
+    // Hang-ups are told of without being asked for.
+    let mut asked = [PollFd::new(stream, PollFlags::empty())];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|gone| gone > 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -43,6 +43,23 @@ impl Session {
             .await;
     }
 
+    /// When the node has left: waits until the session is told what became of its messages, and what its
+    /// groups told last.
+    pub(crate) async fn finish(&self) {
+        let (mut awaited, followed) = {
+            let mut inside = self.inside();
+            (
+                std::mem::take(&mut inside.awaited),
+                std::mem::take(&mut inside.followed),
+            )
+        };
+        while awaited.join_next().await.is_some() {}
+        for follower in followed.into_values() {
+            // It fails only if it panicked.
+            let _ = follower.await;
+        }
+    }
+
     async fn say(&self, group: Option<&str>, said: Said<'_>, safe: bool) -> Result<Fate, Failure> {
         let sender = {
             let inside = self.inside();
@@ -72,7 +89,9 @@ impl Session {
         }
         match (sent, operation) {
             (Ok(fate), Some(operation)) => {
-                tokio::spawn(async move {
+                let awaited = &mut self.inside().awaited;
+                while awaited.try_join_next().is_some() {}
+                awaited.spawn(async move {
                     let reply = told_fate(fate.await);
                     operation.reply(reply).await;
                 });

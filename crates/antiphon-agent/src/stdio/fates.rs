@@ -6,7 +6,7 @@ use antiphon::{Outcome, Progress, Receipt, SafeReceipt, TellOutcome, TellReceipt
 use antiphon_api::Event;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::session::Printer;
+use super::printer::Printer;
 
 /// A message with a fate that is not known yet.
 #[derive(Debug)]

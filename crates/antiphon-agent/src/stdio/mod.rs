@@ -9,7 +9,8 @@
 //!  Group events  ──►   (bounded)                     events among themselves, `left` last
 //! ```
 //! - [`Session`]: the tasks of a running node, and its own session at the [`Hub`](crate::Hub); [`Printer`]:
-//!   writes events in the form that was asked for;
+//!   writes events in the form that was asked for, and nothing behind the last line;
+//! - `files`: sends the files that lines name, also those that were taken before the node leaves;
 //! - [`stdin`], [`stdout`]: the threads that read and write, each behind a bounded queue;
 //! - [`Spool`]: payloads that are too large for a line.
 //!
@@ -21,12 +22,15 @@
 //!   and votes go on. After `slow_after` the groups remove this member (`resync`).
 
 mod fates;
+mod files;
+mod printer;
 mod roster;
 mod session;
 mod spool;
 pub mod stdin;
 pub mod stdout;
 
-pub use session::{Ended, Groups, Printer, Session};
+pub use printer::Printer;
+pub use session::{Ended, Groups, Session};
 pub use spool::Spool;
 pub(crate) use spool::check_file;

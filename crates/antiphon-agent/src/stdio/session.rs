@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use antiphon::{
     Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, MAX_PAYLOAD_BYTES,
     MAX_TELL_BYTES, Scope, SendError, TellError, View,
 };
 use antiphon_api::command::{self, ScopeName};
-use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
+use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
+use tokio::time::timeout;
 
 use super::fates::{Fate, Ledger, Pending, resolve};
+use super::files::{Files, Large, LargeOnes};
+use super::printer::Printer;
 use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
-use super::stdout::{LAST_LINES_WITHIN, Stdout};
+use super::stdout::LAST_LINES_WITHIN;
 use crate::hub::{self, Hub};
 use crate::outlet::Outlet;
 use crate::{Names, told};
@@ -33,50 +37,11 @@ const MAX_PENDING_TELLS: usize = 8192;
 const MAX_LARGE: usize = 16;
 /// Events of a group taken at once.
 const BATCH: usize = 256;
-
-/// Writes lines in the form that was asked for.
-#[derive(Debug, Clone)]
-pub struct Printer {
-    stdout: Stdout,
-    json: bool,
-}
-
-impl Printer {
-    /// JSON lines, or text for people.
-    pub fn new(stdout: Stdout, json: bool) -> Self {
-        Self { stdout, json }
-    }
-
-    /// Whether it writes JSON.
-    pub fn is_json(&self) -> bool {
-        self.json
-    }
-
-    /// Prints an event, waiting while the reader is behind.
-    pub async fn print(&self, event: &Event) {
-        let text = if self.json {
-            event.to_json()
-        } else {
-            Today(&Told::now(event.clone())).to_string()
-        };
-        self.stdout.print(text).await;
-    }
-
-    /// Prints a text as it is; only for people.
-    pub async fn print_text(&self, text: String) {
-        self.stdout.print(text).await;
-    }
-
-    /// Returns when nobody reads any more.
-    pub async fn closed(&self) {
-        self.stdout.closed().await;
-    }
-
-    /// Whether nobody reads any more.
-    pub fn is_stdout_closed(&self) -> bool {
-        self.stdout.is_closed()
-    }
-}
+/// How long the line of stdin that is being obeyed may take before the node leaves. A line that takes longer
+/// waits for the cluster or for the reader of stdout, and is answered while the node leaves.
+const PRESENT_LINE_WITHIN: Duration = Duration::from_millis(200);
+/// How often a node that has left waits [`LAST_LINES_WITHIN`] for a disk to which it writes large payloads.
+const MAX_WAITS_FOR_DISK: u32 = 5;
 
 /// Why a node that was not asked to leave has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +73,21 @@ pub struct Session {
     senders: Vec<Sender>,
     hub: Hub,
     events: JoinSet<Option<Ended>>,
+    /// Files that stdin has named.
+    files: Files,
+    spool: Arc<Spool>,
+    /// None at a node that does not obey stdin.
+    stdin: Option<Stdin>,
+}
+
+/// What the session knows of its task that obeys stdin.
+#[derive(Debug)]
+struct Stdin {
+    own: Arc<hub::Session>,
+    /// Tells the task to take no further line.
+    stop: Option<oneshot::Sender<()>>,
+    /// Closed by the task behind its last line.
+    answered: watch::Receiver<()>,
 }
 
 /// One group's sending side.
@@ -125,78 +105,6 @@ struct Sender {
     largest: u64,
     /// The group's present view, from when its line is printed.
     view: watch::Receiver<Option<Arc<View>>>,
-}
-
-impl Sender {
-    fn large_ones(&self, printer: Printer) -> LargeOnes {
-        LargeOnes {
-            group: self.group.clone(),
-            sender: self.sender.clone(),
-            receipts: self.receipts.clone(),
-            breaks: self.breaks.clone(),
-            printer,
-        }
-    }
-}
-
-/// The task that sends a group's large payloads, one after the other.
-struct LargeOnes {
-    group: String,
-    sender: GroupSender,
-    receipts: mpsc::Sender<Pending>,
-    breaks: Arc<AtomicU64>,
-    printer: Printer,
-}
-
-/// A large payload to send.
-#[derive(Debug)]
-struct Large {
-    ticket: u64,
-    payload: Payload,
-    safe: bool,
-    /// The request, for the line that says what was refused.
-    echo: serde_json::Value,
-}
-
-impl LargeOnes {
-    async fn send_all(self, mut waiting: mpsc::Receiver<Large>) {
-        while let Some(large) = waiting.recv().await {
-            let echo = large.echo.clone();
-            let line = match self.send(large).await {
-                Ok(()) => continue,
-                Err(NotSent::Senseless(reason)) => Event::Error {
-                    reason,
-                    request: echo,
-                },
-                Err(NotSent::Refused { group, reason }) => Event::Refused {
-                    group: Some(group),
-                    reason,
-                    fatal: false,
-                    request: Some(echo),
-                },
-            };
-            self.printer.print(&line).await;
-        }
-    }
-
-    async fn send(&self, large: Large) -> Result<(), NotSent> {
-        let payload = block_in_place(|| large.payload.into_bytes()).map_err(NotSent::Senseless)?;
-        let breaks = self.breaks.load(Ordering::Relaxed);
-        let sent = if large.safe {
-            self.sender.send_safe_bytes(payload).await.map(Fate::Safe)
-        } else {
-            self.sender.send_bytes(payload).await.map(Fate::Delivered)
-        };
-        let receipt = sent.map_err(|error| NotSent::of(&self.group, error))?;
-        let pending = Pending {
-            ticket: large.ticket,
-            breaks,
-            receipt,
-        };
-        // Fails only when the group is over and nobody prints fates any more.
-        let _ = self.receipts.send(pending).await;
-        Ok(())
-    }
 }
 
 impl Session {
@@ -219,6 +127,9 @@ impl Session {
             senders: Vec::new(),
             hub,
             events: JoinSet::new(),
+            files: Files::default(),
+            spool,
+            stdin: None,
         };
         let (shown, view_shown) = watch::channel(0);
         session.events.spawn(print_node_events(
@@ -241,6 +152,15 @@ impl Session {
             let breaks = Arc::new(AtomicU64::new(0));
             let (large, waiting) = mpsc::channel(MAX_LARGE);
             let (view_known, view) = watch::channel(None);
+            let large_ones = LargeOnes {
+                group: name.clone(),
+                sender: group.sender(),
+                receipts: receipts.clone(),
+                breaks: breaks.clone(),
+                printer: session.printer.clone(),
+                files: session.files.clone(),
+            };
+            tokio::spawn(large_ones.send_all(waiting));
             let sender = Sender {
                 group: name.clone(),
                 sender: group.sender(),
@@ -251,7 +171,6 @@ impl Session {
                 largest: u64::from(groups.options.max_object_bytes).max(MAX_PAYLOAD_BYTES as u64),
                 view,
             };
-            tokio::spawn(sender.large_ones(session.printer.clone()).send_all(waiting));
             session.senders.push(sender);
             session.events.spawn(print_group_events(
                 group,
@@ -260,7 +179,7 @@ impl Session {
                 pending,
                 breaks,
                 session.printer.clone(),
-                spool.clone(),
+                session.spool.clone(),
             ));
         }
         Ok(session)
@@ -271,23 +190,40 @@ impl Session {
         let Ok(own) = self.hub.open(Outlet::Printed(self.printer.clone()), true) else {
             unreachable!("the node's own program is its first session");
         };
+        let own = Arc::new(own);
         let mut obeying = Obeying {
-            own,
+            own: own.clone(),
             cluster: self.cluster.clone(),
             printer: self.printer.clone(),
             senders: std::mem::take(&mut self.senders),
+            files: self.files.clone(),
             tickets: BTreeMap::new(),
             tells: BTreeMap::new(),
         };
+        let (stop, mut stopped) = oneshot::channel();
+        let (answering, answered) = watch::channel(());
         tokio::spawn(async move {
-            while let Some(input) = input.recv().await {
+            loop {
+                let input = tokio::select! {
+                    biased;
+                    _ = &mut stopped => break,
+                    input = input.recv() => input,
+                };
+                let Some(input) = input else { break };
                 if obeying.obey(input).await == Asked::Leave {
                     // The receiver lives as long as the node.
                     let _ = leave.send(()).await;
+                    break;
                 }
             }
+            drop((input, answering));
             // The end of stdin changes nothing: the senders stay, or the groups would be left.
             std::future::pending::<()>().await;
+        });
+        self.stdin = Some(Stdin {
+            own,
+            stop: Some(stop),
+            answered,
         });
     }
 
@@ -301,9 +237,47 @@ impl Session {
         Ended::Stopped
     }
 
-    /// Waits until all that happened before leaving is printed.
+    /// Before the node leaves: takes no further line of stdin, and sends the files that were taken. It takes
+    /// a few seconds at most.
+    pub async fn stop(&mut self) {
+        let Some(stdin) = &mut self.stdin else { return };
+        stdin.stop();
+        let _ = timeout(PRESENT_LINE_WITHIN, stdin.answered()).await;
+        self.files.settle().await;
+    }
+
+    /// Behind leaving: waits until all that happened before is printed. A reader that does not read is waited
+    /// for no longer than [`LAST_LINES_WITHIN`].
     pub async fn finish(&mut self) {
+        for _ in 0..MAX_WAITS_FOR_DISK {
+            let all = timeout(LAST_LINES_WITHIN, self.printed()).await;
+            if all.is_ok() || !self.spool.is_writing() {
+                return;
+            }
+        }
+    }
+
+    async fn printed(&mut self) {
         while self.events.join_next().await.is_some() {}
+        let Some(stdin) = &mut self.stdin else { return };
+        stdin.answered().await;
+        self.files.settled().await;
+        stdin.own.finish().await;
+    }
+}
+
+impl Stdin {
+    fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // Fails only when the task takes no more lines already.
+            let _ = stop.send(());
+        }
+    }
+
+    /// Returns when no line is taken any more, and the last one is answered.
+    async fn answered(&mut self) {
+        // Nothing is ever sent: it returns when the sender is dropped.
+        let _ = self.answered.changed().await;
     }
 }
 
@@ -426,7 +400,7 @@ async fn print_group_events(
             printer.print(&line).await;
         }
     };
-    let _ = tokio::time::timeout(LAST_LINES_WITHIN, rest).await;
+    let _ = timeout(LAST_LINES_WITHIN, rest).await;
     None
 }
 
@@ -449,7 +423,8 @@ struct Obeying {
     cluster: Cluster,
     printer: Printer,
     senders: Vec<Sender>,
-    own: hub::Session,
+    own: Arc<hub::Session>,
+    files: Files,
     /// Messages accepted so far, by group.
     tickets: BTreeMap<String, u64>,
     /// The same of what single members were told.
@@ -614,6 +589,7 @@ impl Obeying {
                 payload: request.payload,
                 safe: request.safe,
                 echo: echo.clone(),
+                file: self.files.take(),
             };
             // Fails only when the node ends.
             let _ = sender.large.send(large).await;
@@ -666,7 +642,7 @@ fn find<'a>(senders: &'a [Sender], group: Option<&str>) -> Result<&'a Sender, No
 }
 
 /// Why a message was not sent.
-enum NotSent {
+pub(super) enum NotSent {
     /// The request makes no sense to this node.
     Senseless(String),
     /// The group does not take it now.
@@ -678,7 +654,7 @@ impl NotSent {
         NotSent::Senseless(error.to_string())
     }
 
-    fn of(group: &str, error: SendError) -> Self {
+    pub(super) fn of(group: &str, error: SendError) -> Self {
         NotSent::Refused {
             group: group.to_owned(),
             reason: match error {

@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use antiphon::{Incarnation, MAX_PAYLOAD_BYTES, Message};
 
@@ -24,6 +25,8 @@ const MAX_TRIES: u32 = 1000;
 #[derive(Debug)]
 pub struct Spool {
     place: Place,
+    /// Payloads that are being written now.
+    writing: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,10 @@ impl Spool {
                 made: Mutex::new(Made::NotYet),
             },
         };
-        Self { place }
+        Self {
+            place,
+            writing: AtomicUsize::new(0),
+        }
     }
 
     /// The payload for a line: itself, or the file that it is in. Takes as long as the disk does.
@@ -69,7 +75,10 @@ impl Spool {
             &message.seq.to_string(),
         ]
         .map(plain);
-        match self.write(&name.join("-"), &message.payload) {
+        self.writing.fetch_add(1, Ordering::Relaxed);
+        let written = self.write(&name.join("-"), &message.payload);
+        self.writing.fetch_sub(1, Ordering::Relaxed);
+        match written {
             Ok(path) => Payload::File {
                 file: path.to_string_lossy().into_owned(),
                 bytes: Some(message.payload.len() as u64),
@@ -82,6 +91,11 @@ impl Spool {
                 Payload::from_bytes(&message.payload)
             }
         }
+    }
+
+    /// Whether a line waits for the disk.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Relaxed) > 0
     }
 
     fn directory(&self) -> &Path {

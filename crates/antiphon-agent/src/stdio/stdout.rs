@@ -4,6 +4,9 @@
 //! which the library turns into back-pressure on the senders. The protocol itself never waits for stdout, nor
 //! does the task that waits for a signal.
 //!
+//! Stdout may be non-blocking: that is a mode of the pipe or the terminal, which other processes have open,
+//! too. Then the thread waits for room by itself.
+//!
 //! The thread notices only by writing that the reader has gone, or that nothing can be written for another
 //! reason. Where nothing may be written for long ([`start_watched`]), a second thread waits for the end of
 //! the reader: the kernel tells of a pipe without a reader, and of a terminal that was hung up, without a
@@ -42,7 +45,12 @@ pub struct Writer {
 
 /// Starts the writing thread.
 pub fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
-    start_with(target, Arc::new(watch::Sender::new(false)))
+    // What a target is that may be no file, only another attempt tells.
+    let wait = || {
+        std::thread::sleep(RETRY);
+        Ok(())
+    };
+    start_with(target, wait, Arc::new(watch::Sender::new(false)))
 }
 
 /// The same, and notices that the reader has gone also while there is nothing to write. Its second thread
@@ -52,19 +60,25 @@ pub fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
 /// What the system says: too many open files.
 pub fn start_watched(target: impl Write + AsFd + Send + 'static) -> io::Result<(Stdout, Writer)> {
     let close = Arc::new(watch::Sender::new(false));
-    let (end, told) = (target.as_fd().try_clone_to_owned()?, close.clone());
+    let (end, told) = (Arc::new(target.as_fd().try_clone_to_owned()?), close.clone());
+    let room = end.clone();
     std::thread::spawn(move || {
         if until_unread(&end).is_ok() {
             told.send_replace(true);
         }
     });
-    Ok(start_with(target, close))
+    Ok(start_with(target, move || until_writable(&room), close))
 }
 
-fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<bool>>) -> (Stdout, Writer) {
+fn start_with(
+    target: impl Write + Send + 'static,
+    wait: impl Fn() -> io::Result<()> + Send + 'static,
+    close: Arc<watch::Sender<bool>>,
+) -> (Stdout, Writer) {
     let (lines, waiting) = mpsc::sync_channel::<String>(MAX_WAITING);
     let closed = close.subscribe();
     let thread = std::thread::spawn(move || {
+        let mut target = Waiting { target, wait };
         if let Err(error) = write_all(&mut target, &waiting) {
             // A reader that has gone away knows of it. A full disk must be told: somebody will look for the
             // node that has left.
@@ -94,6 +108,43 @@ fn until_unread(end: &OwnedFd) -> rustix::io::Result<()> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Returns when there is room to write, or nobody reads any more.
+fn until_writable(end: &OwnedFd) -> io::Result<()> {
+    match poll(&mut [PollFd::new(end, PollFlags::OUT)], None) {
+        // The next attempt to write tells what it is.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A target that waits where there is no room yet. Each attempt says how much it has taken, so that nothing
+/// is written twice.
+struct Waiting<T, W> {
+    target: T,
+    wait: W,
+}
+
+impl<T, W: Fn() -> io::Result<()>> Waiting<T, W> {
+    fn until_taken<R>(&mut self, mut attempt: impl FnMut(&mut T) -> io::Result<R>) -> io::Result<R> {
+        loop {
+            match attempt(&mut self.target) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (self.wait)()?,
+                done => return done,
+            }
+        }
+    }
+}
+
+impl<T: Write, W: Fn() -> io::Result<()>> Write for Waiting<T, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.until_taken(|target| target.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.until_taken(Write::flush)
     }
 }
 
@@ -164,6 +215,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, Read as _};
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -203,6 +255,50 @@ mod tests {
         writer.finish(Duration::from_secs(10));
         let text = String::from_utf8(target.0.lock().unwrap().clone()).unwrap();
         assert!(text.lines().map(|line| line.parse::<u32>().unwrap()).eq(0..1000));
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_does_not_block_is_waited_for_and_takes_each_line_once() {
+        for is_watched in [true, false] {
+            let (reader, target) = io::pipe().unwrap();
+            rustix::fs::fcntl_setfl(&target, rustix::fs::OFlags::NONBLOCK).unwrap();
+            // As the program's own standard output, which gathers lines.
+            let room = target.try_clone().unwrap();
+            let (stdout, writer) = match is_watched {
+                true => start_watched(target).unwrap(),
+                false => start(io::LineWriter::new(target)),
+            };
+            let padding = "x".repeat(4096);
+            // More than the pipe holds.
+            for number in 0..100 {
+                stdout.print(format!("{number} {padding}")).await;
+            }
+            drop(stdout);
+            let full = async {
+                while room_in(&room) {
+                    tokio::time::sleep(RETRY).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), full).await.unwrap();
+            drop(room);
+            // The thread that waits for the end of the reader has the pipe open: it has no end.
+            let read = std::thread::spawn(move || {
+                let mut reader = io::BufReader::new(reader);
+                let lines: Vec<_> = reader.by_ref().lines().take(100).map(Result::unwrap).collect();
+                (lines, reader)
+            });
+            assert!(writer.written().await);
+            let (lines, _reader) = read.join().unwrap();
+            let numbers = lines
+                .iter()
+                .map(|line| line.split_once(' ').unwrap().0.parse::<u32>());
+            assert!(numbers.eq((0..100).map(Ok)), "{is_watched}");
+        }
+    }
+
+    fn room_in(pipe: &io::PipeWriter) -> bool {
+        let mut asked = [PollFd::new(pipe, PollFlags::OUT)];
+        poll(&mut asked, Some(&rustix::event::Timespec::default())).unwrap() > 0
     }
 
     #[tokio::test]

@@ -7,8 +7,9 @@
 //! ```
 //! Each command connects to a node's console ([`antiphon_agent::console`]), asks and ends. It keeps nothing,
 //! and only `recover` changes anything. If a node cannot be asked, the command names it and says what to do.
-//! `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that
-//! is cut without the node's last word is a failure.
+//! `view --watch` ends with the node, at the first signal, or when nobody reads its output. What it was told
+//! by then is written first, unless a second signal comes. All others end by a signal at once. A connection
+//! that is cut without the node's last word is a failure.
 
 pub(crate) mod args;
 mod recover;
@@ -17,16 +18,18 @@ mod show;
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use antiphon_agent::console::{Answered, Client, ClientError, place};
 use antiphon_api::console::{Answer, Question};
 use antiphon_core::text::{in_lines, on_one_line};
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use super::exit::{Exit, Failed};
-use antiphon_agent::stdio::stdout::{self, Stdout};
+use super::exit::{Exit, Failed, complain};
+use super::signals::Signals;
+use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN, Stdout};
 use args::{AskArgs, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 
 /// Runs `antiphon members`.
@@ -73,30 +76,44 @@ fn ask(
 }
 
 async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
-    let no_signals = |error| Failed::cannot("handle signals", &error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    // A signal is how a watcher is ended. It cuts off an answer that has an end: then the process ends by the
+    // signal, so that nobody takes what was written for the whole answer.
+    let mut signals = match args.watch {
+        true => Some(Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?),
+        false => None,
+    };
     let (stdout, writer) = stdout::start_watched(io::stdout())
         .map_err(|error| Failed::run(format!("standard output: {error}")))?;
-    let told = async {
-        let told = tokio::select! {
-            told = tell(args, &stdout) => told,
-            () = stdout.closed() => return Ok(Exit::StdoutClosed),
-        };
-        drop(stdout);
-        if !writer.written().await {
-            return Ok(Exit::StdoutClosed);
-        }
-        if let Some(last) = told? {
-            eprintln!("antiphon: {last}");
-        }
-        Ok(Exit::Success)
+    let (told, is_ended) = tokio::select! {
+        told = tell(args, &stdout) => (told, false),
+        () = stdout.closed() => return Ok(Exit::StdoutClosed),
+        () = signalled(&mut signals) => (Ok(None), true),
     };
-    // A user who ends the command does not wait for a reader of its output.
-    tokio::select! {
-        told = told => told,
-        _ = terminate.recv() => Ok(Exit::Success),
-        _ = interrupt.recv() => Ok(Exit::Success),
+    drop(stdout);
+    // What the node has told is written, but ending the command does not wait for its reader for
+    // long.
+    let patience = match is_ended {
+        true => LAST_LINES_WITHIN,
+        false => Duration::MAX,
+    };
+    let written = tokio::select! {
+        written = timeout(patience, writer.written()) => written,
+        () = signalled(&mut signals) => return Ok(Exit::Success),
+    };
+    if let Ok(false) = written {
+        return Ok(Exit::StdoutClosed);
+    }
+    if let Some(last) = told? {
+        complain!("antiphon: {last}");
+    }
+    Ok(Exit::Success)
+}
+
+/// Returns at a signal, if signals are caught.
+async fn signalled(signals: &mut Option<Signals>) {
+    match signals {
+        Some(signals) => drop(signals.next().await),
+        None => std::future::pending().await,
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use antiphon_agent::console::Client;
+use antiphon_agent::console::{Client, ClientError};
 use antiphon_api::console::{Answer, Question, Recovery};
 use antiphon_core::text::on_one_line;
 
@@ -41,9 +41,14 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         lineage: recovery.lineage,
         view: recovery.view,
     };
-    let told = connect(args).await?.ask(&question).await.map_err(failed)?;
-    let Answer::Recovered(recovered) = readable(&told)? else {
-        return Err(astray());
+    let mut client = connect(args).await?;
+    client.begin(&question).await.map_err(failed)?;
+    let told = client.answer().await.map_err(|error| match error {
+        ClientError::Refused(_) => failed(error),
+        error => unknown(args, &error.to_string()),
+    })?;
+    let Ok(Answer::Recovered(recovered)) = readable(&told) else {
+        return Err(unknown(args, &astray().message));
     };
     let shown = match args.json {
         true => told.line,
@@ -52,6 +57,17 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
     // It is done, whether or not somebody still reads.
     let _ = print(&shown);
     Ok(Exit::Success)
+}
+
+/// The question was asked: the node may have it, and take it up whenever it runs again.
+fn unknown(args: &RecoverArgs, reason: &str) -> Failed {
+    Failed {
+        exit: Exit::Unknown,
+        message: format!(
+            "{reason}. It is not known whether {} goes on alone, and it may still do so: ask `antiphon members`",
+            args.from
+        ),
+    }
 }
 
 async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
@@ -91,12 +107,12 @@ fn confirm(args: &RecoverArgs, recovery: &Recovery) -> Result<(), Failed> {
             "stdin is no terminal, so nobody can confirm this: give --yes. Nothing was changed",
         ));
     }
-    eprint!(
+    // If the prompt cannot be shown, the answer will not be the name.
+    let _ = write!(
+        io::stderr(),
         "\nTo have {} go on alone, type its name; anything else changes nothing: ",
         on_one_line(&recovery.node)
     );
-    // If the prompt cannot be shown, the answer will not be the name.
-    let _ = io::stderr().flush();
     let mut typed = String::new();
     let read = io::stdin().lock().read_line(&mut typed);
     match read {

@@ -30,6 +30,7 @@ mod sources;
 mod steps;
 mod verdict;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::args::NodeArgs;
@@ -189,7 +190,9 @@ fn key(report: &mut Report, settings: &Settings) {
 
 /// Nothing is given: there may still be nodes to ask.
 async fn without_settings(mut report: Report, args: &NodeArgs) -> Result<Exit, Failed> {
-    let asked = running::all(&mut report, args.console.as_deref()).await;
+    // In the environment of a node without a console that word is no path.
+    let socket = args.console.as_deref().filter(|path| *path != Path::new("none"));
+    let asked = running::all(&mut report, socket).await;
     if asked == 0 {
         running::without_consoles(&mut report);
         report.add(Step::failed(

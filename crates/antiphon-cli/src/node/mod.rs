@@ -32,8 +32,9 @@ use self::commands::Opened;
 use self::reload::Reloads;
 use self::service::Manager;
 use super::args::{AgentArgs, NodeArgs};
-use super::exit::{Exit, Failed};
+use super::exit::{Exit, Failed, complain};
 use super::files;
+use super::say::say;
 use super::settings::{Agent, Settings};
 use super::signals::Signals;
 
@@ -93,13 +94,13 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
         return supervisor::run(&settings);
     }
     for warning in &settings.warnings {
-        eprintln!("antiphon: warning: {warning}");
+        complain!("antiphon: warning: {warning}");
     }
     if let Some((cause, remedy)) = files::shortage(files::limit(), &settings).filter(|_| !print_config) {
-        eprintln!("antiphon: warning: this process {cause}: {remedy}");
+        complain!("antiphon: warning: this process {cause}: {remedy}");
     }
     if print_config {
-        print!("{}", settings.to_toml());
+        say!("{}", settings.to_toml().trim_end())?;
         return Ok(Exit::Success);
     }
     start_log();
@@ -127,7 +128,7 @@ pub(crate) fn start_log() {
     let filter = level
         .parse::<tracing_subscriber::filter::Targets>()
         .unwrap_or_else(|error| {
-            eprintln!(
+            complain!(
                 "antiphon: warning: ANTIPHON_LOG={level:?} is not understood ({error}); logging warnings"
             );
             tracing_subscriber::filter::Targets::new().with_default(tracing::Level::WARN)
@@ -215,6 +216,7 @@ async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> R
     let leave = async {
         // No new program is served any more.
         drop(serving);
+        session.stop().await;
         hub.close().await;
         cluster.leave().await
     };
@@ -229,10 +231,10 @@ async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> R
     // the end.
     let last_lines = async {
         session.finish().await;
-        printer.print(&Event::Left).await;
+        let _ = tokio::time::timeout(LAST_LINES_WITHIN, printer.print_last(&Event::Left)).await;
     };
     tokio::select! {
-        _ = tokio::time::timeout(LAST_LINES_WITHIN, last_lines) => {}
+        () = last_lines => {}
         signal = signals.next() => return Ok(Exit::Signal(signal)),
     }
     Ok(if printer.is_stdout_closed() {

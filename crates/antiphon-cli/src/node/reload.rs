@@ -2,7 +2,7 @@
 //! whether all of that is in force. It sends no program away.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use antiphon_agent::Hub;
 use antiphon_agent::access::Access;
@@ -10,7 +10,7 @@ use antiphon_commands::{Commands, Tls};
 use tokio::signal::unix::Signal;
 
 use super::service::Manager;
-use crate::exit::Failed;
+use crate::exit::{Failed, complain};
 use crate::settings::{Agent, Reread};
 
 /// What is read again.
@@ -44,18 +44,19 @@ impl Reloads {
     }
 
     /// Reads all again whenever this signal comes.
-    pub(super) async fn watch(mut self, mut hangup: Signal, hub: Hub, manager: Arc<Manager>) {
+    pub(super) async fn watch(self, mut hangup: Signal, hub: Hub, manager: Arc<Manager>) {
+        let reloads = Arc::new(Mutex::new(self));
         while hangup.recv().await.is_some() {
             manager.reloading();
+            let (commands, reloads) = (hub.commands().cloned(), reloads.clone());
             // Files may be slow.
-            let commands = hub.commands().cloned();
             let read = tokio::task::spawn_blocking(move || {
-                let all = self.reload(commands.as_ref());
-                (self, all)
+                let mut reloads = reloads.lock().unwrap_or_else(PoisonError::into_inner);
+                reloads.reload(commands.as_ref())
             });
-            // It fails only with the runtime.
-            let Ok((reloads, all)) = read.await else { return };
-            self = reloads;
+            // A panic there must not end this task: the next signal counts, too, and the manager waits to
+            // hear that the agent is ready again.
+            let all = read.await.unwrap_or(false);
             hub.reloaded(all);
             manager.reloaded();
         }
@@ -71,7 +72,7 @@ impl Reloads {
                     self.file = read;
                 }
                 Err(failed) => {
-                    eprintln!("antiphon: not reloaded: {}; all stays as it is", failed.message);
+                    complain!("antiphon: not reloaded: {}; all stays as it is", failed.message);
                     return false;
                 }
             }
@@ -85,7 +86,7 @@ impl Reloads {
                 Ok(what) => done.push(what),
                 Err(reason) => {
                     all = false;
-                    eprintln!("antiphon: not reloaded: {reason}");
+                    complain!("antiphon: not reloaded: {reason}");
                 }
             }
         }
@@ -93,12 +94,12 @@ impl Reloads {
             Some(Ok(version)) => done.push(format!("the list of commands, version {version}")),
             Some(Err(error)) => {
                 all = false;
-                eprintln!("antiphon: not reloaded: {error}; the list of commands stays as it is");
+                complain!("antiphon: not reloaded: {error}; the list of commands stays as it is");
             }
             None => {}
         }
         if !changed.is_empty() {
-            eprintln!(
+            complain!(
                 "antiphon: changed in the file, and in force after a restart: {}",
                 changed.join(", ")
             );
@@ -107,7 +108,7 @@ impl Reloads {
             true => "there is nothing to reload: neither certificates nor tokens nor commands".to_owned(),
             false => format!("reloaded: {}", done.join(", ")),
         };
-        eprintln!("antiphon: {done}");
+        complain!("antiphon: {done}");
         all
     }
     /// Reads the certificates of commands again. None: they go without, as before.

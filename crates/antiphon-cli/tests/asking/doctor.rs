@@ -715,3 +715,16 @@ fn udp_that_passes_and_udp_that_does_not_are_told_where_it_is_used() {
     let nothing = format!("{settings} --udp-probes=false");
     doctor(&bench, &nothing).step("udp", "skipped");
 }
+
+#[test]
+fn where_new_nodes_get_no_console_those_that_run_with_one_are_asked_all_the_same() {
+    let bench = Bench::new();
+    let node = bench.node("a", free_addrs(1)[0], "");
+    node.view_of(1);
+    let mut program = bench.program();
+    let doctor = program.args(["doctor", "--json"]).env("ANTIPHON_CONSOLE", "none");
+    let output = doctor.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("\"outcome\":\"ok\",\"step\":\"running\""), "{text}");
+}

@@ -218,3 +218,41 @@ fn until_it_listens(addr: std::net::SocketAddr) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// How a command ends whose output and complaints go to a pipe that nobody reads.
+fn unheard(bench: &Bench, command: &str) -> ExitStatus {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = bench
+        .program()
+        .args(command.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().unwrap())
+        .stderr(writer)
+        .status();
+    status.unwrap()
+}
+
+#[test]
+fn a_command_whose_complaints_nobody_reads_ends_with_what_help_says_all_the_same() {
+    let bench = Bench::new();
+    let node = "--cluster tea --name a --bind 127.0.0.1:0";
+    for (command, code) in [
+        (format!("node {node} --print-config"), 4),
+        (format!("agent {node} --print-config"), 4),
+        (format!("doctor {node} --print-config"), 4),
+        ("swarm --nodes 5".to_owned(), 4),
+        (format!("node {node} --seeds nowhere.invalid:1"), 2),
+        (format!("node {node} --seeds {}", "x".repeat(5000)), 2),
+        ("members --node zz".to_owned(), 1),
+        (format!("key {}", bench.directory.join("key").display()), 0),
+    ] {
+        assert_eq!(code_of(unheard(&bench, &command)), code, "{command}");
+    }
+    // A device is another thing to write to than a pipe.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut program = bench.program();
+    program.args(["node", "--cluster", "c", "--name", "n", "--print-config"]);
+    program.stdout(full.try_clone().unwrap()).stderr(full);
+    assert_eq!(code_of(program.status().unwrap()), 4);
+}

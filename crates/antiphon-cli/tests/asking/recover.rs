@@ -1,9 +1,13 @@
 //! `antiphon recover`: only where the majority is lost, only with somebody's word, and never unseen.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 
-use super::common::{Bench, Node, free_addrs, list};
+use super::common::{Bench, Node, PATIENCE, free_addrs, list};
 use super::exits::{documented, unread};
+use antiphon_lab::Signal;
 use serde_json::{Value, json};
 
 /// Three nodes, the last of which is cut off from the others and knows it.
@@ -88,7 +92,7 @@ fn nothing_happens_without_somebodys_word() {
     assert_eq!(unread(&bench, "recover --from c --yes"), 4);
     assert_eq!(bench.json("members --node c")["state"], "non-primary");
     // The others come where it is done, or refused.
-    assert_eq!(documented(&bench, "recover"), BTreeSet::from([0, 1, 2, 4]));
+    assert_eq!(documented(&bench, "recover"), BTreeSet::from([0, 1, 2, 4, 5]));
 }
 
 #[test]
@@ -155,6 +159,80 @@ fn a_survivor_goes_on_alone_and_gives_way(engine: &str) {
         members["members"].as_array().unwrap().len() == 3
     });
     assert_eq!(members["recoveries"], 0);
+}
+
+#[test]
+fn a_node_does_not_do_what_a_client_asked_that_has_given_up() {
+    let bench = Bench::new();
+    let nodes = cut_off(&bench, "coordinator");
+    let mut sockets = bench.sockets().into_iter();
+    let of_c = sockets.find(|path| path.to_string_lossy().contains("tea.c."));
+    let stream = UnixStream::connect(of_c.expect("the socket of c")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = BufReader::new(&stream).lines();
+    let mut answer = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(answer()["answer"], "hello");
+    writeln!(&stream, "{}", json!({"v": 1, "ask": "recovery"})).unwrap();
+    let shown = answer();
+    assert_eq!(shown["answer"], "recovery", "{shown}");
+    nodes[2].signal(Signal::STOP);
+    let recover = json!({"v": 1, "ask": "recover", "lineage": shown["lineage"], "view": shown["view"]});
+    writeln!(&stream, "{recover}").unwrap();
+    drop(stream);
+    nodes[2].signal(Signal::CONT);
+    // What was asked first is taken up first.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        let members = bench.json("members --node c");
+        assert_eq!(
+            (&members["state"], &members["recoveries"]),
+            (&json!("non-primary"), &json!(0))
+        );
+    }
+    let again = bench.text("recover --from c --yes --json");
+    assert!(again.contains(shown["lineage"].as_str().unwrap()), "{again}");
+}
+
+#[test]
+fn where_a_node_does_not_answer_it_is_not_known_whether_it_goes_on_alone() {
+    let bench = Bench::new();
+    let path = bench.directory.join("mute.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        let hello = json!({"answer": "hello", "v": 1, "cluster": "tea", "node": "a", "addrs": [], "pid": 1, "build": "1"});
+        let shown = json!({
+            "answer": "recovery", "node": "a", "cluster": "tea", "lineage": "l", "view": "1:1", "number": 1,
+            "lost_ms": 1, "quorum": false, "may_fork": false, "others": [], "warnings": [],
+        });
+        let mut asked = Vec::new();
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            writeln!(&stream, "{hello}").unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            if line.contains("recovery") {
+                writeln!(&stream, "{shown}").unwrap();
+            } else {
+                // The first of these connections ends, the second stays without a word.
+                asked.push(stream);
+                if asked.len() == 1 {
+                    asked[0].shutdown(std::net::Shutdown::Both).unwrap();
+                }
+            }
+        }
+    });
+    for reason in ["the node has ended", "does not answer"] {
+        let (code, text) = error(
+            &bench,
+            &format!("recover --from a --yes --console {}", path.display()),
+        );
+        assert_eq!(code, Some(5), "{text}");
+        assert!(text.contains(reason), "{text}");
+        assert!(
+            text.contains("not known") && text.contains("`antiphon members`"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -27,8 +27,8 @@
 //!
 //! # Bounds
 //! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams are limited
-//! in all, and per IP address. A stream that has brought nothing authentic may hold 128 KiB, and where a limit
-//! is met the oldest such stream makes room.
+//! in all, and per IP address. A stream that has brought nothing authentic may hold 128 KiB, and where a
+//! limit is met the oldest such stream makes room.
 //!
 //! # Costs
 //! Sending: as a flow of [`udp`](crate::udp), once for all. Receiving: one copy from the read buffer into the
