@@ -19,7 +19,8 @@ impl Hand {
         Self(Arc::new(Mutex::new(connection)))
     }
 
-    /// Returns when the other end sends nothing any more, also while nobody reads what it has sent.
+    /// Returns when the other end sends nothing any more, also while nobody reads what it has sent. TCP tells
+    /// of that only behind what the buffers of both sockets hold.
     pub(super) async fn ended(&self) {
         loop {
             sleep(LOOK_EACH).await;
