@@ -3,16 +3,7 @@
 #include <string.h>
 
 #include "names.h"
-
-static int failed;
-
-#define CHECK(what)                                                                     \
-	do {                                                                            \
-		if (!(what)) {                                                          \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #what); \
-			failed = 1;                                                     \
-		}                                                                       \
-	} while (0)
+#include "check.h"
 
 static const char *called(const char *bytes, uint32_t length)
 {

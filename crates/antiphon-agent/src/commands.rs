@@ -290,6 +290,32 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn sessions_that_serve_a_verb_have_equal_turns_however_often_each_says_so() {
+        let (hub, _port, _serving) = alone("turns").await;
+        let say = async |session: &crate::hub::Session, line: &str| {
+            session.obey(Line::parse(line).unwrap()).await;
+        };
+        let (asks, _replies) = hub.session().unwrap();
+        let mut servers = [hub.session().unwrap(), hub.session().unwrap()];
+        for (session, times) in servers.iter().map(|server| &server.0).zip([5, 1]) {
+            for _ in 0..times {
+                say(session, r#"{"serve_command":{"verb":"flush"}}"#).await;
+            }
+        }
+        let flush = r#"{"command":{"verb":"flush","to":["n1"],"reply":false}}"#;
+        for _ in 0..4 {
+            say(&asks, flush).await;
+        }
+        for (_, asked) in &mut servers {
+            for _ in 0..2 {
+                let next = async { while !matches!(asked.next().await, Some(Event::Command(_))) {} };
+                let turn = tokio::time::timeout(crate::testing::SOON, next).await;
+                turn.expect("the other one has more turns");
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_command_whose_session_ended_before_it_was_handed_over_did_not_run() {
         let (hub, _port, _serving) = alone("ended").await;
         let commands = hub.commands().unwrap();

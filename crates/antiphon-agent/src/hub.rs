@@ -662,3 +662,25 @@ pub(crate) fn of_join(error: &Error) -> Failure {
         other => unavailable(&other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Agent;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_that_joins_ever_other_groups_keeps_nothing_of_those_that_it_has_left() {
+        let agent = Agent::alone().await;
+        let (session, mut told) = agent.hub.session().unwrap();
+        for number in 0..20 {
+            let group = format!("g{number}");
+            for word in ["join", "leave"] {
+                let line = format!("{{\"{word}\":{{\"group\":\"{group}\"}}}}");
+                session.obey(Command::parse(&line).unwrap()).await;
+            }
+            while !matches!(told.next().await, Some(Event::GroupLeft { .. })) {}
+        }
+        let kept = session.inside().followed.len();
+        assert!(kept < 5, "{kept}");
+    }
+}

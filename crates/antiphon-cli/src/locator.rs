@@ -14,7 +14,7 @@ use antiphon::{Error, Located, Locator, LocatorEvent};
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::{Exit, Failed};
+use super::exit::{Exit, Failed, complain};
 use super::node;
 use super::signals::Signals;
 use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN, Stdout};
@@ -199,11 +199,11 @@ async fn start(args: &LocatorArgs) -> Result<Locator, Failed> {
     if let Some(path) = &args.key_file {
         let file = config::read_key(path)?;
         if let Some(warning) = file.warning {
-            eprintln!("antiphon: warning: {warning}");
+            complain!("antiphon: warning: {warning}");
         }
         builder = builder.key(file.key);
     } else if args.insecure {
-        eprintln!(
+        complain!(
             "antiphon: warning: insecure: without a key whoever reaches the port can lead newcomers astray"
         );
     }

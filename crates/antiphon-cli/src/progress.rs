@@ -1,6 +1,6 @@
 //! Shows a waiting person what goes on.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
 /// One line on stderr that is written over, if a person looks at it.
 pub(crate) struct Progress {
@@ -18,17 +18,22 @@ impl Progress {
 
     pub(crate) fn show(&mut self, text: &str) {
         if self.terminal {
-            eprint!("\r\x1b[K{text}");
+            write(text);
             self.shown = true;
         }
     }
 
     pub(crate) fn clear(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            write("");
             self.shown = false;
         }
     }
+}
+
+/// Over what stands there. A terminal that has gone shows nothing.
+fn write(text: &str) {
+    let _ = write!(std::io::stderr().lock(), "\r\x1b[K{text}");
 }
 
 impl Drop for Progress {

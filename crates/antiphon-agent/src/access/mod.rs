@@ -29,7 +29,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -230,10 +230,7 @@ impl Visitor {
 
     /// Whether it has shown nothing yet, and has to.
     pub(crate) fn is_stranger(&self) -> bool {
-        self.place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.place().is_some()
     }
 
     /// Whether there are tokens at all.
@@ -278,7 +275,11 @@ impl Visitor {
 
     /// Its place is for another one.
     fn settle(&self) {
-        drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.place().take();
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::PipeWriter;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -38,16 +39,24 @@ fn seen(bench: &Bench, commands: &[String]) -> BTreeSet<i32> {
 
 /// How a command ends whose output cannot be written.
 pub(super) fn unread(bench: &Bench, command: &str) -> i32 {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let status = bench
-        .program()
+    ends(bench, command, nobody_reads(), Stdio::null())
+        .code()
+        .unwrap()
+}
+
+fn nobody_reads() -> PipeWriter {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer
+}
+
+fn ends(bench: &Bench, command: &str, stdout: PipeWriter, stderr: impl Into<Stdio>) -> ExitStatus {
+    let mut program = bench.program();
+    program
         .args(command.split_whitespace())
         .stdin(Stdio::null())
-        .stdout(writer)
-        .stderr(Stdio::null())
-        .status();
-    status.unwrap().code().unwrap()
+        .stdout(stdout)
+        .stderr(stderr);
+    program.status().unwrap()
 }
 
 #[test]
@@ -221,16 +230,8 @@ fn until_it_listens(addr: std::net::SocketAddr) {
 
 /// How a command ends whose output and complaints go to a pipe that nobody reads.
 fn unheard(bench: &Bench, command: &str) -> ExitStatus {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let status = bench
-        .program()
-        .args(command.split_whitespace())
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone().unwrap())
-        .stderr(writer)
-        .status();
-    status.unwrap()
+    let pipe = nobody_reads();
+    ends(bench, command, pipe.try_clone().unwrap(), pipe)
 }
 
 #[test]

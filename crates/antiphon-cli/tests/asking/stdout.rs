@@ -1,6 +1,6 @@
 //! What becomes of programs whose standard output nobody reads, or nobody reads any more.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
@@ -88,6 +88,16 @@ fn a_signal_that_cuts_off_an_answer_is_how_its_command_ends() {
     }
 }
 
+/// A pipe that holds as many empty lines as it can.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'\n'; 4096]).is_ok() {}
+    while writer.write(b"\n").is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
+}
+
 #[test]
 fn a_watcher_that_is_told_to_end_writes_what_it_was_told_first() {
     const TOLD: usize = 100;
@@ -95,12 +105,7 @@ fn a_watcher_that_is_told_to_end_writes_what_it_was_told_first() {
     let path = bench.directory.join("mute.sock");
     let event = "{\"answer\":\"happened\",\"at_ms\":1,\"event\":\"left\"}\n";
     let is_said = mute_node(&path, format!("{{\"answer\":\"now\"}}\n{}", event.repeat(TOLD)));
-    // A pipe that is full already.
-    let (mut reader, mut writer) = std::io::pipe().unwrap();
-    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
-    while writer.write(&[b'\n'; 4096]).is_ok() {}
-    while writer.write(b"\n").is_ok() {}
-    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    let (mut reader, writer) = full_pipe();
     let watching = bench
         .program()
         .args(["view", "--watch", "--json", "--console", path.to_str().unwrap()])
@@ -190,10 +195,18 @@ fn a_node_whose_standard_input_does_not_block_takes_what_comes_late() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("\"event\":\"view\"")));
+    let (told, lines) = mpsc::channel();
+    let output = BufReader::new(node.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        output
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| told.send(line))
+    });
+    let until = |event: &str| while !lines.recv_timeout(PATIENCE).expect(event).contains(event) {};
+    until("\"event\":\"view\"");
     to_node.write_all(b"{\"leave\":{}}\n").unwrap();
-    assert!(lines.any(|line| line.unwrap().contains("\"event\":\"left\"")));
+    until("\"event\":\"left\"");
     assert!(end_of(node).success());
 }
 
@@ -201,12 +214,7 @@ fn a_node_whose_standard_input_does_not_block_takes_what_comes_late() {
 fn a_locator_whose_output_is_not_read_serves_and_ends_when_it_is_told_to() {
     let bench = Bench::new();
     let addr = free_addrs(1)[0];
-    // A pipe that is full already.
-    let (_reader, mut writer) = std::io::pipe().unwrap();
-    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
-    while writer.write(&[b'x'; 4096]).is_ok() {}
-    while writer.write(b"x").is_ok() {}
-    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    let (_reader, writer) = full_pipe();
     let locator = bench
         .program()
         .args(["locator", "--cluster", "tea", "--bind", &addr.to_string()])

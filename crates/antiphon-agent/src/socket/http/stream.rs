@@ -205,9 +205,7 @@ impl Reader {
             }
         }
     }
-}
 
-impl Reader {
     /// While nobody reads what the program has said, the writer notices when it goes: to flush is to look.
     pub(in crate::socket) async fn have_the_end_noticed(&self) {
         loop {
