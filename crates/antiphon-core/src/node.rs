@@ -791,7 +791,7 @@ impl Node {
     /// A channel that cannot go on is a peer that cannot be talked to: the detector is told, the view
     /// decides.
     fn channel_broke(&mut self, now: Time, peer: Incarnation) {
-        self.counters.links_broken += 1;
-        self.membership.accuse(now, peer, Evidence::ConnectionLost);
+        self.counters.links_broken += u64::from(self.channels.break_off(peer));
+        self.membership.sever(now, peer);
     }
 }

@@ -10,10 +10,17 @@
 //!              └──────────────── ack, carried by any record ◄──────────────────────────┘
 //! ```
 //!
+//! A connection that breaks loses all that was in it. So when the timer fires, sending starts again at the
+//! front, with one record; each acknowledgement that brings something new doubles what may be on its way, up
+//! to [`MAX_ON_THE_WAY_BYTES`] (slow start, RFC 5681 section 3.1). One lost record costs one record: what
+//! came after it is kept by the peer, and its acknowledgement passes over it.
+//!
 //! Invariants:
 //! - a message is delivered at most once and only after all before it;
 //! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the channel, and the
 //!   peer is accused;
+//! - what is on its way is bounded by what a connection's queue takes at once;
+//! - while something is on its way, the timer runs;
 //! - a channel that the membership layer has no use for is parked, not forgotten: the numbers of an
 //!   incarnation are never used twice, so the pair can go on where it stopped. Parked channels are bounded
 //!   ([`MAX_CHANNELS`]).
@@ -47,6 +54,8 @@ pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
 /// The most channels kept, parked ones included: a channel that is not kept any more cannot go on where it
 /// stopped, so as many as there can be members, joiners and candidates.
 pub(crate) const MAX_CHANNELS: usize = 2 * antiphon_wire::MAX_MEMBERS;
+/// The most bytes that are sent and not acknowledged: a fraction of what waits for a connection.
+const MAX_ON_THE_WAY_BYTES: usize = 512 << 10;
 /// The most chunks that may arrive ahead of a missing one.
 const MAX_AHEAD: u64 = 4096;
 /// The most bytes of chunks that may arrive ahead of a missing one.
@@ -76,6 +85,12 @@ struct SendBuffer {
     first: u64,
     /// How many of `chunks` were sent at least once.
     sent: usize,
+    /// How many of `chunks` are on their way, as far as one can know: those before this one. Below `sent`
+    /// after a loss.
+    next: usize,
+    /// Bytes on their way, and how many may be.
+    on_the_way: usize,
+    window: usize,
     bytes: usize,
     /// When to send the front again, and how long to wait after that.
     repeat: Option<(Time, Duration)>,
@@ -108,6 +123,9 @@ impl Channel {
                 chunks: VecDeque::new(),
                 first: 1,
                 sent: 0,
+                next: 0,
+                on_the_way: 0,
+                window: MAX_ON_THE_WAY_BYTES,
                 bytes: 0,
                 repeat: None,
                 repeat_now: false,
@@ -148,43 +166,42 @@ impl Channel {
     pub(crate) fn is_due(&self, now: Time) -> bool {
         self.receiving.acknowledge.is_some_and(|at| at <= now)
             || self.sending.repeat_now
-            || self.sending.sent < self.sending.chunks.len()
+            || self.sending.may_go_on()
             || self.sending.repeat.is_some_and(|(at, _)| at <= now)
     }
 
     /// The next record to send to the peer, if there is reason to send one.
     pub(crate) fn poll_record(&mut self, now: Time, to: Incarnation) -> Option<ChannelRecord> {
         let sending = &mut self.sending;
-        let repeat_due = sending.repeat_now || sending.repeat.is_some_and(|(at, _)| at <= now);
-        let from = if repeat_due && sending.sent > 0 {
-            // The front alone may be missing; what follows it in the same record costs little.
+        if sending.sent > 0 && (sending.repeat_now || sending.repeat.is_some_and(|(at, _)| at <= now)) {
             let wait = sending
                 .repeat
                 .map_or(self.retransmit, |(_, wait)| (wait * 2).min(self.retransmit * 8));
             sending.repeat = Some((now + wait, wait));
             sending.repeat_now = false;
-            0
-        } else {
-            sending.sent
-        };
+            (sending.next, sending.on_the_way, sending.window) = (0, 0, MAX_RECORD_BYTES);
+        }
+        let from = sending.next;
         let mut messages = Vec::new();
         let mut bytes = 0;
-        for chunk in sending.chunks.range(from..) {
-            if !messages.is_empty() && bytes + chunk.len() > MAX_RECORD_BYTES
-                || messages.len() == antiphon_wire::codec::MAX_LIST
-            {
+        while sending.may_go_on() && messages.len() < antiphon_wire::codec::MAX_LIST {
+            let chunk = &sending.chunks[sending.next];
+            if !messages.is_empty() && bytes + chunk.len() > MAX_RECORD_BYTES {
                 break;
             }
             bytes += chunk.len();
             messages.push(chunk.clone());
+            sending.next += 1;
+            sending.on_the_way += chunk.len();
         }
         if messages.is_empty() && self.receiving.acknowledge.is_none_or(|at| at > now) {
             return None;
         }
-        sending.sent = sending.sent.max(from + messages.len());
+        sending.sent = sending.sent.max(sending.next);
         if sending.repeat.is_none() && sending.sent > 0 {
             sending.repeat = Some((now + self.retransmit, self.retransmit));
         }
+        sending.assert_bounded();
         self.receiving.acknowledge = None;
         self.receiving.untold_bytes = 0;
         Some(ChannelRecord {
@@ -235,11 +252,17 @@ impl Channel {
         if acknowledged == 0 {
             return;
         }
-        for chunk in sending.chunks.drain(..acknowledged) {
+        for (index, chunk) in sending.chunks.drain(..acknowledged).enumerate() {
             sending.bytes -= chunk.len();
+            // What was sent before a loss may have come after all.
+            if index < sending.next {
+                sending.on_the_way -= chunk.len();
+            }
         }
         sending.first += acknowledged as u64;
         sending.sent -= acknowledged;
+        sending.next = sending.next.saturating_sub(acknowledged);
+        sending.window = (sending.window * 2).min(MAX_ON_THE_WAY_BYTES);
         sending.repeat_now = false;
         sending.repeat = (sending.sent > 0).then_some((now + self.retransmit, self.retransmit));
         sending.assert_bounded();
@@ -281,11 +304,22 @@ impl Channel {
 }
 
 impl SendBuffer {
+    /// Whether there is another chunk to send, and room for it on the way.
+    fn may_go_on(&self) -> bool {
+        self.chunks
+            .get(self.next)
+            .is_some_and(|chunk| self.on_the_way == 0 || self.on_the_way + chunk.len() <= self.window)
+    }
+
     fn assert_bounded(&self) {
         // Each chunk has a mark besides.
         let most = MAX_UNACKNOWLEDGED_BYTES + MAX_MESSAGE_BYTES / MAX_CHUNK_BYTES;
         assert!(
-            self.sent <= self.chunks.len()
+            self.next <= self.sent
+                && self.sent <= self.chunks.len()
+                && (self.next == 0) == (self.on_the_way == 0)
+                && self.on_the_way <= MAX_ON_THE_WAY_BYTES
+                && (self.sent == 0 || self.repeat.is_some())
                 && self.bytes <= most
                 && self.chunks.is_empty() == (self.bytes == 0),
             "channel: {} of {} chunks were sent, of {} bytes",
@@ -451,6 +485,60 @@ mod tests {
             got.extend(b.handle_record(Time::ZERO, record).unwrap());
         }
         assert_eq!(got, [Bytes::from(message)]);
+    }
+
+    /// What goes from `a` to `b` and back within a millisecond each, from `now` on until all is acknowledged:
+    /// what came, how many bytes were sent, and when that was.
+    fn exchange(a: &mut Channel, b: &mut Channel, mut now: Time) -> (Vec<Bytes>, usize, Time) {
+        let (mut got, mut bytes) = (Vec::new(), 0);
+        while !a.is_empty() {
+            now = now + Duration::from_millis(1);
+            while let Some(record) = a.poll_record(now, PEER) {
+                bytes += record.messages.iter().map(Bytes::len).sum::<usize>();
+                got.extend(b.handle_record(now, record).unwrap());
+            }
+            now = now + Duration::from_millis(1);
+            while let Some(record) = b.poll_record(now, PEER) {
+                deliver(a, now, Some(record));
+            }
+            assert!(now < Time::ZERO + RETRANSMIT * 100, "it takes for ever");
+        }
+        (got, bytes, now)
+    }
+
+    #[test]
+    fn what_a_broken_connection_lost_comes_again_in_a_few_round_trips() {
+        let (mut a, mut b) = (Channel::new(RETRANSMIT), Channel::new(RETRANSMIT));
+        let message = vec![7; 1 << 20];
+        (0..2).for_each(|_| a.push(&message).unwrap());
+        let lost = std::iter::from_fn(|| a.poll_record(Time::ZERO, PEER));
+        let lost: usize = lost
+            .flat_map(|record| record.messages)
+            .map(|chunk| chunk.len())
+            .sum();
+        assert!(
+            lost <= MAX_ON_THE_WAY_BYTES && lost > MAX_ON_THE_WAY_BYTES / 2,
+            "{lost}"
+        );
+        let (got, bytes, ended) = exchange(&mut a, &mut b, Time::ZERO);
+        assert_eq!(got, [&message[..], &message[..]]);
+        assert!(bytes <= 2 * message.len() + 100, "{bytes} bytes");
+        assert!(ended <= Time::ZERO + RETRANSMIT * 2, "{ended:?}");
+    }
+
+    #[test]
+    fn one_lost_record_costs_one_record() {
+        let (mut a, mut b) = (Channel::new(RETRANSMIT), Channel::new(RETRANSMIT));
+        let message = vec![7; 8 * MAX_CHUNK_BYTES];
+        a.push(&message).unwrap();
+        a.poll_record(Time::ZERO, PEER).unwrap();
+        while let Some(record) = a.poll_record(Time::ZERO, PEER) {
+            assert_eq!(deliver(&mut b, Time::ZERO, Some(record)), [] as [Bytes; 0]);
+        }
+        b.poll_record(Time::ZERO, PEER).unwrap();
+        let (got, bytes, _) = exchange(&mut a, &mut b, Time::ZERO);
+        assert_eq!(got, [message]);
+        assert!(bytes <= MAX_RECORD_BYTES, "{bytes} bytes");
     }
 
     #[test]

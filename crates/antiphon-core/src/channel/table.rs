@@ -111,16 +111,21 @@ impl Channels {
         }
     }
 
-    /// Queues a message. A channel breaks once; what is pushed to it afterwards is dropped.
+    /// Queues a message.
     pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), ChannelBroken> {
         let entry = self.entry(now, peer);
         if entry.broken {
-            return Ok(());
+            return Err(ChannelBroken);
         }
         let pushed = entry.channel.push(message);
-        entry.broken = pushed.is_err();
         self.touch(peer);
         pushed
+    }
+
+    /// Nothing is sent and nothing is delivered on this channel any more. False if that was so before.
+    pub(crate) fn break_off(&mut self, peer: Incarnation) -> bool {
+        let entry = self.entries.get_mut(&peer);
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.broken, true))
     }
 
     /// A record from the peer; the messages that are now in order.
@@ -132,11 +137,10 @@ impl Channels {
     ) -> Result<Vec<Bytes>, ChannelBroken> {
         let entry = self.entry(now, peer);
         if entry.broken {
-            return Ok(Vec::new());
+            return Err(ChannelBroken);
         }
         entry.channel.hurry();
         let messages = entry.channel.handle_record(now, record);
-        entry.broken = messages.is_err();
         self.touch(peer);
         self.assert_bounded();
         messages
@@ -236,6 +240,23 @@ mod tests {
         assert_eq!(acknowledged(&mut channels), [OTHER]);
         channels.acknowledge_now(now, None);
         assert_eq!(acknowledged(&mut channels), [PEER]);
+    }
+
+    #[test]
+    fn a_channel_that_broke_says_so_for_ever_and_neither_sends_nor_delivers() {
+        let now = Time::ZERO;
+        let mut channels = Channels::new(Duration::from_millis(50));
+        channels.connect(now, PEER, ([127, 0, 0, 1], 7400).into());
+        channels.push(now, PEER, b"before").unwrap();
+        assert!(channels.break_off(PEER) && !channels.break_off(PEER));
+        assert_eq!(channels.push(now, PEER, b"after"), Err(ChannelBroken));
+        let mut sender = Channel::new(Duration::from_millis(50));
+        sender.push(b"something").unwrap();
+        let record = sender.poll_record(now, Incarnation(1)).unwrap();
+        assert_eq!(channels.handle_record(now, PEER, record), Err(ChannelBroken));
+        channels.handle_timeout(now + Duration::from_secs(1));
+        assert_eq!(channels.poll_record(now + Duration::from_secs(1)), None);
+        assert!(!channels.owes(PEER) && channels.next_timeout().is_none());
     }
 
     /// What the busy channels say must be what all channels would say, whatever happened to them.

@@ -4,7 +4,8 @@
 //!   heard ───────────────► last heard ──┐  silent for suspect_after
 //!   connection lost ─────► trouble ─────┤  silent for suspect_after_loss since
 //!   lifeline FIN ────────► proven ──────┼─► suspicion ──► heartbeats to all members ──► their accusations
-//!   flush stalled ───────► accused ─────┘  withdrawn when heard again (but never if proven)
+//!   flush stalled ───────► accused ─────┤
+//!   channel broken ──────► severed ─────┘  withdrawn when heard again (but never if proven or severed)
 //! ```
 //!
 //! A suspicion removes nobody. It is an opinion that the members exchange. Membership turns opinions into
@@ -25,6 +26,8 @@
 //! - a node that was itself not running, or served its timers late, accuses nobody for it: the time it missed
 //!   is given to every peer, see [`attention`];
 //! - a proven death is never withdrawn;
+//! - neither is the doubt of a member whose channel to this node broke: it lives, but never again can the two
+//!   tell each other anything that membership must know;
 //! - what a peer's heartbeat does not list any more is withdrawn.
 //!
 //! This module does not decide which member is removed, and does not send anything.
@@ -35,101 +38,19 @@ mod edge;
 pub(crate) mod probing;
 #[cfg(test)]
 mod tests;
+mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use antiphon_wire::membership::Suspicion;
 use antiphon_wire::{Accusation, Evidence, Incarnation};
 
-use self::asking::{Answering, Asking};
+use self::asking::Answering;
 use self::attention::Attention;
-use self::edge::Edge;
+use self::watch::Watch;
+pub(crate) use self::watch::{Doubt, MOST_PATIENCE};
 use crate::{EngineKind, Profile, Time, inspection};
-
-/// What this node knows of one member's life.
-#[derive(Debug, Clone)]
-struct Watch {
-    last_heard: Time,
-    /// The same, probes not counted.
-    heard_otherwise: Time,
-    /// Whether probes of it are asked for.
-    asking: Asking,
-    /// A connection was lost or refused then, and nothing was heard since.
-    trouble: Option<Time>,
-    /// What was heard last came through another member, or was a probe.
-    through: bool,
-    suspected: Option<Doubt>,
-    /// Since when it says that it does not hear this node, if the engine asks for that.
-    deaf: Option<Time>,
-    /// How much of what it sends arrives.
-    edge: Edge,
-    /// Since when that is too little.
-    lossy: Option<Time>,
-    /// The silences of late that ended and were longer than half of the usual limit, and when they did: 40 at
-    /// most.
-    pauses: VecDeque<(Duration, Time)>,
-}
-
-/// A silence of up to this many times the usual limit may be learned from; so nobody waits for longer.
-pub(crate) const MOST_PATIENCE: u32 = 3;
-/// What was learned holds for this many times the usual limit.
-const REMEMBERED: u32 = 20;
-
-impl Watch {
-    /// How long the peer may be silent after it was last heard. Its pauses up to then decide. If the clock
-    /// decided, a limit could grow while this node waits for it.
-    fn patience(&self, usual: Duration) -> Duration {
-        let remembered = usual * REMEMBERED;
-        let heard = self.last_heard;
-        let lately = self.pauses.iter().filter(|(_, at)| heard.since(*at) < remembered);
-        let (longest, all) = lately.fold((Duration::ZERO, Duration::ZERO), |(longest, all), (pause, _)| {
-            (longest.max(*pause), all + *pause)
-        });
-        // A peer that is silent for more than half of the time is not given more of it.
-        if all * 2 > remembered {
-            return usual;
-        }
-        (longest * 2).clamp(usual, usual * MOST_PATIENCE)
-    }
-
-    /// When its silence is too long.
-    fn silent_at(&self, usual: Duration) -> Time {
-        self.last_heard + self.patience(usual)
-    }
-
-    /// The peer is heard after a silence.
-    fn learn(&mut self, now: Time, usual: Duration) {
-        let pause = now.since(self.last_heard);
-        // A silence longer than anybody would wait was a cut, and says nothing of the next silence.
-        if pause * 2 <= usual || pause > usual * MOST_PATIENCE {
-            return;
-        }
-        let remembered = usual * REMEMBERED;
-        self.pauses.retain(|(_, at)| now.since(*at) < remembered);
-        self.pauses.push_back((pause, now));
-    }
-
-    /// Since when the edge to it is down.
-    fn down_since(&self) -> Option<Time> {
-        let doubted = self.suspected.as_ref().map(|doubt| doubt.since);
-        doubted.or(self.lossy).or(self.deaf)
-    }
-
-    /// What there is to say against it, and since when: a doubt of the member, or else only of the edge to
-    /// it.
-    fn opinion(&self) -> Option<(Evidence, Time)> {
-        match (&self.suspected, self.lossy, self.deaf) {
-            (Some(doubt), ..) => Some((doubt.evidence.clone(), doubt.since)),
-            (None, Some(since), _) => {
-                let lost_percent = self.edge.lost_percent();
-                Some((Evidence::Lossy { lost_percent }, since))
-            }
-            (None, None, Some(since)) => Some((Evidence::Deaf, since)),
-            (None, None, None) => None,
-        }
-    }
-}
 
 /// How something of a member came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,27 +60,6 @@ pub(crate) enum Came {
     Through,
     /// As a probe.
     Probe,
-}
-
-/// An opinion and its age.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt {
-    pub(crate) evidence: Evidence,
-    pub(crate) since: Time,
-    /// When this node first knew of it, if it is another's opinion, and when it was told so last.
-    told: Time,
-    repeated: Time,
-}
-
-impl Doubt {
-    fn own(evidence: Evidence, now: Time) -> Self {
-        Self {
-            evidence,
-            since: now,
-            told: now,
-            repeated: now,
-        }
-    }
 }
 
 /// The failure detector of one incarnation, over the members of its primary view.
@@ -242,18 +142,7 @@ impl Detector {
         }
         for member in heard {
             if member != self.me {
-                self.watches.entry(member).or_insert(Watch {
-                    last_heard: now,
-                    heard_otherwise: now,
-                    asking: Asking::new(now),
-                    trouble: None,
-                    through: false,
-                    suspected: None,
-                    deaf: None,
-                    edge: Edge::default(),
-                    lossy: None,
-                    pauses: VecDeque::new(),
-                });
+                self.watches.entry(member).or_insert_with(|| Watch::new(now));
             }
         }
     }
@@ -367,9 +256,10 @@ impl Detector {
         watch.trouble = None;
         let proven = |doubt: &Doubt| doubt.evidence == Evidence::ProofOfDeath;
         let proven = watch.suspected.as_ref().is_some_and(proven);
-        let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
-            matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
-        });
+        let withdrawn = !watch.severed
+            && watch.suspected.as_ref().is_some_and(|doubt| {
+                matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+            });
         assert!(
             !(proven && withdrawn),
             "R9: the proven death of {peer:?} is withdrawn"
@@ -465,6 +355,19 @@ impl Detector {
         }
     }
 
+    /// The channel to a member broke. True if it was not suspected before.
+    pub(crate) fn sever(&mut self, now: Time, peer: Incarnation) -> bool {
+        let Some(watch) = self.watches.get_mut(&peer) else {
+            return false;
+        };
+        watch.severed = true;
+        let news = watch.suspected.is_none();
+        watch
+            .suspected
+            .get_or_insert_with(|| Doubt::own(Evidence::ConnectionLost, now));
+        news
+    }
+
     /// The proof of this member's death counts no more: it belongs to another lineage.
     pub(crate) fn unprove(&mut self, now: Time, member: Incarnation) {
         let watch = self.watches.get_mut(&member);
@@ -484,7 +387,8 @@ impl Detector {
                 Some(doubt) => {
                     if doubt.evidence == Evidence::FlushStalled && now.since(doubt.since) >= self.stall_lapses
                     {
-                        watch.suspected = None;
+                        let lost = || Doubt::own(Evidence::ConnectionLost, now);
+                        watch.suspected = watch.severed.then(lost);
                         news = true;
                     }
                 }

@@ -33,6 +33,22 @@ fn a_silent_member_is_suspected_and_forgiven_when_heard_again() {
 }
 
 #[test]
+fn the_doubt_of_a_member_whose_channel_broke_outlives_its_heartbeats_and_other_doubts() {
+    let mut detector = detector();
+    assert!(detector.sever(at(50), PEER));
+    assert!(!detector.sever(at(60), PEER), "no news");
+    assert!(!detector.heard(at(100), PEER));
+    assert!(detector.suspects(PEER));
+    detector.accuse(at(100), PEER, Evidence::FlushStalled);
+    let lapsed = at(100) + detector.stall_lapses;
+    detector.heard(lapsed, PEER);
+    detector.tick(lapsed);
+    let doubt = detector.doubt(ME, PEER).map(|doubt| doubt.evidence.clone());
+    assert_eq!(doubt, Some(Evidence::ConnectionLost));
+    assert!(!detector.hears_well(lapsed, PEER));
+}
+
+#[test]
 fn an_observer_that_was_paused_accuses_nobody() {
     let mut detector = detector();
     run(&mut detector, 0, 200);

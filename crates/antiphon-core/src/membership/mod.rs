@@ -329,8 +329,20 @@ impl Membership {
         if evidence == Evidence::ProofOfDeath {
             return;
         }
+        let news = self.cx.detector.accuse(now, peer, evidence);
+        self.act_on_doubt(now, news);
+    }
+
+    /// The channel to a peer broke: nothing of what it says can be relied on any more.
+    pub(crate) fn sever(&mut self, now: Time, peer: Incarnation) {
+        self.cx.detector.awake(now);
+        let news = self.cx.detector.sever(now, peer);
+        self.act_on_doubt(now, news);
+    }
+
+    fn act_on_doubt(&mut self, now: Time, news: bool) {
         if let Phase::Seated(seat) = &mut self.phase
-            && self.cx.detector.accuse(now, peer, evidence)
+            && news
         {
             seat.beat(&mut self.cx, now);
             seat.evaluate(&mut self.cx, now);
