@@ -16,8 +16,8 @@ use crate::group::reached::Reached;
 use crate::group::stream::Stream;
 use crate::{Profile, Time};
 
-/// In one view no log reaches further than this beyond what a member has delivered.
-const MAX_CUT_AHEAD: u64 = 1 << 32;
+/// In one view no log reaches further than this beyond what a member holds: windows do not allow it.
+pub(super) const MAX_CUT_AHEAD: u64 = 1 << 40;
 
 /// So often the named holders are asked before all others of the view are asked as well.
 const ASKED_IN_VAIN: usize = 4;

@@ -1,6 +1,8 @@
 //! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on,
 //! whether they still belong.
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::group::{Decision, GroupMessage, Joiner};
 use antiphon_wire::{GroupViewId, Incarnation};
 
@@ -14,13 +16,6 @@ impl Flush {
             return self.redirect(around, &joiner);
         }
         let from = joiner.incarnation;
-        if around.stream.members.len() + self.requests.joins.len() >= MAX_GROUP_MEMBERS {
-            let name = around.name.to_owned();
-            let reason = format!(
-                "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node in another group, or in none"
-            );
-            return self.effects.send(from, GroupMessage::Refused { name, reason });
-        }
         // R12: joins are idempotent: a joiner that is on its way into the group is not admitted twice.
         self.requests.joins.retain(|other| other.incarnation != from);
         let decided = self
@@ -28,12 +23,23 @@ impl Flush {
             .iter()
             .flat_map(|retained| &retained.decision.joined);
         let unconfirmed = decided.into_iter().any(|other| *other == joiner);
-        let deciding = matches!(
-            (&self.lead, &self.flow),
-            (Lead::Deciding { .. }, Flow::Catching(catch_up)) if catch_up.decision.members.contains(&from)
-        );
-        if unconfirmed || deciding {
+        let deciding: &[Incarnation] = match (&self.lead, &self.flow) {
+            (Lead::Deciding { .. }, Flow::Catching(catch_up)) => &catch_up.decision.members,
+            _ => &[],
+        };
+        if unconfirmed || deciding.contains(&from) {
             return;
+        }
+        // All others that are members or on their way; a member that joins again is one of them once.
+        let members = around.stream.members.iter().chain(deciding).copied();
+        let joining = self.requests.joins.iter().map(|other| other.incarnation);
+        let others: BTreeSet<_> = members.chain(joining).filter(|other| *other != from).collect();
+        if others.len() >= MAX_GROUP_MEMBERS {
+            let name = around.name.to_owned();
+            let reason = format!(
+                "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node in another group, or in none"
+            );
+            return self.effects.send(from, GroupMessage::Refused { name, reason });
         }
         self.requests.joins.push(joiner);
         if around.stream.rank(from).is_some() {

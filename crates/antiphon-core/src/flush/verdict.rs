@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing, TellsHeard};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use super::member::MAX_CUT_AHEAD;
 use super::safe::cut_held_by;
 use super::{Around, Flush};
 use crate::group::MAX_GROUP_MEMBERS;
@@ -14,8 +15,9 @@ use crate::group::direct::is_possible;
 use crate::group::effect::MAX_CAUSE_BYTES;
 use crate::group::reached::Reached;
 
-/// No number in a report reaches this far. So the number after a smaller one is a number too.
-const MAX_NUMBER: u64 = 1 << 63;
+/// No number in a report is this far ahead of what the leader holds. Of what other members hold it is not
+/// twice as far ahead, so each of them takes the decision.
+const MAX_AHEAD: u64 = MAX_CUT_AHEAD / 2;
 /// How many holders of a prefix a decision names.
 const MAX_HOLDERS: usize = 3;
 
@@ -75,21 +77,21 @@ impl Flush {
                     told,
                     ..
                 } if *view == mine => {
-                    let members = around.stream.members.len();
+                    let stream = around.stream;
+                    let members = stream.members.len();
+                    let far = |rank: usize| stream.logs[rank].next().saturating_add(MAX_AHEAD);
                     let shape = held.len() == members && nulls.len() == members;
                     let possible = nulls.iter().zip(held).all(|(nulls, held)| nulls <= held);
-                    let possible = possible && held.iter().chain([ordered]).all(|held| *held < MAX_NUMBER);
-                    let passes = around.stream.engine.passes_gaps();
+                    let near = held.iter().zip(0..members).all(|(held, rank)| *held < far(rank));
+                    let near = near && *ordered < stream.engine.ordered().saturating_add(MAX_AHEAD);
+                    let passes = stream.engine.passes_gaps();
                     let spans = beyond.iter().all(|span| {
-                        usize::from(span.sender) < members
-                            && span
-                                .first
-                                .checked_add(span.count)
-                                .is_some_and(|end| end < MAX_NUMBER)
+                        let (rank, end) = (usize::from(span.sender), span.first.checked_add(span.count));
+                        rank < members && end.is_some_and(|end| end <= far(rank))
                     });
                     let spans = spans && (passes || beyond.is_empty());
                     let possible = possible && is_possible(told, members);
-                    if !(shape && possible && spans) || around.stream.rank(from).is_none() {
+                    if !(shape && possible && near && spans) || stream.rank(from).is_none() {
                         misfits.push(from);
                     }
                 }

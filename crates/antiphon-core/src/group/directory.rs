@@ -41,6 +41,8 @@ pub(crate) struct Directory {
     /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view
     /// id of a name is used twice (R5).
     last_k: BTreeMap<String, u32>,
+    /// The same for all names that found no place in there.
+    last_other_k: u32,
     /// Whether the members that have not reported were asked to.
     asked: bool,
 }
@@ -86,10 +88,12 @@ impl Directory {
     }
 
     fn raise_k(&mut self, name: &str, k: u32) {
-        if self.last_k.len() < MAX_ENTRIES || self.last_k.contains_key(name) {
-            let last = self.last_k.entry(name.to_owned()).or_default();
-            *last = k.max(*last);
-        }
+        let last = if self.last_k.len() < MAX_ENTRIES || self.last_k.contains_key(name) {
+            self.last_k.entry(name.to_owned()).or_default()
+        } else {
+            &mut self.last_other_k
+        };
+        *last = k.max(*last);
     }
 
     pub(crate) fn dissolved(&mut self, group: GroupId, name: &str, k: u32) {
@@ -155,7 +159,7 @@ impl Directory {
             joiner,
             if grantee == joiner {
                 GroupMessage::Grant {
-                    k: self.last_k.get(&name).copied().unwrap_or(0),
+                    k: self.last_k.get(&name).copied().unwrap_or(self.last_other_k),
                     name,
                 }
             } else {

@@ -102,7 +102,7 @@ impl Groups {
                 // No member has the group: a node that wanted to leave it has nothing to wait for.
                 let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
                 if waits && group.leaving.is_some() {
-                    group.end(&mut ctx);
+                    group.end(&mut ctx, GroupEvent::Left);
                     ctx.over.push(group.handle);
                 }
             }
@@ -111,12 +111,11 @@ impl Groups {
             } => group.handle_join(&mut ctx, from, terms, nonce, first),
             GroupMessage::Refused { reason, .. } => {
                 if matches!(group.phase, Phase::Joining { .. }) {
-                    group.phase = Phase::Refused;
                     let reason = printable(&reason);
-                    group.event(&mut ctx, GroupEvent::Refused { reason });
-                    if group.leaving.is_some() {
-                        ctx.over.push(group.handle);
-                    }
+                    group.end(&mut ctx, GroupEvent::Refused { reason });
+                    group.phase = Phase::Refused;
+                    // It may ask again, and otherwise.
+                    ctx.over.push(group.handle);
                 }
             }
             GroupMessage::FirstView {

@@ -61,10 +61,10 @@ impl Group {
         }
     }
 
-    /// This node has left. Messages that were accepted but never sent will not be sent any more. No member
-    /// will tell it what became of messages that were sent and never came back (R17: each of them gets its
-    /// receipt).
-    pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
+    /// This node has left, as the last event says, or was not let in. Messages that were accepted but never
+    /// sent will not be sent any more. No member will tell it what became of messages that were sent and
+    /// never came back (R17: each of them gets its receipt).
+    pub(crate) fn end(&mut self, ctx: &mut Context<'_>, last: GroupEvent) {
         self.end_direct(ctx);
         let own = self.sent.clear().map(|(_, tickets)| (true, tickets));
         let pending = std::mem::take(&mut self.pending).into_iter();
@@ -88,7 +88,7 @@ impl Group {
                 },
             );
         }
-        self.event(ctx, GroupEvent::Left);
+        self.event(ctx, last);
     }
 
     /// The membership is void; the group is joined again. False if this node wanted to leave anyway.
@@ -124,7 +124,7 @@ impl Group {
     ) -> bool {
         if self.leaving.is_some() {
             if !matches!(self.phase, Phase::Ghost { .. }) {
-                self.end(ctx);
+                self.end(ctx, GroupEvent::Left);
             }
             return false;
         }

@@ -71,13 +71,21 @@ impl Group {
         }
         membership.flush.assert_complete(&membership.stream, decision);
         let stream = &mut membership.stream;
-        let takes_part =
-            |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
-        let survives: Vec<_> = stream.members.iter().map(takes_part).collect();
+        // A member that had left before it could report is called left as well, and need not have what the
+        // others deliver now. A member that reported holds all that it sent itself, and the decision says so.
+        let reported = |rank: usize| {
+            let holders = decision.holders.get(rank);
+            holders.is_some_and(|holders| holders.contains(&(rank as u16)))
+        };
+        let takes_part = |(rank, member): (usize, &Incarnation)| {
+            decision.members.contains(member) || decision.left.contains(member) && reported(rank)
+        };
+        let survives: Vec<_> = stream.members.iter().enumerate().map(takes_part).collect();
         let view = stream.id;
-        let members = stream.members.iter().filter(|member| takes_part(member));
+        let members = stream.members.iter().zip(&survives);
+        let members = members.filter(|(_, survives)| **survives);
         let mut notice = Some(GroupEvent::Transitional {
-            members: members.copied().collect(),
+            members: members.map(|(member, _)| *member).collect(),
         });
         // Behind all messages: a planted mistake.
         let late = planted!(SafeBeforeNotice) && stream.has_undelivered_safe();
@@ -164,7 +172,7 @@ impl Group {
             .map(|cause| cause.cause.clone());
         let name = self.name.clone();
         if slow.is_none() {
-            self.end(ctx);
+            self.end(ctx, GroupEvent::Left);
         }
         let elder = ctx.elder();
         let Phase::Member(membership) = &mut self.phase else {
@@ -198,6 +206,8 @@ impl Group {
             decision,
             stream: None,
         };
+        // Objects that were not sent are lost with the phase; their tickets are not.
+        self.keep_pending(ctx.me);
         let stream = match std::mem::replace(&mut self.phase, Phase::Refused) {
             Phase::Member(membership) => Some(membership.stream),
             _ => None,
@@ -230,7 +240,7 @@ impl Group {
     /// The group's members removed this one while it was alive.
     pub(super) fn removed(&mut self, ctx: &mut Context<'_>, cause: String) {
         if !self.resync(ctx, cause) {
-            self.end(ctx);
+            self.end(ctx, GroupEvent::Left);
             self.phase = Phase::Refused;
             ctx.over.push(self.handle);
         }

@@ -196,7 +196,7 @@ impl Group {
     }
 
     pub(crate) fn event(&self, ctx: &mut Context<'_>, event: GroupEvent) {
-        if event == GroupEvent::Left {
+        if matches!(event, GroupEvent::Left | GroupEvent::Refused { .. }) {
             ctx.remember_sent(&self.name, self.next_seq, self.credit.clone());
         }
         ctx.effects.push_back(Effect::Event(self.handle, event));

@@ -84,7 +84,9 @@ use self::nodes::Nodes;
 pub(crate) use self::terms::terms_of;
 use crate::flush::state::Ghost;
 use crate::random::Random;
-use crate::{Dissemination, GroupHandle, GroupOptions, Profile, SendError, TellError, Ticket, Time};
+use crate::{
+    Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, TellError, Ticket, Time,
+};
 
 /// The windows a group may ask for.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
@@ -110,7 +112,10 @@ pub struct Groups {
     next_handle: u32,
     by_id: BTreeMap<GroupId, GroupHandle>,
     floors: BTreeMap<GroupId, Floor>,
+    /// For each group that this incarnation was in, how the numbers of its messages go on.
     sent: BTreeMap<String, (u64, Credit)>,
+    /// The same for groups that are not in there any more.
+    sent_elsewhere: u64,
     ghosts: Vec<Ghost>,
     /// Groups to forget.
     over: Vec<GroupHandle>,
@@ -171,6 +176,7 @@ impl Groups {
             by_id: BTreeMap::new(),
             floors: BTreeMap::new(),
             sent: BTreeMap::new(),
+            sent_elsewhere: 1,
             ghosts: Vec::new(),
             over: Vec::new(),
             strays: VecDeque::new(),
@@ -205,6 +211,7 @@ impl Groups {
         self.groups
             .retain(|_, group| group.start_over(&mut ctx, old, cause.as_deref()));
         self.sent.clear();
+        self.sent_elsewhere = 1;
     }
 
     /// A node view was installed: each primary one, in order; a non-primary one suspends.
@@ -355,9 +362,9 @@ impl Groups {
         self.next_handle += 1;
         let nonce = self.random.next_u64();
         let mut group = Group::new(handle, name.to_owned(), options, now, nonce);
-        if let Some(earlier) = self.sent.remove(name) {
-            group.continue_from(earlier);
-        }
+        let elsewhere = self.sent_elsewhere;
+        let earlier = self.sent.remove(name);
+        group.continue_from(earlier.unwrap_or_else(|| (elsewhere, Credit::new(elsewhere))));
         if !self.suspended {
             let mut ctx = context!(self);
             group.locate(&mut ctx);
@@ -422,8 +429,8 @@ impl Groups {
             return;
         };
         if group.leave(&mut ctx) {
-            group.end(&mut ctx);
-            self.groups.remove(&handle);
+            group.end(&mut ctx, GroupEvent::Left);
+            self.over.push(handle);
         }
         self.finish();
     }
@@ -438,9 +445,7 @@ impl Groups {
 
     /// Whether this node is in no group, and none needs anything of it.
     pub fn is_idle(&self) -> bool {
-        self.groups
-            .values()
-            .all(|group| matches!(group.phase, Phase::Refused))
+        self.groups.is_empty()
     }
 
     /// A deadline given by [`Groups::next_timeout`] has passed.
@@ -453,15 +458,19 @@ impl Groups {
             }
         }
         self.finish();
-        let over = |group: &Group| matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now);
-        self.groups.retain(|_, group| !over(group));
+        let over = |group: &&Group| matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now);
+        let over = self.groups.values().filter(over).map(|group| group.handle);
+        self.over.extend(over);
+        self.forget_over();
     }
 
     /// This node did not run for so long. The nodes that it waits for had no more time than it had itself.
     pub fn forgive(&mut self, missed: Duration) {
         for group in self.groups.values_mut() {
-            if let Phase::Member(membership) = &mut group.phase {
-                membership.flush.forgive(missed);
+            match &mut group.phase {
+                Phase::Member(membership) => membership.flush.forgive(missed),
+                Phase::Ghost { until, .. } => *until = *until + missed,
+                Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => {}
             }
         }
     }
@@ -522,9 +531,7 @@ impl Groups {
     /// Handles what this node has sent to itself.
     fn finish(&mut self) {
         loop {
-            for handle in self.over.drain(..) {
-                self.groups.remove(&handle);
-            }
+            self.forget_over();
             let Some(message) = self.loopback.pop_front() else {
                 break;
             };
@@ -539,8 +546,17 @@ impl Groups {
         if self.floors.len() > MAX_FLOORS {
             self.floors.pop_first();
         }
-        if self.sent.len() > MAX_FLOORS {
-            self.sent.pop_first();
+        if self.sent.len() > MAX_FLOORS
+            && let Some((_, (next, _))) = self.sent.pop_first()
+        {
+            self.sent_elsewhere = self.sent_elsewhere.max(next);
+        }
+    }
+
+    fn forget_over(&mut self) {
+        for handle in self.over.drain(..) {
+            self.groups.remove(&handle);
+            self.by_id.retain(|_, known| *known != handle);
         }
     }
 

@@ -62,6 +62,7 @@ use antiphon_wire::group::GroupMessage;
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::Context;
+use super::log::charge;
 use super::member::{Group, Phase};
 use crate::Time;
 
@@ -115,10 +116,13 @@ impl Group {
         };
         let window = self.window();
         let open = self.may_send();
-        let front = self.queue.front_charge();
+        let message = self.queue.front_charge();
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
+        // The record of an object overtakes messages, and they overtake it: the smaller one goes first.
+        let record = membership.objects.front().map(|issue| charge(&issue.block));
+        let front = message.into_iter().chain(record).min();
         let without_room: BTreeSet<_> = membership.objects.without_room().collect();
         let standstill = &mut membership.standstill;
         if front.is_none() && without_room.is_empty() {

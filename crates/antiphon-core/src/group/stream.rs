@@ -212,6 +212,7 @@ impl Stream {
             if !block.is_nulls() {
                 return Some((rank, first, block));
             }
+            self.engine.pass_silence(&mut self.logs);
         }
     }
 
@@ -330,7 +331,10 @@ impl Stream {
         }
         let room = self.room_of(sender, first);
         let log = &mut self.logs[sender];
-        let refused = !messages.is_empty() && log.insert(first, messages, room) == Inserted::Refused;
+        let end = first + messages.count();
+        let refused = !messages.is_empty()
+            && (!self.engine.may_reach(log, end, messages.is_nulls())
+                || log.insert(first, messages, room) == Inserted::Refused);
         log.heard_of(first);
         if refused {
             self.dropped += 1;

@@ -18,6 +18,9 @@ pub const MAX_TELL_BYTES: usize = PIECE_BYTES;
 /// What each direct message takes of the credit besides its payload.
 pub const TELL_OVERHEAD: usize = 64;
 
+/// The most bytes of a lost tail that are sent again at once.
+pub(crate) const MAX_AGAIN_BYTES: usize = TELL_CREDIT_BYTES / 8;
+
 /// The most bytes of direct messages that an application was given and has not taken.
 pub(crate) const MAX_UNTAKEN_BYTES: usize = MAX_GROUP_MEMBERS * TELL_CREDIT_BYTES;
 

@@ -54,6 +54,10 @@
 //! taken a quarter of the credit, when its application has taken that much, or when a message is missing.
 //! Otherwise it says so after a short while, for all pairs together.
 //!
+//! If it says nothing, the first block that it has not taken is sent again. If it then says that it has it,
+//! the rest of what was sent before may be lost too, as in a connection that broke: that follows, 128 KiB for
+//! each answer.
+//!
 //! [`Incoming`]: self::incoming::Incoming
 //! [`Parting::Ended`]: crate::Parting::Ended
 
@@ -309,10 +313,12 @@ impl Joined {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::Profile;
     use crate::group::direct::incoming::Incoming;
-    use crate::group::direct::limits::patience;
+    use crate::group::direct::limits::{MAX_AGAIN_BYTES, patience};
 
     fn first(sent: &[(u64, Block)]) -> Vec<u64> {
         sent.iter().map(|(first, _)| *first).collect()
@@ -340,6 +346,63 @@ mod tests {
         let later = now + patience(&profile, 0);
         pair.timeout(later);
         assert_eq!(first(&pair.pack(later, &profile)), [2]);
+    }
+
+    /// So many blocks of so many messages of so many bytes are lost.
+    fn lose_a_tail(blocks: u64, messages: u64, bytes: usize) {
+        let (mut now, profile) = (Time::ZERO, Profile::lan());
+        let (mut sender, mut receiver) = (Outgoing::new(0), Incoming::default());
+        for _ in 0..blocks {
+            (0..messages).for_each(|_| assert!(sender.accept(&vec![7; bytes]).is_some()));
+            assert_eq!(sender.pack(now, &profile).len(), 1, "and it is lost");
+        }
+        let (mut timeouts, mut again) = (0, Vec::new());
+        while !sender.is_heard() {
+            now = now + Duration::from_millis(1);
+            timeouts += usize::from(sender.next_timeout().is_some_and(|at| at <= now));
+            sender.timeout(now);
+            let sent = sender.pack(now, &profile);
+            let charged: usize = sent.iter().map(|(_, block)| charge(block)).sum();
+            assert!(sent.len() <= 1 || charged <= MAX_AGAIN_BYTES, "{charged} at once");
+            again.extend(first(&sent));
+            for (first, block) in sent {
+                receiver.take(now, &profile, first, block, TELL_CREDIT_BYTES);
+            }
+            receiver.timeout(now);
+            if let Some((heard, until, consumed)) = receiver.poll_ack() {
+                sender.ack(now, &profile, heard, until, consumed);
+            }
+        }
+        assert_eq!(timeouts, 1);
+        assert!(
+            again
+                .into_iter()
+                .eq((0..blocks).map(|block| 1 + block * messages))
+        );
+    }
+
+    #[test]
+    fn a_lost_tail_comes_again_after_one_timeout_each_block_once_and_not_all_at_once() {
+        lose_a_tail(100, 1, 5000);
+        // Each of these blocks is charged with more than is sent again at once.
+        lose_a_tail(5, 3000, 1);
+    }
+
+    #[test]
+    fn what_is_sent_again_is_not_sent_once_more_when_a_part_of_it_has_come() {
+        let (now, profile) = (Time::ZERO, Profile::lan());
+        let mut pair = Outgoing::new(0);
+        for _ in 1..=4 {
+            pair.accept(b"told");
+            pair.pack(now, &profile);
+        }
+        let later = now + patience(&profile, 0);
+        pair.timeout(later);
+        assert_eq!(first(&pair.pack(later, &profile)), [1]);
+        for (heard, expected) in [(2, &[2, 3, 4][..]), (3, &[]), (4, &[])] {
+            pair.ack(later, &profile, heard, 0, 1);
+            assert_eq!(first(&pair.pack(later, &profile)), expected);
+        }
     }
 
     #[test]

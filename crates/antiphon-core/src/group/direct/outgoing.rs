@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use antiphon_wire::{Block, BlockBuilder};
 
-use crate::group::direct::limits::{MAX_NUMBER, TELL_CREDIT_BYTES, TELL_OVERHEAD, charge, patience};
+use crate::group::direct::limits::{
+    MAX_AGAIN_BYTES, MAX_NUMBER, TELL_CREDIT_BYTES, TELL_OVERHEAD, charge, patience,
+};
 use crate::{Parting, Profile, TellOutcome, Ticket, Time};
 
 /// A run of messages of one pair, and what became of it, for the sender.
@@ -38,6 +40,10 @@ pub(super) struct Outgoing {
     refused: Option<usize>,
     /// Messages before this that are missing at the receiver are to be sent again.
     again: u64,
+    /// All before this were sent again, if they had to be.
+    repeated: u64,
+    /// All before this were sent when an answer last failed to come: what was not heard of them may be lost.
+    lost: u64,
     /// A gap that begins before this was answered, or is about to be: the receiver may ask for each gap once.
     answered: u64,
     /// The receiver is to say how far it is.
@@ -76,6 +82,8 @@ impl Outgoing {
             outstanding: 0,
             refused: None,
             again: 0,
+            repeated: 0,
+            lost: 0,
             answered: 0,
             asks: false,
             ask_at: None,
@@ -153,7 +161,8 @@ impl Outgoing {
         }
     }
 
-    /// No answer came: the first block that is not heard is sent again, or the receiver is asked.
+    /// No answer came: the first block that is not heard is sent again, or the receiver is asked. A receiver
+    /// that pauses costs no more than that block. If it hears it, what may be lost besides follows.
     pub(super) fn timeout(&mut self, now: Time) {
         if self.ask_at.is_none_or(|at| at > now) {
             return;
@@ -163,7 +172,20 @@ impl Outgoing {
         self.asks = true;
         if self.heard < self.sent {
             self.again = self.heard + 1;
+            self.repeated = self.again;
+            self.lost = self.sent;
         }
+    }
+
+    /// The number after the messages, of those not heard, that may be sent again at once: a block at least.
+    fn some_unheard(&self) -> u64 {
+        let mut bytes = 0;
+        let unheard = self.blocks.iter().filter(|kept| kept.block.is_some());
+        let some = unheard.take_while(|kept| {
+            bytes += kept.charge;
+            bytes <= MAX_AGAIN_BYTES
+        });
+        some.last().map_or(self.heard + 1, Kept::end)
     }
 
     /// The receiver says how far it is. Returns what that delivers; nothing if it cannot be right.
@@ -189,7 +211,12 @@ impl Outgoing {
         }
         if until > self.heard && heard == self.heard && self.answered != heard {
             self.again = until.min(self.sent);
+            self.repeated = self.again;
             self.answered = heard;
+        } else if news && (self.repeated..self.lost).contains(&self.heard) {
+            // All that was sent again has come, and a connection that breaks loses all that was in it.
+            self.again = self.some_unheard().min(self.lost);
+            self.repeated = self.again;
         }
         self.watch(now, profile);
         Some(delivered)
@@ -237,6 +264,8 @@ impl Outgoing {
         }
         self.sent = self.heard;
         self.again = 0;
+        self.repeated = 0;
+        self.lost = 0;
         self.answered = 0;
         self.asks = false;
         self.ask_at = None;

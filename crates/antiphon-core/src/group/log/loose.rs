@@ -165,7 +165,7 @@ impl Log {
             self.ahead.insert(first, block.clone());
         }
         if self.is_scoped() {
-            self.advance(first);
+            self.advance(first, 0);
         } else {
             self.offer(first, block);
         }
@@ -225,7 +225,7 @@ impl Log {
     pub(crate) fn deliver_any(&mut self, safe_until: u64) -> Option<(u64, Block)> {
         while let Some((first, end)) = self.loose.as_mut()?.take_waiting(safe_until) {
             self.let_go(first, end, Level::Agreed);
-            self.released(first, end);
+            self.released(first, end, safe_until);
         }
         let loose = self.loose.as_mut()?;
         // G33: messages that are missing before it hold nothing up.
@@ -301,7 +301,7 @@ impl Log {
             {
                 let follows = scopes
                     .as_mut()
-                    .is_none_or(|scopes| scopes.of_pieces(first, last, &block));
+                    .is_none_or(|scopes| scopes.of_pieces(first, last, &block, block.level()));
                 let pieces = (first..last).filter_map(|number| self.slice(number, last, 0));
                 rest.extend(pieces.filter(|_| follows));
                 at = last;

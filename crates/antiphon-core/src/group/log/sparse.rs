@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use antiphon_wire::Block;
 use antiphon_wire::block::{After, Tag};
+use antiphon_wire::{Block, Level};
 
 use crate::group::reached::Reached;
 
@@ -42,36 +42,49 @@ impl Scopes {
         }
     }
 
-    /// Whether the message with this number and tag may be released, if those from `run` on are released
-    /// before it.
-    pub(crate) fn may(&self, number: u64, tag: Tag, run: u64) -> bool {
+    /// Whether the message with this number and tag may be queued, if those from `run` on are queued before
+    /// it.
+    pub(crate) fn may(&self, number: u64, tag: Tag, run: u64, level: Level) -> bool {
         if planted!(ForgetScopeOrder) {
             return true;
         }
+        // A safe one may wait for rows behind one that waits for rows: they are released in this order.
+        let before_it = match level {
+            Level::Safe => &self.queued,
+            Level::Agreed => &self.released,
+        };
         match tag.after {
             After::Nothing => true,
             After::One(back) => number
                 .checked_sub(u64::from(back))
-                .is_none_or(|before| before < self.start || before >= run || self.released.contains(before)),
+                .is_none_or(|before| before < self.start || before >= run || before_it.contains(before)),
             After::All(back) => number.checked_sub(u64::from(back)).is_none_or(|before| {
-                before < self.start || self.released.covers(self.start, (before + 1).min(run))
+                before < self.start || before_it.covers(self.start, (before + 1).min(run))
             }),
         }
     }
 
-    /// The parts of a block that may be released, one after the other; they count as released.
+    fn queue(&mut self, first: u64, end: u64, level: Level) {
+        self.queued.add(first, end);
+        // Safe ones are released when rows allow it. A cut needs no rows.
+        if level == Level::Agreed || self.cut {
+            self.released.add(first, end);
+        }
+    }
+
+    /// The parts of a block that may be queued, one after the other; they count as queued.
     pub(crate) fn of_block(&mut self, first: u64, mut block: Block) -> Vec<(u64, Block)> {
-        let mut parts = Vec::new();
+        let (mut parts, level) = (Vec::new(), block.level());
         let mut run = first;
         let mut take = |scopes: &mut Self, block: &mut Block, run: u64, end: u64| {
             if run < end {
                 parts.push((run, block.split_front(end - run)));
-                scopes.released.add(run, end);
+                scopes.queue(run, end, level);
             }
         };
         let tags: Vec<Tag> = block.tags().collect();
         for (number, tag) in (first..).zip(tags) {
-            let may = self.may(number, tag, run) || self.cut && planted!(PassScopeGapAtCut);
+            let may = self.may(number, tag, run, level) || self.cut && planted!(PassScopeGapAtCut);
             if !may {
                 take(self, &mut block, run, number);
                 drop(block.split_front(1));
@@ -83,12 +96,13 @@ impl Scopes {
         parts
     }
 
-    /// Whether the message in these pieces may be released. If so, it counts as released.
-    pub(crate) fn of_pieces(&mut self, first: u64, end: u64, piece: &Block) -> bool {
+    /// Whether the message in these pieces, of which this is the first, may be queued. If so, it counts as
+    /// queued.
+    pub(crate) fn of_pieces(&mut self, first: u64, end: u64, piece: &Block, level: Level) -> bool {
         let tag = Tag::read(piece.bytes()).map(|(tag, _)| tag).unwrap_or_default();
-        let may = self.may(first, tag, first);
+        let may = self.may(first, tag, first, level);
         if may {
-            self.released.add(first, end);
+            self.queue(first, end, level);
         }
         may
     }
@@ -117,9 +131,14 @@ impl Loose {
 }
 
 impl Loose {
+    /// The number of the first safe message that waits for rows, if they allow it.
+    pub(crate) fn first_allowed(&self, safe_until: u64) -> Option<u64> {
+        let (first, end) = self.waiting.first_key_value()?;
+        (*end <= safe_until).then_some(*first)
+    }
+
     pub(crate) fn take_waiting(&mut self, safe_until: u64) -> Option<(u64, u64)> {
-        let first = self.waiting.first_entry()?;
-        let end = *first.get();
-        (end <= safe_until).then(|| first.remove_entry())
+        self.first_allowed(safe_until)?;
+        self.waiting.pop_first()
     }
 }

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use antiphon_wire::group::{GroupMessage, Standing};
+use antiphon_wire::group::{GroupData, GroupMessage, Standing};
 
 use super::world::{Id, Kind, World};
-use crate::GroupEvent;
 use crate::group::effect::MAX_CAUSE_BYTES;
+use crate::{GroupEvent, TotalEngine};
 
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
 
@@ -141,4 +141,44 @@ fn a_cause_that_no_member_gives_removes_who_gives_it() {
         };
         assert_eq!(*cause == removed, kept, "{cause:?}");
     }
+}
+
+/// Member 2 has a message of member 3 and not the numbers of that message and of its cause. Member 1, which
+/// gave the numbers, decides that member 3 has left, and dies when only member 3 knows.
+#[test]
+fn one_that_left_and_is_forgotten_is_no_survivor_whose_tail_is_delivered_by_rank() {
+    let mut world = World::with_group(Kind::Total(TotalEngine::Sequencer), 5, &[1, 2, 3]);
+    world.drop_data = Some(Box::new(|from, to, record| {
+        (from, to) == (1, 2) && matches!(record, GroupData::Orders { .. } | GroupData::RepairOrders { .. })
+    }));
+    world.send(2, "cause").unwrap();
+    world.run(10);
+    world.send(3, "effect").unwrap();
+    world.run(10);
+    assert_eq!(world.texts(3), ["cause", "effect"]);
+    assert_eq!(world.texts(2), [""; 0]);
+    world.leave(3);
+    while !world.is_on_its_way(1, 2, |message| matches!(message, GroupMessage::FlushCut { .. })) {
+        world.run_micros(100);
+    }
+    world.hold_control(2);
+    world.run(100);
+    assert!(world.events(3).contains(&GroupEvent::Left));
+    world.crash(1);
+    world.run(6_000);
+    world.primary(&[2, 3]);
+    world.run(10);
+    world.release_control();
+    world.run(3_000);
+    assert_eq!(world.members(2), world.incarnations(&[2]));
+    assert_eq!(
+        world.texts(2),
+        ["cause"],
+        "the effect is not delivered without it"
+    );
+    let notices = world.events(2).into_iter().filter_map(|event| match event {
+        GroupEvent::Transitional { members } => Some(members),
+        _ => None,
+    });
+    assert_eq!(notices.last(), Some(world.incarnations(&[2])));
 }

@@ -1,9 +1,16 @@
 //! A member with the key that runs other code. It can break what groups promise; it cannot make another one
 //! panic.
 
-use super::world::{Kind, World};
-use crate::Dissemination;
+use std::sync::{Arc, Mutex};
+
+use antiphon_wire::Block;
+use antiphon_wire::group::{GroupData, GroupMessage, Span, Standing};
+
+use super::world::{Id, Kind, World};
+use crate::group::member::Phase;
+use crate::group::stream::Stream;
 use crate::random::Random;
+use crate::{Dissemination, TotalEngine};
 
 #[test]
 fn a_member_that_lies_stops_no_process() {
@@ -32,5 +39,105 @@ fn a_member_that_lies_stops_no_process() {
             }
             world.run_micros(random.below(200_000));
         }
+    }
+}
+
+fn stream(world: &World, id: Id) -> &Stream {
+    let peer = &world.peers[&id];
+    match &peer.groups.groups[&peer.handle.unwrap()].phase {
+        Phase::Member(membership) => &membership.stream,
+        _ => panic!("{id} is no member"),
+    }
+}
+
+#[test]
+fn numbers_given_up_that_no_message_can_have_led_to_are_not_taken() {
+    let mut world = World::with_group(TotalEngine::Rotation, 1, &[1, 2, 3]);
+    let view = world.views(1).pop().unwrap();
+    let batch = |first, messages| GroupData::Batch {
+        group: view.group,
+        view: view.id,
+        sender: 1,
+        first,
+        stable: 1,
+        ask: false,
+        messages,
+    };
+    let dropped = stream(&world, 1).dropped;
+    world.inject(world.inc(2), 1, batch(1, Block::nulls(u32::MAX)));
+    world.inject(
+        world.inc(2),
+        1,
+        batch(1 + u64::from(u32::MAX), Block::of(b"behind")),
+    );
+    assert_eq!(stream(&world, 1).dropped, dropped + 2);
+    assert_eq!(stream(&world, 1).logs[1].next(), 1);
+    assert_eq!(
+        stream(&world, 1).logs[0].next(),
+        1,
+        "it answers with nulls of its own"
+    );
+    world.send(2, "first").unwrap();
+    world.run(1000);
+    for id in 1..=3 {
+        assert_eq!(world.texts(id), ["first"]);
+    }
+    world.check().unwrap();
+}
+
+#[test]
+fn a_member_that_says_it_holds_what_no_member_can_hold_is_removed() {
+    for (kind, lie) in Kind::ALL
+        .into_iter()
+        .flat_map(|kind| [0, 1, 2].map(|lie| (kind, lie)))
+    {
+        let mut world = World::with_group(kind, 1, &[1, 2, 3]);
+        let started = Arc::new(Mutex::new(None));
+        let seen = started.clone();
+        world.trap = Some(Box::new(move |_, to, message| {
+            if let (
+                2,
+                GroupMessage::FlushStart {
+                    group, view, target, ..
+                },
+            ) = (to, message)
+            {
+                *seen.lock().unwrap() = Some((*group, *view, *target));
+            }
+            false
+        }));
+        world.hold_control(2);
+        world.crash(3);
+        world.primary(&[1, 2]);
+        let (group, view, target) = started.lock().unwrap().take().expect("the leader began a flush");
+        let much = |at| if at == lie { 1 << 40 } else { 0 };
+        let first = much(2);
+        let beyond = (first > 0).then_some(Span {
+            sender: 2,
+            first,
+            count: 1,
+        });
+        let report = GroupMessage::FlushReport {
+            group,
+            target,
+            standing: Standing::At {
+                view,
+                held: vec![0, much(0), 0],
+                beyond: beyond.into_iter().collect(),
+                nulls: vec![0; 3],
+                ordered: much(1),
+                decision: None,
+                safe: false,
+                held_cut: None,
+                told: Vec::new(),
+            },
+        };
+        let (now, liar) = (world.now, world.inc(2));
+        let leader = world.peers.get_mut(&1).unwrap();
+        leader
+            .groups
+            .handle_message(now, liar, leader.view.unwrap(), report);
+        world.run(500);
+        assert_eq!(world.members(1), world.incarnations(&[1]), "{kind:?}, {lie}");
     }
 }

@@ -2,8 +2,8 @@
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 
-use super::world::{Kind, World};
-use crate::{GroupEvent, Order, Outcome};
+use super::world::{Id, Kind, World};
+use crate::{GroupEvent, MAX_GROUP_MEMBERS, Order, Outcome};
 
 #[test]
 fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was_called_back() {
@@ -239,4 +239,80 @@ fn one_that_is_removed_twice_and_never_hears_that_it_was_back_learns_what_became
         assert_eq!(told, [Outcome::NotDelivered], "{order:?}");
     }
     assert!(judged > 0);
+}
+
+const LAST: Id = MAX_GROUP_MEMBERS as Id;
+
+/// A group with room for one more, and two nodes that are in none.
+fn all_but_one() -> World {
+    let members: Vec<Id> = (1..LAST).collect();
+    let mut world = World::with_group(Order::Fifo, 1, &members);
+    world.start(LAST);
+    world.start(LAST + 1);
+    let nodes: Vec<Id> = (1..=LAST + 1).collect();
+    world.primary(&nodes);
+    world.run(100);
+    world
+}
+
+fn is_refused(world: &World, id: Id) -> bool {
+    let refused = |event: &GroupEvent| matches!(event, GroupEvent::Refused { .. });
+    world.events(id).iter().any(refused)
+}
+
+/// The last one is in the group, which is full and has nothing more to do.
+fn expect_full(mut world: World) {
+    world.run(1000);
+    for id in [1, 2, LAST] {
+        assert_eq!(world.members(id).len(), MAX_GROUP_MEMBERS, "at {id}");
+    }
+    let views = world.views(1).len();
+    world.run(1000);
+    assert_eq!(world.views(1).len(), views);
+    world.check().unwrap();
+}
+
+#[test]
+fn the_last_one_that_a_group_has_room_for_may_ask_again_while_it_is_let_in() {
+    let mut world = all_but_one();
+    // Longer than a joiner waits for its answer: one member does not report.
+    world.hold_control(LAST - 1);
+    world.join(LAST);
+    world.run(1000);
+    world.join(LAST + 1);
+    world.run(1000);
+    assert!(is_refused(&world, LAST + 1));
+    assert!(!is_refused(&world, LAST));
+    assert_eq!(world.members(LAST), []);
+    world.release_control();
+    expect_full(world);
+}
+
+#[test]
+fn one_that_asks_again_when_it_is_decided_that_it_comes_leaves_its_place_to_nobody() {
+    let mut world = all_but_one();
+    // The leader waits with the cut until all hold it: it has a safe message that no member has delivered.
+    world.drop_data = Some(Box::new(|_, _, record| {
+        matches!(record, GroupData::Rows { .. } | GroupData::Ack { .. })
+    }));
+    world.send_safe(1, "it").unwrap();
+    world.join(LAST);
+    let is_decided = |world: &World| {
+        world.is_on_its_way(1, LAST - 1, |message| {
+            matches!(message, GroupMessage::FlushCut { .. })
+        })
+    };
+    while !is_decided(&world) {
+        world.run_micros(100);
+    }
+    world.hold_control(LAST - 1);
+    world.run(1000);
+    assert_eq!(world.members(1).len(), MAX_GROUP_MEMBERS - 1);
+    world.join(LAST + 1);
+    world.run(1000);
+    assert!(is_refused(&world, LAST + 1));
+    assert!(!is_refused(&world, LAST));
+    world.drop_data = None;
+    world.release_control();
+    expect_full(world);
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 
+use super::large::long;
 use super::world::{Id, Kind, World};
-use crate::{GroupEvent, GroupOptions, Order, SendError, Ticket};
+use crate::{GroupEvent, GroupOptions, Order, Outcome, SendError, Ticket};
 
 const LIMIT: Duration = Duration::from_secs(4);
 
@@ -150,6 +151,29 @@ fn a_reader_whose_acknowledgements_are_lost_is_asked_and_not_removed() {
     world.run(2_000);
     assert!(world.events(1).contains(&GroupEvent::Writable));
     world.check().unwrap();
+}
+
+#[test]
+fn a_reader_that_holds_up_nothing_but_the_record_of_an_object_is_removed() {
+    for order in Kind::WITH_OBJECTS {
+        let options = order.options().slow_after(Some(LIMIT));
+        let window = options.window_bytes as usize;
+        let mut world = World::with_options(options, 3).gather(&[1, 2, 3]);
+        stop_reading(&mut world, 3);
+        // With what its pieces take besides, this is more than the window, and fits in an empty one.
+        world.send(1, &long("message", window)).unwrap();
+        world.run(500);
+        // Every node has room for it, so every member holds it soon.
+        let object = long("object", 2 * window);
+        world.send(1, &object).unwrap();
+        world.run(3 * LIMIT.as_millis() as u64);
+        assert_eq!(resyncs(&world, 3).len(), 1, "{order:?}");
+        for id in 1..=2 {
+            assert_eq!(world.members(id), world.incarnations(&[1, 2]));
+            assert!(world.texts(id).last() == Some(&object), "{order:?}: {id}");
+        }
+        world.check().unwrap();
+    }
 }
 
 #[test]
@@ -340,6 +364,13 @@ fn one_that_stood_still_through_the_loss_of_the_primary_goes_when_there_is_one_a
 fn what_a_slow_member_had_accepted_gets_one_fate_each() {
     for order in Kind::ALL {
         let mut world = three(order);
+        // An object of which one member gets nothing.
+        world.drop_data = Some(Box::new(|_, to, record| {
+            to == 3 && matches!(record, GroupData::Chunk { .. })
+        }));
+        let object = Kind::WITH_OBJECTS
+            .contains(&order)
+            .then(|| world.send(2, &long("object", 100_000)).unwrap());
         stop_reading(&mut world, 2);
         // More than is ever sent: the rest waits for credit until it is removed.
         press(&mut world, &[2], 1_000);
@@ -371,6 +402,12 @@ fn what_a_slow_member_had_accepted_gets_one_fate_each() {
         );
         told.sort();
         assert_eq!(told, sent, "{order:?}");
+        let not_delivered = |first| GroupEvent::Receipts {
+            first,
+            count: 1,
+            outcome: Outcome::NotDelivered,
+        };
+        assert!(object.is_none_or(|ticket| world.events(2).contains(&not_delivered(ticket))));
         world.check().unwrap();
     }
 }

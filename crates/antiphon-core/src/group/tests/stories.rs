@@ -3,6 +3,7 @@
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, GroupViewId};
 
+use super::super::MAX_FLOORS;
 use super::super::log::BLOCK_OVERHEAD;
 use super::world::{Kind, World};
 use crate::{GroupEvent, Order, Outcome, SendError, TotalEngine};
@@ -558,8 +559,36 @@ fn a_member_with_other_options_is_refused_with_both_sides_shown() {
         reason.contains("order total") && reason.contains("order fifo"),
         "{reason}"
     );
-    assert_eq!(world.send(3, "x"), Err(SendError::NotMember));
+    assert_eq!(world.send(3, "x"), Err(SendError::NoSuchGroup));
     assert_eq!(world.members(1).len(), 2);
+    world.options = world.options.order(Order::Total);
+    world.join(3);
+    world.run(300);
+    assert_eq!(world.members(1).len(), 3, "it may ask again");
+}
+
+#[test]
+fn the_numbers_of_messages_go_on_also_if_very_many_other_groups_were_left_since() {
+    let mut world = World::with_group(Order::Fifo, 3, &[1]);
+    world.send(1, "x").unwrap();
+    world.leave(1);
+    world.run(5_000);
+    let (now, options) = (world.now, world.options);
+    let groups = &mut world.peers.get_mut(&1).unwrap().groups;
+    assert!(groups.is_idle() && groups.by_id.is_empty());
+    let (name, earlier) = groups
+        .sent
+        .first_key_value()
+        .map(|(a, b)| (a.clone(), b.clone()))
+        .unwrap();
+    assert_eq!(earlier.0, 2);
+    for number in 0..MAX_FLOORS {
+        groups.sent.insert(format!("zoo {number}"), earlier.clone());
+    }
+    groups.handle_timeout(now);
+    assert!(!groups.sent.contains_key(&name) && groups.sent.len() == MAX_FLOORS);
+    let handle = groups.join(now, &name, options).unwrap();
+    assert_eq!(groups.groups[&handle].next_seq, 2);
 }
 
 #[test]
