@@ -31,6 +31,12 @@ pub(crate) trait TotalOrder {
         false
     }
 
+    /// Whether a sender that keeps to its window can have numbers up to here: `end` is behind the last one of
+    /// a block, of messages or of nulls.
+    fn may_reach(&self, _log: &Log, _end: u64, _nulls: bool) -> bool {
+        true
+    }
+
     /// Messages may have been added to the log of this rank.
     fn held(&mut self, _rank: usize, _log: &Log) {}
 

@@ -25,8 +25,10 @@
 //!
 //! | when | the stream asks | the engine answers |
 //! |---|---|---|
+//! | messages arrived | [`may_reach`](TotalOrder::may_reach) | whether an honest sender has such numbers |
 //! | messages entered a log | [`held`](TotalOrder::held) | nothing; it may give them positions |
 //! | messages may be due | [`next`](Walk::next), [`took`](Walk::took) | which rank's come now, and how many |
+//! | nulls were passed | [`pass_silence`](Walk::pass_silence) | nothing; it may pass more at once |
 //! | a receive batch ends | [`end_batch`](TotalOrder::end_batch) | whether it numbered or gave up numbers |
 //! | frames are packed | [`tell_all`](TotalOrder::tell_all) | words for all others, until there are none |
 //! | all frames are packed | [`tell_one`](TotalOrder::tell_one) | at most one word for one member |
@@ -134,13 +136,14 @@ macro_rules! total {
 impl Engine {
     /// `start` is the first number of each rank.
     pub(crate) fn new(options: &GroupOptions, start: &[u64], me: usize) -> Self {
+        let window = options.window_bytes as usize;
         match (options.order, options.engine) {
             (Order::Unordered, _) => Engine::Unordered,
             (Order::Scoped, _) => Engine::Scoped,
             (Order::Fifo, _) => Engine::Fifo,
-            (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me)),
-            (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start, me)),
-            (Order::Total, TotalEngine::Token) => Engine::Token(Token::new(start, me)),
+            (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me, window)),
+            (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start, me, window)),
+            (Order::Total, TotalEngine::Token) => Engine::Token(Token::new(start, me, window)),
         }
     }
 
@@ -207,6 +210,16 @@ impl Engine {
             return;
         }
         total!(self, engine => engine.walk_mut().took(count), else ());
+    }
+
+    /// Nulls were passed: passes at once what no application sees and would take many steps.
+    pub(crate) fn pass_silence(&mut self, logs: &mut [Log]) {
+        total!(self, engine => engine.walk_mut().pass_silence(logs), else ());
+    }
+
+    /// Whether a sender that keeps to its window can have numbers up to here, of messages or of nulls.
+    pub(crate) fn may_reach(&self, log: &Log, end: u64, nulls: bool) -> bool {
+        total!(self, engine => engine.may_reach(log, end, nulls), else true)
     }
 
     /// Does this member's part of the order at the end of a receive batch: gives up the numbers that others
@@ -281,7 +294,7 @@ impl Engine {
     /// A flush supplied these runs. False if they cannot be right.
     pub(crate) fn repair(&mut self, first: u64, runs: &[Run]) -> bool {
         let records = total!(self, engine => engine.records_mut(), else None);
-        records.is_none_or(|records| records.insert(first, runs))
+        records.is_none_or(|records| records.repair(first, runs))
     }
 
     /// This member's row for safe delivery: a number per column up to which it holds everything. Also, per
@@ -339,7 +352,7 @@ impl Engine {
     ) -> Vec<(usize, u64)> {
         let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
         let mut tail =
-            total!(self, engine => engine.walk().rest(cut, ordered, &mut delivered), else Vec::new());
+            total!(self, engine => engine.walk().rest(logs, cut, ordered, &mut delivered), else Vec::new());
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };
         for rank in ranks.clone().map(|rank| (rank + first) % ranks.len()) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::group::Run;
 
-use crate::group::log::Log;
+use crate::group::log::{BLOCK_OVERHEAD, Log};
 use crate::order::walk::Walk;
 
 /// The most runs in one record.
@@ -18,6 +18,8 @@ pub(crate) const MAX_RUNS: usize = 1024;
 const MAX_AHEAD: usize = 256;
 /// No run is longer.
 pub(super) const MAX_COUNT: u32 = 1 << 24;
+/// How many runs there is room for besides two windows' worth, for each member.
+const RESERVE: usize = 1 << 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Records {
@@ -37,12 +39,21 @@ pub(crate) struct Records {
     stable: u64,
     /// The first position that [`Records::take_unsent`] has not given yet.
     unsent: u64,
+    /// The most runs that are kept, or are to be delivered, when another member adds to them.
+    ///
+    /// A run has a block at least, and a block costs its sender 129 bytes or more of its window until every
+    /// application has taken it. So the runs to be delivered are at most window / 129 per member. What all
+    /// have delivered is kept until the maker has heard from all that they hold the order. They say so every
+    /// 25 ms, or the token does, once around: that is what the reserve is for. If it is too small, because
+    /// word to the maker is lost for long, the record counts as lost and comes again when there is room.
+    most: usize,
 }
 
 impl Records {
     /// `start` is the first message number per rank.
-    pub(super) fn new(start: &[u64]) -> Self {
+    pub(super) fn new(start: &[u64], window: usize) -> Self {
         Self {
+            most: start.len() * (2 * window / BLOCK_OVERHEAD + RESERVE),
             numbered: start.to_vec(),
             kept: VecDeque::new(),
             next: 0,
@@ -74,8 +85,19 @@ impl Records {
         self.stable
     }
 
-    /// Takes runs that begin at position `first`. False if they cannot be right.
-    pub(crate) fn insert(&mut self, first: u64, runs: &[Run]) -> bool {
+    /// Takes runs that begin at position `first`. False if they cannot be right, or there is no room.
+    pub(super) fn insert(&mut self, first: u64, runs: &[Run]) -> bool {
+        self.insert_within(self.most, first, runs)
+    }
+
+    /// The same, in a flush. Nothing becomes stable now, so there is room for all that any member may hold:
+    /// this member's own, as many of another, and what the maker has added that this member has not
+    /// delivered.
+    pub(super) fn repair(&mut self, first: u64, runs: &[Run]) -> bool {
+        self.insert_within(self.most * 3, first, runs)
+    }
+
+    fn insert_within(&mut self, most: usize, first: u64, runs: &[Run]) -> bool {
         let sane = runs.iter().all(|run| {
             usize::from(run.sender) < self.numbered.len() && run.count > 0 && run.count <= MAX_COUNT
         });
@@ -83,6 +105,9 @@ impl Records {
             return false;
         }
         let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        if first + length > self.next && !self.has_room(most, runs) {
+            return false;
+        }
         self.end = self.end.max(first + length);
         if first > self.next {
             if self.ahead.len() < MAX_AHEAD {
@@ -91,14 +116,18 @@ impl Records {
             return true;
         }
         self.extend(first, runs);
-        while let Some(entry) = self.ahead.first_entry() {
-            if *entry.key() > self.next {
-                break;
-            }
-            let (first, runs) = entry.remove_entry();
+        while let Some((&first, runs)) = self.ahead.first_key_value()
+            && first <= self.next
+            && self.has_room(most, runs)
+            && let Some(runs) = self.ahead.remove(&first)
+        {
             self.extend(first, &runs);
         }
         true
+    }
+
+    fn has_room(&self, most: usize, runs: &[Run]) -> bool {
+        self.kept.len().max(self.pending.len()) + runs.len() <= most
     }
 
     fn extend(&mut self, mut first: u64, runs: &[Run]) {
@@ -278,7 +307,7 @@ impl Walk for Records {
         (position, covered)
     }
 
-    fn rest(&self, cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)> {
+    fn rest(&self, _logs: &[Log], cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)> {
         let mut rest = Vec::new();
         for (rank, count) in self.undelivered(ordered) {
             let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
@@ -289,5 +318,43 @@ impl Walk for Records {
             }
         }
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_nobody_can_have_made_are_refused_and_not_kept() {
+        let window = 1 << 16;
+        let mut records = Records::new(&[1, 1], window);
+        let runs: Vec<Run> = (0..1000)
+            .map(|at| Run {
+                sender: at % 2,
+                count: 1,
+            })
+            .collect();
+        let fill = |records: &mut Records| (0_usize..).find(|_| !records.insert(records.next, &runs));
+        let most = 2 * (2 * window / 128 + RESERVE);
+        assert_eq!(fill(&mut records), Some(most / 1000));
+        assert_eq!(
+            (records.kept.len(), records.pending.len()),
+            (most / 1000 * 1000, most / 1000 * 1000)
+        );
+        assert!(records.insert(0, &runs), "it holds these");
+
+        // That all members are said to hold them makes no room for more to deliver.
+        records.set_stable(records.next);
+        assert_eq!(records.kept.len(), 0);
+        assert_eq!(fill(&mut records), Some(0));
+        while let Some((_, count)) = records.pending.front().copied() {
+            records.took(count);
+        }
+        assert_eq!(fill(&mut records), Some(most / 1000), "there is room again");
+
+        // A flush brings more, and no end of them either.
+        let repaired = (0_usize..).find(|_| !records.repair(records.next, &runs));
+        assert_eq!(repaired, Some(3 * most / 1000 - most / 1000));
     }
 }

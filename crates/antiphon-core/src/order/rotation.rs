@@ -31,6 +31,9 @@
 //! They cost no credit. There are never two runs between two blocks of messages, so their memory is bounded
 //! with the messages, and a silent member's nulls take one entry.
 //!
+//! A member that lies can give up any count of numbers in a few bytes. So the walk passes rounds without any
+//! message at once, and numbers that no message can have led to are refused.
+//!
 //! # Why slots, and not single messages
 //! With one message per place, delivery would change the sender at each message, and a frame of a thousand
 //! would be taken apart a thousand times. A slot has room for what a member usually packs at once, and
@@ -74,7 +77,7 @@
 
 use antiphon_wire::Block;
 
-use crate::group::log::Log;
+use crate::group::log::{BLOCK_OVERHEAD, Log};
 use crate::order::interface::TotalOrder;
 use crate::order::walk::Walk;
 
@@ -94,17 +97,26 @@ pub(crate) struct Rotation {
     left: u64,
     /// How many numbers of all logs the walk has passed.
     passed: u64,
+    /// The most numbers that messages of a sender reach beyond what is delivered here.
+    ///
+    /// A member fills its slots up to the last message that it holds, so a message comes into a round only if
+    /// each round before it has one. Those that this member has not delivered are in their senders' windows,
+    /// where each takes 129 bytes or more. So the last one is at most members x window / 129 rounds ahead.
+    /// This is twice that.
+    most: u64,
 }
 
 impl Rotation {
     /// `start` is the first number per rank.
-    pub(super) fn new(start: &[u64], me: usize) -> Self {
+    pub(super) fn new(start: &[u64], me: usize, window: usize) -> Self {
+        let rounds = start.len() * (2 * window / BLOCK_OVERHEAD + 4);
         Self {
             me,
             start: start.to_vec(),
             turn: 0,
             left: SLOT,
             passed: 0,
+            most: rounds as u64 * SLOT,
         }
     }
 
@@ -124,11 +136,20 @@ impl Rotation {
         self.start[me] + others.max().unwrap_or(0).max(own) * SLOT
     }
 
-    /// The rest of the walk inside a cut; `delivered` is moved along.
-    fn inside(&self, cut: &[u64], delivered: &mut [u64]) -> Vec<(usize, u64)> {
+    /// The rest of the walk inside a cut; `delivered` is moved along. Rounds without any message are one.
+    fn inside(&self, logs: &[Log], cut: &[u64], delivered: &mut [u64]) -> Vec<(usize, u64)> {
         let mut walk = Vec::new();
         let (mut turn, mut left) = (self.turn, self.left);
         loop {
+            if (turn, left) == (0, SLOT) {
+                let whole = cut.iter().zip(&*delivered);
+                let whole = whole.map(|(cut, at)| (cut + 1).saturating_sub(*at) / SLOT).min();
+                let silent = silent_rounds(logs, delivered.iter().copied()).min(whole.unwrap_or(0)) * SLOT;
+                if silent > 0 {
+                    walk.extend((0..cut.len()).map(|rank| (rank, silent)));
+                    delivered.iter_mut().for_each(|at| *at += silent);
+                }
+            }
             let in_cut = (cut[turn] + 1).saturating_sub(delivered[turn]).min(left);
             if in_cut > 0 {
                 walk.push((turn, in_cut));
@@ -140,6 +161,17 @@ impl Rotation {
             (turn, left) = ((turn + 1) % cut.len(), SLOT);
         }
     }
+}
+
+/// How many rounds from these numbers on have no message of any member.
+fn silent_rounds(logs: &[Log], from: impl Iterator<Item = u64>) -> u64 {
+    let nulls = |(log, from): (&Log, u64)| {
+        let front = log.slice(from, u64::MAX, 0);
+        front
+            .filter(|(_, block)| block.is_nulls())
+            .map_or(0, |(_, block)| block.count())
+    };
+    logs.iter().zip(from).map(nulls).min().unwrap_or(0) / SLOT
 }
 
 impl Walk for Rotation {
@@ -170,6 +202,17 @@ impl Walk for Rotation {
         }
     }
 
+    fn pass_silence(&mut self, logs: &mut [Log]) {
+        if (self.turn, self.left) != (0, SLOT) || planted!(SkipSilentSlot) {
+            return;
+        }
+        let silent = silent_rounds(logs, logs.iter().map(Log::delivered)) * SLOT;
+        for log in logs {
+            let passed = log.deliver(silent);
+            self.passed += passed.map_or(0, |(_, nulls)| nulls.count());
+        }
+    }
+
     fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
         (logs[self.turn].front_is_safe() && safe_until <= self.passed).then_some(self.passed)
     }
@@ -177,13 +220,13 @@ impl Walk for Rotation {
     fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
         let held: Vec<u64> = logs.iter().map(|log| log.next() - 1).collect();
         let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
-        let walk = self.inside(&held, &mut covered);
+        let walk = self.inside(logs, &held, &mut covered);
         let ahead: u64 = walk.iter().map(|(_, count)| count).sum();
         (self.passed + ahead, covered)
     }
 
-    fn rest(&self, cut: &[u64], _ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)> {
-        self.inside(cut, delivered)
+    fn rest(&self, logs: &[Log], cut: &[u64], _ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)> {
+        self.inside(logs, cut, delivered)
     }
 }
 
@@ -200,6 +243,13 @@ impl TotalOrder for Rotation {
 
     fn takes_nulls(&self) -> bool {
         true
+    }
+
+    /// Nulls may reach further than messages. Another member may have more from one that lies than this one,
+    /// and it answers with nulls of its own. Without these the walk here would not come to where it is.
+    fn may_reach(&self, log: &Log, end: u64, nulls: bool) -> bool {
+        let most = if nulls { 3 * self.most } else { self.most };
+        end.saturating_sub(log.delivered()) <= most
     }
 
     /// Gives up the numbers that others wait for.
@@ -219,7 +269,7 @@ impl TotalOrder for Rotation {
 
 #[cfg(test)]
 mod tests {
-    use antiphon_wire::{Block, BlockBuilder};
+    use antiphon_wire::{Block, BlockBuilder, Level};
 
     use super::*;
 
@@ -232,7 +282,7 @@ mod tests {
     fn logs(members: usize) -> (Rotation, Vec<Log>) {
         let start: Vec<u64> = (0..members as u64).map(|rank| 1 + rank * 10).collect();
         let logs = start.iter().map(|start| Log::new(*start)).collect();
-        (Rotation::new(&start, 0), logs)
+        (Rotation::new(&start, 0, 1 << 16), logs)
     }
 
     fn fill(rotation: &Rotation, rank: usize, logs: &mut [Log]) -> u64 {
@@ -249,7 +299,9 @@ mod tests {
         while let Some((rank, count)) = rotation.next(logs, 0) {
             let (_, block) = logs[rank].deliver(count).unwrap();
             rotation.took(block.count());
-            if !block.is_nulls() {
+            if block.is_nulls() {
+                rotation.pass_silence(logs);
+            } else {
                 seen.push((rank, block.count()));
             }
         }
@@ -302,12 +354,43 @@ mod tests {
         assert_eq!(deliver(&mut rotation, &mut logs), [(0, 256), (1, 256)]);
         let mut delivered = [257, 267, 21];
         // The last one left 10 numbers of its slot; the others have more behind it.
-        let walk = rotation.inside(&[400, 600, 30], &mut delivered);
+        let walk = rotation.inside(&logs, &[400, 600, 30], &mut delivered);
         assert_eq!(walk, [(2, 10)]);
         assert_eq!(delivered, [257, 267, 31]);
         // It left all of it: the walk ends in the first one's next.
-        let walk = rotation.inside(&[400, 600, 276], &mut [257, 267, 21]);
+        let walk = rotation.inside(&logs, &[400, 600, 276], &mut [257, 267, 21]);
         assert_eq!(walk, [(2, 256), (0, 144)]);
-        assert_eq!(rotation.inside(&[256, 266, 20], &mut [257, 267, 21]), []);
+        assert_eq!(rotation.inside(&logs, &[256, 266, 20], &mut [257, 267, 21]), []);
+    }
+
+    #[test]
+    fn however_many_rounds_have_no_message_they_are_passed_at_once() {
+        let (mut rotation, mut logs) = logs(3);
+        logs[1].append(messages(1).with_level(Level::Safe));
+        let rounds = 1 << 22;
+        for (rank, more) in [(0, 0), (1, SLOT - 1), (2, 0)] {
+            logs[rank].append(Block::nulls((rounds * SLOT + more) as u32));
+        }
+        logs[1].append(messages(2));
+        for rank in 0..3 {
+            fill(&rotation, rank, &mut logs);
+        }
+        let cut: Vec<u64> = logs.iter().map(|log| log.next() - 1).collect();
+        let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
+        let walk = rotation.inside(&logs, &cut, &mut delivered);
+        assert!(walk.len() < 20, "{} steps", walk.len());
+
+        // The walk is the same, a step at a time.
+        let mut steps = 0;
+        while let Some((rank, count)) = rotation.next(&logs, u64::MAX) {
+            let (_, block) = logs[rank].deliver(count).unwrap();
+            rotation.took(block.count());
+            rotation.pass_silence(&mut logs);
+            steps += 1;
+        }
+        assert!(steps < 20, "{steps} steps");
+        assert_eq!(logs.iter().map(Log::delivered).collect::<Vec<_>>(), delivered);
+        assert_eq!(logs[1].delivered_messages(), 11 + 3);
+        assert_eq!(rotation.passed, walk.iter().map(|(_, count)| count).sum::<u64>());
     }
 }

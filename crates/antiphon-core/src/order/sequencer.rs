@@ -24,10 +24,10 @@ pub(crate) struct Sequencer {
 
 impl Sequencer {
     /// `start` is the first message number per rank.
-    pub(super) fn new(start: &[u64], me: usize) -> Self {
+    pub(super) fn new(start: &[u64], me: usize, window: usize) -> Self {
         Self {
             am_sequencer: me == MAKER,
-            records: Records::new(start),
+            records: Records::new(start, window),
             asked: 0,
         }
     }
@@ -124,11 +124,15 @@ impl TotalOrder for Sequencer {
                 ask,
                 runs,
             } => {
-                if from != MAKER || self.am_sequencer || !self.records.insert(first, &runs) {
+                if from != MAKER || self.am_sequencer {
+                    return Heard::Refused;
+                }
+                // This comes first: what all members hold makes room.
+                self.records.set_stable(stable);
+                if !self.records.insert(first, &runs) {
                     return Heard::Refused;
                 }
                 self.records.heard_of(first);
-                self.records.set_stable(stable);
                 Heard::Owed { ask }
             }
             Word::Missing { first } if self.am_sequencer => match self.records.slice(first) {

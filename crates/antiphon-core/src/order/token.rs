@@ -103,10 +103,10 @@ pub(crate) struct Token {
 
 impl Token {
     /// `start` is the first message number per rank. The first member begins with the token.
-    pub(super) fn new(start: &[u64], me: usize) -> Self {
+    pub(super) fn new(start: &[u64], me: usize, window: usize) -> Self {
         Self {
             me,
-            records: Records::new(start),
+            records: Records::new(start, window),
             place: if me == 0 {
                 Place::Here { owes_word: false }
             } else {
@@ -196,12 +196,19 @@ impl Token {
         if passed.hop <= self.hop && !planted!(TakeTokenTwice) {
             return Taken::Copy;
         }
-        if passed.first > self.records.next_position() || !self.records.insert(passed.first, &passed.runs) {
+        // There is one token: it is not here, and since it was here each other member has passed it on once.
+        let here = matches!(self.place, Place::Here { .. }) && !planted!(TakeTokenTwice);
+        let hops = passed.hop.saturating_sub(self.hop);
+        if here || hops >= self.members() as u64 || passed.first > self.records.next_position() {
+            return Taken::Refused;
+        }
+        if !self.records.insert(passed.first, &passed.runs) {
             return Taken::Refused;
         }
         self.hop = self.hop.max(passed.hop);
         self.place = Place::Here { owes_word: true };
-        self.carried = passed.first.max(self.left_at);
+        // The member before may say that all hold less than is known here, and runs that all hold are gone.
+        self.carried = passed.first.max(self.left_at).max(self.records.stable());
         self.records.set_stable(self.carried);
         Taken::Here
     }
@@ -359,7 +366,7 @@ mod tests {
         fn new(members: usize) -> Self {
             let start = vec![1; members];
             Self {
-                tokens: (0..members).map(|me| Token::new(&start, me)).collect(),
+                tokens: (0..members).map(|me| Token::new(&start, me, 1 << 16)).collect(),
                 logs: start.iter().map(|start| Log::new(*start)).collect(),
             }
         }
@@ -443,5 +450,32 @@ mod tests {
         assert!(ring.tokens[0].number(&ring.logs));
         assert_eq!(ring.tokens[2].take(&token(1, 0, vec![run(2, 3)])), Taken::Here);
         assert!(!ring.tokens[2].number(&ring.logs), "it has sent nothing");
+    }
+
+    #[test]
+    fn there_is_no_second_token_and_none_that_was_passed_on_too_often() {
+        let mut ring = Ring::new(3);
+        let token = |hop, first| Passed {
+            hop,
+            first,
+            runs: Vec::new(),
+        };
+        ring.send(1);
+        let own = &mut ring.tokens[1];
+        assert!(own.told(0, 0, &[Run { sender: 0, count: 1 }]));
+        assert_eq!(own.take(&token(u64::MAX, 1)), Taken::Refused);
+        assert_eq!(
+            own.take(&token(3, 1)),
+            Taken::Refused,
+            "three members pass it on twice"
+        );
+        assert_eq!(own.take(&token(1, 1)), Taken::Here);
+        assert_eq!(own.take(&token(2, 0)), Taken::Refused, "it is here");
+        assert_eq!(own.take(&token(1, 1)), Taken::Copy);
+        assert!(own.number(&ring.logs));
+        assert_eq!(
+            own.pass(&ring.logs).map(|passed| (passed.hop, passed.first)),
+            Some((2, 1))
+        );
     }
 }

@@ -11,6 +11,9 @@ pub(crate) trait Walk {
     /// The caller has delivered this many of what [`Walk::next`] said.
     fn took(&mut self, count: u64);
 
+    /// Passes at once what no application sees and would take many steps.
+    fn pass_silence(&mut self, _logs: &mut [Log]) {}
+
     /// The next position, if its message is held and safe and has to wait.
     fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64>;
 
@@ -20,5 +23,5 @@ pub(crate) trait Walk {
 
     /// The ranks to deliver, one entry per run, up to the first message that is not in the cut. The cut is a
     /// prefix per log, and the positions before `ordered`. Moves `delivered` along.
-    fn rest(&self, cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)>;
+    fn rest(&self, logs: &[Log], cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)>;
 }
