@@ -63,8 +63,8 @@ pub struct DialId(pub u64);
 /// The watched side of lifelines. The watched side dials, and only it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LifelineCommand {
-    /// Dial a lifeline to `to`, so that it watches this process. Answered by [`LifelineEvent::Opened`] or
-    /// [`LifelineEvent::Failed`].
+    /// Dial a lifeline to `to`, so that it watches this process. Answered by [`LifelineEvent::Opened`],
+    /// [`LifelineEvent::Failed`] or [`LifelineEvent::NotDialled`].
     Open {
         /// This attempt.
         dial: DialId,
@@ -102,6 +102,12 @@ pub enum LifelineEvent {
     },
     /// An outbound lifeline could not be dialled, could not take a record, or ended.
     Failed {
+        /// Which.
+        dial: DialId,
+    },
+    /// An outbound lifeline could not be dialled for want of something that this host does not give the node.
+    /// That says nothing of the watcher, nor of the way to it.
+    NotDialled {
         /// Which.
         dial: DialId,
     },

@@ -273,7 +273,7 @@ impl Connection {
             _ => false,
         };
         if harmless {
-            return;
+            return self.shared.changed.notify_one();
         }
         self.shared.refusals.frame(self.shared.remote, error);
         self.shared.refusal.get_or_init(|| error);
@@ -321,11 +321,13 @@ impl Connection {
         !self.is_authenticated() && Arc::strong_count(&self.shared) > 1
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Whether it was ended, for what it has brought or to make room. What it has brought besides is not
+    /// worth opening.
+    pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Returns when the core's opinion may have changed.
+    /// Returns when the core has said what it thinks of a frame, if that may be news.
     pub(crate) async fn changed(&self) {
         self.shared.changed.notified().await;
     }

@@ -425,6 +425,22 @@ fn segment(session: u64, number: u64, bytes: &[u8]) -> Datagram<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_stay_silent_do_not_take_the_last_places() {
+    let (_node, mut inputs, addr) = udp("127.0.0.1:0", |config| config.tcp.max_inbound = 4);
+    tokio::task::spawn_blocking(move || {
+        for _ in 0..5 {
+            let stranger = Stranger::of(addr);
+            let (cookie, _) = stranger.hello(0).expect("a welcome");
+            assert_eq!(stranger.hello(cookie), Some((cookie, true)));
+        }
+    })
+    .await
+    .expect("no panic");
+    let (mut peer, _peer_inputs, _) = udp("127.0.0.1:0", |_| {});
+    Traffic::new().open(&mut peer, addr, &mut inputs).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn strangers_leave_no_trace_and_a_peer_is_still_heard() {
     let (node, mut inputs, addr) = udp("127.0.0.1:0", |config| config.tcp.max_unauthenticated = 2);
     let (mut peer, _peer_inputs, _) = udp("127.0.0.1:0", |_| {});

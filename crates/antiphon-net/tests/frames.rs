@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use antiphon_core::wire::frame::{FrameCodec, Kind, OpenError};
 use antiphon_core::wire::stream::length_prefix;
-use antiphon_core::{Class, PathTrouble};
+use antiphon_core::{Class, LifelineEvent, PathTrouble};
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{Reached, TcpTransport, enquire};
-use antiphon_net::{Fault, Faults, Input, Transport};
+use antiphon_net::{Connection, Fault, Faults, Input, Inputs, Transport};
+use bytes::Bytes;
 use common::{PATIENCE, codec, frame, send, tcp, text, wait_for};
 
 #[tokio::test]
@@ -360,6 +361,60 @@ async fn closed_at_once(cause: OpenError) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_is_not_read_on_before_the_core_has_judged_what_it_brought() {
+    for kind in [Kind::Control, Kind::Bulk, Kind::Lifeline] {
+        let (node, mut inputs, addr) = tcp("127.0.0.1:0", |_| {});
+        let sealed = frame(&mut codec(5), kind, &"x".repeat(1000)).to_bytes();
+        let says = [&length_prefix(sealed.len())[..], &sealed]
+            .concat()
+            .repeat(8 << 10);
+        // It waits once the system takes no more, until this side closes.
+        let speaks = tokio::task::spawn_blocking(move || stranger(addr, b"").write_all(&says).is_ok());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (first, connection) = drain(&mut inputs).await;
+        assert!((1..=256 << 10).contains(&first), "{first} bytes by {kind:?}");
+        // A verdict that is none says that it may go on.
+        connection.refused(OpenError::Replayed);
+        let (second, connection) = drain(&mut inputs).await;
+        assert!((1..=256 << 10).contains(&second), "{second} bytes by {kind:?}");
+        connection.accepted();
+        let (rest, _) = drain(&mut inputs).await;
+        assert!(rest > 7 << 20, "{rest} bytes by {kind:?}");
+        assert!(speaks.await.expect("no panic"));
+        drop(node);
+    }
+}
+
+/// All bytes that come before a pause, and the connection that brought them.
+async fn drain(inputs: &mut Inputs) -> (usize, Connection) {
+    let (mut bytes, mut from) = (0, None);
+    let mut some = Vec::new();
+    let pause = Duration::from_millis(300);
+    while let Ok(1..) = tokio::time::timeout(pause, inputs.recv_many(&mut some, 64)).await {
+        for input in some.drain(..) {
+            match input {
+                Input::Frames {
+                    connection, frames, ..
+                } => {
+                    bytes += frames.iter().map(Bytes::len).sum::<usize>();
+                    from = Some(connection);
+                }
+                Input::Lifeline {
+                    event: LifelineEvent::Record { record, .. },
+                    connection,
+                } => {
+                    bytes += record.len();
+                    from = connection;
+                }
+                // The stranger's end.
+                _ => {}
+            }
+        }
+    }
+    (bytes, from.expect("it brought something"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_silent_connections_does_not_keep_a_member_out() {
     let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| config.max_unauthenticated = 2);
     let oldest = stranger(addr, b"");
@@ -412,6 +467,31 @@ async fn more_connections_than_allowed_are_turned_away() {
             .expect("no panic")
     );
     assert_eq!(node.counters().connections_refused, 1);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_stay_silent_do_not_take_the_last_places() {
+    let (_node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
+        config.max_inbound = 16;
+        config.authenticate_within = Duration::from_secs(3600);
+    });
+    let held: Vec<_> = (0..40).map(|_| stranger(addr, b"")).collect();
+    let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (mut sealer, mut heard) = (codec(1), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    // A peer that comes before the ended ones are gone is turned away, and comes again.
+    while heard.is_empty() {
+        assert!(Instant::now() < deadline, "no place for a peer");
+        send(
+            &mut peer,
+            addr,
+            Class::Control,
+            frame(&mut sealer, Kind::Control, "hello"),
+        );
+        let wait = inputs.recv_many(&mut heard, 1);
+        let _ = tokio::time::timeout(Duration::from_millis(50), wait).await;
+    }
     drop(held);
 }
 

@@ -161,7 +161,7 @@ impl Node {
             Record::Discovery(message) => {
                 // The answering node must know every address to which the answer may go.
                 if let Discovery::Seek { node, .. } | Discovery::Join { node, .. } = &message {
-                    self.routes.note(now, node.addr, &node.further);
+                    self.routes.told(now, sender, node.addr, &node.further);
                 }
                 self.membership.handle_discovery(now, from, sender, message);
             }

@@ -261,6 +261,15 @@ impl Routes {
         }
     }
 
+    /// A process says that it is at these addresses. If this node speaks to another one there, that one's
+    /// links are left alone: by mistake, say, a process was started at a member's address.
+    pub(crate) fn told(&mut self, now: Time, by: Incarnation, first: SocketAddr, further: &[SocketAddr]) {
+        let peer = self.nodes.get(&first).and_then(|route| route.peer);
+        if peer.is_none_or(|peer| peer == by) {
+            self.note(now, first, further);
+        }
+    }
+
     /// This node speaks to this incarnation from here on, at this first address.
     pub(crate) fn connect(&mut self, now: Time, peer: Incarnation, first: SocketAddr) {
         if self.own > 1 {

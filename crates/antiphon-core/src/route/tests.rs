@@ -233,6 +233,31 @@ fn of_two_processes_at_an_address_the_one_that_stays_keeps_the_route() {
 }
 
 #[test]
+fn a_process_started_at_a_members_address_by_mistake_does_not_take_away_the_members_links() {
+    let mut pair = Pair::new([2, 2]);
+    pair.run(20);
+    pair.cut[1] = vec![0];
+    pair.run(5);
+    let (now, first) = (pair.now, addr(1, 0));
+    pair.nodes[0].told(now, Incarnation(9), first, &[]);
+    assert_eq!(pair.used(0), addr(1, 1));
+    pair.run(20);
+    assert_eq!(pair.used(0), addr(1, 1));
+    // It takes the member's place after all: what a view says of it holds, and so does its own word.
+    let routes = &mut pair.nodes[0];
+    routes.note(now, first, &[addr(1, 3)]);
+    routes.connect(now, Incarnation(9), first);
+    routes.disconnect(now, Incarnation(1));
+    assert_eq!(routes.everywhere(first), [first, addr(1, 3)]);
+    routes.told(now, Incarnation(9), first, &[addr(1, 2)]);
+    assert_eq!(routes.everywhere(first), [first, addr(1, 2)]);
+    // And anybody's word, while nobody is spoken to there.
+    routes.disconnect(now, Incarnation(9));
+    routes.told(now, Incarnation(10), first, &[]);
+    assert_eq!(routes.everywhere(first), [first]);
+}
+
+#[test]
 fn what_was_not_sent_cannot_be_acknowledged() {
     let mut pair = Pair::new([2, 2]);
     pair.cut = [vec![0, 1], vec![0, 1]];

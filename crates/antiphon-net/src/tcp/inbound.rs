@@ -29,6 +29,9 @@ use super::preamble::{self, PREAMBLE_BYTES, Start};
 use super::{Common, Counted, TcpConfig, canonical, lifeline, socket};
 use crate::{Connection, Input};
 
+/// As long as any connection is silent, this many places are kept free for members, and one of eight if there
+/// are fewer places.
+const SPARE_PLACES: usize = 16;
 /// After an error of `accept` (no descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,6 +42,7 @@ pub(super) struct InboundLimits {
     /// Connections that have brought no authentic frame yet, oldest first.
     unauthenticated: Mutex<VecDeque<Connection>>,
     max_unauthenticated: usize,
+    spare: usize,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     max_per_ip: usize,
 }
@@ -57,6 +61,7 @@ impl InboundLimits {
             all: Arc::new(Semaphore::new(config.max_inbound)),
             unauthenticated: Mutex::default(),
             max_unauthenticated: config.max_unauthenticated,
+            spare: SPARE_PLACES.min(config.max_inbound / 8),
             by_ip: Arc::default(),
             max_per_ip: config.max_inbound_per_ip,
         }
@@ -83,18 +88,19 @@ impl InboundLimits {
         })
     }
 
-    /// Makes room for a newcomer by ending the oldest connection that has not said anything authentic. A
-    /// flood of silent connections must not keep members out, and members speak within milliseconds. Returns
-    /// the ended ones.
+    /// Makes room, for a newcomer that was admitted or the next one, by ending the oldest connections that
+    /// have not said anything authentic. A flood of silent connections must not keep members out, and members
+    /// speak within milliseconds. Returns the ended ones.
     fn make_room(&self, newcomer: &Connection) -> Vec<Connection> {
         let mut waiting = self
             .unauthenticated
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         waiting.retain(Connection::is_waiting);
-        let surplus = (waiting.len() + 1)
-            .saturating_sub(self.max_unauthenticated)
-            .min(waiting.len());
+        let too_many = (waiting.len() + 1).saturating_sub(self.max_unauthenticated);
+        // Those that were ended give back their places a moment later.
+        let too_few_left = self.spare.saturating_sub(self.all.available_permits());
+        let surplus = too_many.max(too_few_left).min(waiting.len());
         let ended: Vec<Connection> = waiting.drain(..surplus).collect();
         waiting.push_back(newcomer.clone());
         ended
@@ -158,6 +164,8 @@ pub(super) struct Inbound {
     pub(super) is_lifeline: bool,
     /// The dialler wants to know what becomes of its first frame.
     asks: bool,
+    /// The driver has something of this connection, and has not said yet what the core thinks of it.
+    pub(super) is_unjudged: bool,
     buffers: ReadBuffers,
     /// Given back when the connection ends.
     _share: Share,
@@ -188,6 +196,7 @@ impl Inbound {
             from,
             is_lifeline: false,
             asks: false,
+            is_unjudged: false,
             buffers: ReadBuffers::new(),
             _share: share,
             _open: open,
@@ -278,6 +287,7 @@ impl Inbound {
                     connection: self.connection.clone(),
                     frames,
                 };
+                self.is_unjudged = true;
                 if self.common.inputs.of(class).send(input).await.is_err() {
                     return;
                 }
@@ -296,7 +306,8 @@ impl Inbound {
     }
 
     /// Reads what is there, waiting for the first byte, within the limits for a connection that is not
-    /// authenticated.
+    /// authenticated. The driver has at most one read's worth of such a connection: more would let a stranger
+    /// fill the memory, and keep the core busy with what it refuses.
     pub(super) async fn read(&mut self) -> Read {
         self.buffers.pause(&mut self.decoder);
         loop {
@@ -305,7 +316,7 @@ impl Inbound {
             }
             let authenticated = self.connection.is_authenticated();
             tokio::select! {
-                readable = self.stream.readable() => {
+                readable = self.stream.readable(), if authenticated || !self.is_unjudged => {
                     if readable.is_err() {
                         return Read::Failed;
                     }
@@ -315,7 +326,10 @@ impl Inbound {
                         continue;
                     }
                 }
-                () = self.connection.changed() => continue,
+                () = self.connection.changed() => {
+                    self.is_unjudged = false;
+                    continue;
+                }
                 () = tokio::time::sleep_until(self.deadline), if !authenticated => {
                     self.common.refusals.slow(self.connection.remote(), self.common.config.authenticate_within);
                     return Read::Failed;

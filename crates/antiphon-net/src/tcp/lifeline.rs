@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use super::inbound::{Inbound, Read};
 use super::outbound::unexpected;
 use super::{AbortOnDrop, Common, Counted, canonical, connect, preamble, socket};
-use crate::Input;
+use crate::{Input, Lack};
 
 /// The socket of a watched side. Dropped, it is reset.
 #[derive(Debug)]
@@ -113,9 +113,10 @@ impl Drop for OutboundLifeline {
 
 /// Dials, then waits for what must not happen: the watcher writing, or the connection ending.
 async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: Slot) {
+    let mut event = LifelineEvent::Failed { dial };
     let opened = open(&common, dial, addr).await;
     if let Err(error) = &opened {
-        common.lacks.note(&common.inputs, error);
+        event = not_opened(dial, common.lacks.note(&common.inputs, error));
     }
     if let Ok((socket, opened)) = opened {
         let socket = Arc::new(socket);
@@ -138,11 +139,20 @@ async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: S
         lock(&slot).take();
     }
     let failed = Input::Lifeline {
-        event: LifelineEvent::Failed { dial },
+        event,
         connection: None,
     };
     // The driver may be gone; then no task needs to know.
     let _ = common.inputs.urgent.send(failed).await;
+}
+
+/// What to tell the core of a dial that failed. If other ways out of this host may be open all the same, it
+/// is trouble with this one.
+fn not_opened(dial: DialId, lack: Option<Lack>) -> LifelineEvent {
+    match lack {
+        Some(lack) if !lack.is_of_one_way() => LifelineEvent::NotDialled { dial },
+        _ => LifelineEvent::Failed { dial },
+    }
 }
 
 async fn open(
@@ -249,7 +259,8 @@ impl Watch {
         }
     }
 
-    async fn report(&self, event: LifelineEvent) -> bool {
+    async fn report(&mut self, event: LifelineEvent) -> bool {
+        self.inbound.is_unjudged = true;
         let connection =
             matches!(event, LifelineEvent::Record { .. }).then(|| self.inbound.connection.clone());
         self.inbound
@@ -259,5 +270,19 @@ impl Watch {
             .send(Input::Lifeline { event, connection })
             .await
             .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watcher_that_was_not_dialled_for_want_of_descriptors_is_in_no_trouble() {
+        let dial = DialId(1);
+        let (own, trouble) = (LifelineEvent::NotDialled { dial }, LifelineEvent::Failed { dial });
+        assert_eq!(not_opened(dial, Some(Lack::Files)), own);
+        assert_eq!(not_opened(dial, Some(Lack::Port)), trouble);
+        assert_eq!(not_opened(dial, None), trouble);
     }
 }

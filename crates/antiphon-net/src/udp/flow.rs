@@ -13,14 +13,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use antiphon_wire::datagram::{Datagram, Hello, Report, SEGMENT_HEADER_BYTES, Segment, Welcome};
 use antiphon_wire::frame::Frame;
 use socket2::SockAddr;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 
 use super::socket::{SMALLEST_DATAGRAM, sizes};
 use super::window::{Again, Silence, Window, all};
@@ -86,7 +87,7 @@ impl Flows {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Route>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Route>> {
         self.by_number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +104,9 @@ pub(super) struct Flow {
 /// What queue and task share.
 #[derive(Debug, Default)]
 struct State {
-    open: AtomicBool,
+    /// Whether frames go by UDP now. Held while a frame is queued, so that none is queued between a last look
+    /// at the queue and the end of the path.
+    open: Mutex<bool>,
     wanted: Notify,
     queued_bytes: AtomicUsize,
 }
@@ -117,6 +120,10 @@ struct Queued {
 
 impl Flow {
     pub(super) fn spawn(ports: Ports, to: SocketAddr) -> Self {
+        Self::with_task(ports, to, |path| tokio::spawn(path.run()))
+    }
+
+    fn with_task(ports: Ports, to: SocketAddr, start: impl FnOnce(Path) -> JoinHandle<()>) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let state = Arc::new(State::default());
         let shared = ports.towards(to).clone();
@@ -134,13 +141,13 @@ impl Flow {
             queue,
             state,
             last_used: Instant::now(),
-            task: AbortOnDrop(tokio::spawn(path.run())),
+            task: AbortOnDrop(start(path)),
         }
     }
 
     /// Whether frames go by UDP now. If not, it is tried.
     pub(super) fn is_open(&self) -> bool {
-        let open = self.state.open.load(Ordering::Acquire);
+        let open = *self.state.open();
         if !open {
             self.state.wanted.notify_one();
         }
@@ -148,10 +155,17 @@ impl Flow {
     }
 
     /// Queues a frame; false if there is no room.
-    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> bool {
+    ///
+    /// # Errors
+    /// The frame, for TCP, if the path has just ended.
+    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> Result<bool, Frame> {
+        let open = self.state.open();
+        if !*open {
+            return Err(frame);
+        }
         let length = frame.len();
         if self.state.queued_bytes.load(Ordering::Acquire) + length > QUEUE_BYTES {
-            return false;
+            return Ok(false);
         }
         let due = (!delay.is_zero()).then(|| Instant::now() + delay);
         self.state.queued_bytes.fetch_add(length, Ordering::AcqRel);
@@ -159,12 +173,18 @@ impl Flow {
         if !taken {
             self.state.queued_bytes.fetch_sub(length, Ordering::AcqRel);
         }
-        taken
+        Ok(taken)
     }
 
     /// Takes no more frames; the task ends when those it has have arrived.
     pub(super) fn finish(self) -> AbortOnDrop {
         self.task
+    }
+}
+
+impl State {
+    fn open(&self) -> MutexGuard<'_, bool> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -208,7 +228,7 @@ impl Drop for Registered {
 enum End {
     /// The transport is closing, and everything has arrived.
     Finished,
-    /// Nothing was sent for long.
+    /// Nothing was sent for long: the path is closed, and its queue empty.
     Idle,
     Broken(&'static str),
 }
@@ -230,9 +250,9 @@ impl Path {
             told = false;
             tracing::info!(target: "antiphon::net", to = %self.to, segment_bytes = link.size, "messages go by UDP");
             let opened = Instant::now();
-            self.state.open.store(true, Ordering::Release);
+            *self.state.open() = true;
             let end = self.serve(link).await;
-            self.state.open.store(false, Ordering::Release);
+            *self.state.open() = false;
             self.forget_queued();
             self.back_off = if opened.elapsed() >= GOOD_PATH {
                 Duration::ZERO
@@ -255,19 +275,10 @@ impl Path {
             tokio::time::sleep(self.back_off).await;
             self.state.wanted.notified().await;
         };
-        tokio::pin!(wanted);
-        loop {
-            tokio::select! {
-                () = &mut wanted => return true,
-                queued = self.queue.recv() => match queued {
-                    // The frame was queued while the path broke.
-                    Some(queued) => {
-                        self.state.queued_bytes.fetch_sub(queued.frame.len(), Ordering::AcqRel);
-                        self.shared.tcp.counters.dropped(1);
-                    }
-                    None => return false,
-                },
-            }
+        tokio::select! {
+            () = wanted => true,
+            // Nothing is queued while there is no path.
+            None = self.queue.recv() => false,
         }
     }
 
@@ -292,8 +303,13 @@ impl Path {
         let possible = SMALLEST_DATAGRAM..=sizes[0];
         for size in sizes {
             for _ in 0..TRIES {
-                if self.shared.tcp.faults.blocks(self.to) || self.hello(session, flow, size).is_err() {
+                if self.shared.tcp.faults.blocks(self.to) {
                     break;
+                }
+                match self.hello(session, flow, size) {
+                    Err(error) if quinn_udp::is_msg_size_err(&error) => break,
+                    // A buffer that is full now says nothing of the path: the next try follows.
+                    Ok(()) | Err(_) => {}
                 }
                 let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
                 while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, answers.recv()).await {
@@ -387,7 +403,7 @@ impl Path {
                             }
                             Silence::Broken => break End::Broken("nothing is heard of the peer"),
                         }
-                    } else if window.is_empty() && backlog.is_empty() {
+                    } else if window.is_empty() && backlog.is_empty() && self.close_if_empty() {
                         break End::Idle;
                     }
                 }
@@ -494,6 +510,13 @@ impl Path {
         Ok(())
     }
 
+    /// Takes no more frames, unless some wait: one that came just now is sent.
+    fn close_if_empty(&self) -> bool {
+        let mut open = self.state.open();
+        *open = !self.queue.is_empty();
+        !*open
+    }
+
     fn forget_queued(&mut self) {
         let (mut lost, mut bytes) = (0, 0);
         while let Ok(queued) = self.queue.try_recv() {
@@ -558,7 +581,64 @@ mod tests {
     use antiphon_wire::frame::{FrameCodec, Kind};
     use bytes::{Bytes, BytesMut};
 
+    use super::super::{UdpConfig, UdpTransport, listen};
     use super::*;
+    use crate::Transport as _;
+
+    /// A flow to this address, with the task's side in the test's hands.
+    fn by_hand(to: &str) -> (UdpTransport, Flow, Path) {
+        let listeners = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = UdpConfig::new(listeners.0.local_addr().unwrap());
+        let (transport, _) = UdpTransport::start(listeners, config).unwrap();
+        let mut path = None;
+        let flow = Flow::with_task(transport.ports.clone(), to.parse().unwrap(), |task| {
+            path = Some(task);
+            tokio::spawn(async {})
+        });
+        (transport, flow, path.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_path_that_holds_a_frame_does_not_close_for_want_of_use_and_a_closed_one_leaves_it_to_tcp() {
+        let (_transport, mut flow, mut path) = by_hand("127.0.0.1:9");
+        let frame = || {
+            let mut codec = FrameCodec::new("shop", None, Incarnation(1));
+            codec.seal(Kind::Bulk, b"soup").into()
+        };
+        assert!(flow.push(frame(), Duration::ZERO).is_err());
+        *path.state.open() = true;
+        assert_eq!(flow.push(frame(), Duration::ZERO).ok(), Some(true));
+        assert!(!path.close_if_empty() && flow.is_open());
+        path.forget_queued();
+        assert!(path.close_if_empty() && !flow.is_open());
+        assert!(flow.push(frame(), Duration::ZERO).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_hello_that_the_system_does_not_take_now_says_nothing_of_the_path() {
+        // A socket for IPv4 sends nothing there.
+        let (_transport, _flow, mut path) = by_hand("[::1]:9");
+        let looked = tokio::time::timeout(ANSWER_WITHIN / 2, path.look()).await;
+        assert!(looked.is_err(), "given up at once");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_flow_that_does_not_end_in_time_holds_no_port_after_the_close() {
+        let (mut transport, mut flow, path) = by_hand("127.0.0.1:9");
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        flow.task = AbortOnDrop(tokio::spawn(async move {
+            let _path = path;
+            begins.send(()).unwrap();
+            // While this runs, the task is not ended by an abort.
+            std::thread::sleep(Duration::from_millis(300));
+            std::future::pending().await
+        }));
+        begun.await.unwrap();
+        transport.flows.insert("127.0.0.1:9".parse().unwrap(), flow);
+        let addr = transport.local_addr();
+        Box::new(transport).close(Duration::ZERO).await;
+        assert!(std::net::UdpSocket::bind(addr).is_ok());
+    }
 
     #[test]
     fn a_frame_in_three_parts_is_cut_across_them_and_comes_out_the_same() {

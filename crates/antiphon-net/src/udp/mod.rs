@@ -278,11 +278,12 @@ impl Transport for UdpTransport {
         let fault = common.faults.fault(to);
         let length = frame.len();
         if fault.block || is_lost(fault.drop) {
-            common.counters.faulted(1);
-        } else if flow.push(frame, fault.delay) {
-            common.counters.sent(length);
-        } else {
-            common.counters.dropped(1);
+            return common.counters.faulted(1);
+        }
+        match flow.push(frame, fault.delay) {
+            Ok(true) => common.counters.sent(length),
+            Ok(false) => common.counters.dropped(1),
+            Err(frame) => self.tcp.send(to, class, frame),
         }
     }
 
@@ -342,18 +343,21 @@ impl Transport for UdpTransport {
         } = *self;
         Box::pin(async move {
             let began = Instant::now();
-            let tasks: Vec<AbortOnDrop> = flows.into_values().map(Flow::finish).collect();
+            let mut tasks: Vec<AbortOnDrop> = flows.into_values().map(Flow::finish).collect();
             let finished = async {
-                for mut task in tasks {
+                for task in &mut tasks {
                     // A task that panicked has nothing left to send.
                     let _ = (&mut task.0).await;
                 }
             };
             // Frames that have not arrived by then are lost, as with TCP.
             let _ = tokio::time::timeout(within, finished).await;
-            for mut receiver in receivers {
-                receiver.0.abort();
-                let _ = (&mut receiver.0).await;
+            tasks.extend(receivers);
+            // A task that has ended must not be waited for twice.
+            tasks.retain(|task| !task.0.is_finished());
+            tasks.iter().for_each(|task| task.0.abort());
+            for mut task in tasks {
+                let _ = (&mut task.0).await;
             }
             // Only then are the ports free again.
             drop(ports);

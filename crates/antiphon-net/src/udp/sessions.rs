@@ -239,7 +239,8 @@ impl Receiver {
             .sessions
             .iter()
             .filter(|(_, session)| !session.connection.is_authenticated());
-        if strangers.clone().count() >= config.max_unauthenticated {
+        let full = self.sessions.len() >= config.max_inbound;
+        if full || strangers.clone().count() >= config.max_unauthenticated {
             let oldest = strangers
                 .min_by_key(|(_, session)| session.opened)
                 .map(|(number, _)| *number);
@@ -407,20 +408,28 @@ impl Receiver {
             let due = *session.due.get_or_insert(now + REPORT_WITHIN);
             return self.wake_by(due.max(now + REPORT_WITHIN / 4));
         }
-        session.due = missing.then(|| now + session.every);
-        session.every = (session.every * 2).min(MAX_REPORT_EVERY);
-        session.unreported = 0;
-        session.at_once = false;
-        session.reported_seen = session.assembly.seen();
+        let (remote, seen) = (session.remote, session.assembly.seen());
         let report = Datagram::Report(Report {
             flow: session.flow,
-            seen: session.assembly.seen(),
+            seen,
             window: window as u32,
             waited_us: now.duration_since(session.heard).as_micros().min(u32::MAX.into()) as u32,
             gaps: session.assembly.gaps().collect::<Vec<Gap>>(),
         });
-        let (remote, due) = (session.remote, session.due);
-        self.answer(remote, &report);
+        let sent = self.answer(remote, &report);
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return;
+        };
+        if sent {
+            session.unreported = 0;
+            session.at_once = false;
+            session.reported_seen = seen;
+        }
+        // A sender whose window is full sends nothing until it has a report: one that did not leave is sent
+        // again.
+        session.due = (missing || !sent).then(|| now + session.every);
+        session.every = (session.every * 2).min(MAX_REPORT_EVERY);
+        let due = session.due;
         due.into_iter().for_each(|due| self.wake_by(due));
     }
 
@@ -472,12 +481,12 @@ impl Receiver {
         self.share = self.shared.share(active.count());
     }
 
-    fn answer(&mut self, to: SocketAddr, datagram: &Datagram<'_>) {
+    /// False if the system did not take it. Only a report needs to be sent again then: the cause of any other
+    /// answer comes again, as if the answer was lost on the way.
+    fn answer(&mut self, to: SocketAddr, datagram: &Datagram<'_>) -> bool {
         self.out.clear();
         datagram.encode(&mut self.out);
-        // If this datagram is lost, it is sent again when its cause comes again, as if it was lost on the
-        // way.
-        let _ = self.shared.socket.send_or_forget(to, &self.out);
+        self.shared.socket.send_or_forget(to, &self.out).is_ok()
     }
 
     fn wake_by(&mut self, at: Instant) {
@@ -508,5 +517,57 @@ fn bytes_of(input: &Input) -> usize {
     match input {
         Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
         Input::Probe { .. } | Input::PathTrouble { .. } | Input::Lack { .. } | Input::Lifeline { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{UdpConfig, UdpTransport, listen};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_report_that_the_system_did_not_take_is_sent_soon_after_without_being_asked_for() {
+        let listeners = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = UdpConfig::new(listeners.0.local_addr().unwrap());
+        let (transport, _inputs) = UdpTransport::start(listeners, config).unwrap();
+        let mut receiver = Receiver::new(transport.ports.all[0].clone());
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let remote = sender.local_addr().unwrap();
+        let (now, number) = (Instant::now(), 1);
+        let hello = Hello {
+            session: number,
+            flow: 77,
+            advertised: remote,
+        };
+        assert!(receiver.open(now, number, remote, &hello));
+        let segment = Datagram::Segment(Segment {
+            session: number,
+            number: 1,
+            behind: 0,
+            length: 100,
+            size: 100,
+            index: 0,
+            report_at_once: true,
+            bytes: &[9; 100],
+        });
+        let mut bytes = Vec::new();
+        segment.encode(&mut bytes);
+        receiver.datagrams(now, remote, bytes.chunks(bytes.len()));
+        // A socket for IPv4 sends nothing there.
+        receiver.sessions.get_mut(&number).unwrap().remote = "[::1]:9".parse().unwrap();
+        receiver.hand_over_touched(now);
+        receiver.sessions.get_mut(&number).unwrap().remote = remote;
+        let soon = now + REPORT_WITHIN;
+        assert!(receiver.wake.is_some_and(|wake| wake <= soon));
+        receiver.look_after(soon);
+        let mut report = [0; 2000];
+        let length = sender.recv(&mut report).expect("a report");
+        let Ok(Datagram::Report(report)) = decode(&report[..length]) else {
+            panic!("no report")
+        };
+        assert_eq!((report.flow, report.seen), (77, 1));
+        let session = &receiver.sessions[&number];
+        assert!(!session.at_once && session.unreported == 0 && session.due.is_none());
     }
 }

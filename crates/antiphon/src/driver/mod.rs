@@ -650,6 +650,10 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
             frames,
         } => {
             for frame in frames {
+                // What comes behind the frame that ended a connection is not even opened.
+                if connection.is_closed() {
+                    break;
+                }
                 let handled = match connection.is_multicast() {
                     true => node.handle_multicast(now, from, frame),
                     false => node.handle_frame(now, from, frame),

@@ -42,6 +42,10 @@ impl Seat {
                     cx.detector.trouble(now, to);
                 }
             }
+            // It is dialled again, and the watcher is not doubted for what this host lacks.
+            LifelineEvent::NotDialled { dial } => {
+                cx.lifelines.failed(now, dial, cx.config.profile.retransmit * 2);
+            }
             LifelineEvent::Record {
                 connection,
                 local,
@@ -182,5 +186,105 @@ impl Seat {
         for proof in self.proofs.lacking(now, member, suspicions, heartbeat, since) {
             cx.send(member, proof);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::detector::Came;
+    use crate::membership::{Effect, Membership, Phase};
+    use crate::random::Random;
+    use crate::{Config, DialId, LifelineCommand};
+
+    /// Two members, of which the first one dials its lifeline for ever.
+    struct Pair {
+        now: Time,
+        members: [Membership; 2],
+        names: [Incarnation; 2],
+        dial: Option<DialId>,
+    }
+
+    fn addr(member: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 7000 + member as u16))
+    }
+
+    impl Pair {
+        fn seated() -> Self {
+            let members = [0, 1].map(|member| {
+                let mut config = Config::new("test", format!("n{member}"), addr(member));
+                config.seeds = vec![addr(0), addr(1)];
+                let random = Random::new([7, member as u64 + 1, 3, 4]);
+                Membership::new(Arc::new(config), random, Time::ZERO)
+            });
+            let mut pair = Self {
+                now: Time::ZERO,
+                members,
+                names: [Incarnation(0); 2],
+                dial: None,
+            };
+            for _ in 0..250 {
+                pair.pass_ten_ms();
+                while [0, 1].into_iter().any(|from| pair.carry(from)) {}
+            }
+            pair
+        }
+
+        fn pass_ten_ms(&mut self) {
+            self.now = self.now + Duration::from_millis(10);
+            for member in &mut self.members {
+                if member.next_timeout().is_some_and(|at| at <= self.now) {
+                    member.handle_timeout(self.now);
+                }
+            }
+        }
+
+        /// Brings the next thing that a member says to the other one, at once.
+        fn carry(&mut self, from: usize) -> bool {
+            let Some(effect) = self.members[from].poll_effect() else {
+                return false;
+            };
+            let (now, sender) = (self.now, self.names[from]);
+            let other = &mut self.members[1 - from];
+            match effect {
+                Effect::NewIncarnation { me, .. } => self.names[from] = me,
+                Effect::Discovery { to, message } if to == addr(1 - from) => {
+                    other.handle_discovery(now, addr(from), sender, message);
+                }
+                Effect::Send { message, .. } => other.handle_message(now, sender, message),
+                Effect::Heartbeat { heartbeat, .. } => {
+                    other.heard(now, sender, Came::Directly);
+                    other.handle_heartbeat(now, sender, heartbeat, Came::Directly);
+                }
+                Effect::Lifeline(LifelineCommand::Open { dial, .. }) if from == 0 => self.dial = Some(dial),
+                _ => {}
+            }
+            true
+        }
+    }
+
+    /// Whether the first member hears the other one well after this event of its lifeline, and whether it
+    /// suspects it when it has heard nothing more for 0.6 s.
+    fn after(event: impl Fn(DialId) -> LifelineEvent) -> (bool, bool) {
+        let mut pair = Pair::seated();
+        let (now, peer) = (pair.now, pair.names[1]);
+        let dial = pair.dial.expect("it dials");
+        let member = &mut pair.members[0];
+        assert!(matches!(&member.phase, Phase::Seated(seat) if seat.installed.view.members.len() == 2));
+        member.handle_lifeline(now, event(dial), None);
+        let hears_well = member.cx.detector.hears_well(now, peer);
+        for _ in 0..60 {
+            pair.pass_ten_ms();
+        }
+        (hears_well, pair.members[0].cx.detector.suspects(peer))
+    }
+
+    #[test]
+    fn a_watcher_is_not_doubted_because_this_host_lacks_what_a_lifeline_takes() {
+        assert_eq!(after(|dial| LifelineEvent::NotDialled { dial }), (true, false));
+        assert_eq!(after(|dial| LifelineEvent::Failed { dial }), (false, true));
     }
 }
