@@ -163,6 +163,35 @@ fn a_call_to_all_of_a_member_that_is_cut_off_ends_long_before_its_deadline() -> 
 }
 
 #[test]
+fn whoever_asked_a_handler_that_gives_up_is_told_at_once_whether_it_may_have_run() -> Result<(), RunError> {
+    World::new(8, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        calls[1].serve_bytes("gives up", async |request| {
+            request.give_up(false);
+            Err("".into())
+        })?;
+        let to = member(&nodes[1]);
+        let given_up = calls[0]
+            .call(Call {
+                target: to,
+                verb: "gives up".to_owned(),
+                payload: "".into(),
+                rule: Rule::First,
+                deadline: MINUTE,
+                within: None,
+            })
+            .await;
+        let Err(CallsError::Failed(error)) = given_up else {
+            return Err(format!("{given_up:?}").into());
+        };
+        assert_eq!(error.ran, Ran::No);
+        assert_eq!(error.failures[0].1, Failure::GivenUp { may_have_run: false });
+        assert!(world.now() < MINUTE);
+        Ok(())
+    })
+}
+
+#[test]
 fn deadlines_and_dropped_calls_drop_their_handlers() -> Result<(), RunError> {
     World::new(3, ABC).run(async |world| {
         let (nodes, calls) = calls(&world, Order::Total).await?;

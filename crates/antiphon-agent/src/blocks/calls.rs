@@ -79,7 +79,10 @@ impl CallBlock {
                 async move {
                     match desk {
                         Some(desk) => desk.ask(group, request).await,
-                        None => Err(Bytes::from_static(b"nobody serves this here any more")),
+                        None => {
+                            request.give_up(false);
+                            Err(Bytes::new())
+                        }
                     }
                 }
             };

@@ -172,23 +172,24 @@ impl Desk {
     }
 
     /// Hands a member's request to the program, and waits for its answer.
-    pub(super) async fn ask(self: Arc<Self>, group: String, request: Request) -> Result<Bytes, Bytes> {
+    pub(super) async fn ask(self: Arc<Self>, group: String, mut request: Request) -> Result<Bytes, Bytes> {
         let from = self.name(request.id.from);
+        let verb = std::mem::take(&mut request.verb);
         let line = |number| {
             Event::Request(blocks::Request {
                 group,
                 request: number,
-                verb: request.verb,
+                verb,
                 from,
                 payload: Payload::from_bytes(&request.payload),
                 within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
             })
         };
-        // The answer to a call has no word for a program that has gone, and so it is an error of the handler.
         self.hand(line).await.map_err(|no_reply| match no_reply {
             NoReply::Failed(error) => error,
             NoReply::Gone | NoReply::NotHanded => {
-                Bytes::from_static(b"the program that serves this has gone")
+                request.give_up(no_reply == NoReply::Gone);
+                Bytes::new()
             }
         })
     }

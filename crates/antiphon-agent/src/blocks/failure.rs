@@ -172,7 +172,8 @@ pub(super) fn of_member(failure: &calls::Failure) -> Failure {
         calls::Failure::NoSuchVerb | calls::Failure::TooDeep => (Code::Refused, None),
         calls::Failure::NotDelivered(_) | calls::Failure::Departed(_) => (Code::Lost, None),
         calls::Failure::NoAnswer => (Code::Timeout, None),
-        calls::Failure::ReplyLost => (Code::Failed, None),
+        calls::Failure::ReplyLost | calls::Failure::GivenUp { may_have_run: true } => (Code::Failed, None),
+        calls::Failure::GivenUp { may_have_run: false } => (Code::Unavailable, None),
     };
     let reason = match failure {
         calls::Failure::Error(_) => "its handler answered with an error".to_owned(),

@@ -189,6 +189,11 @@ pub enum Failure {
     NoAnswer,
     /// It had no room to keep its reply.
     ReplyLost,
+    /// What was to run it there has gone without an answer.
+    GivenUp {
+        /// False: it had not begun.
+        may_have_run: bool,
+    },
 }
 
 /// Whether a handler ran.
@@ -210,8 +215,9 @@ impl Failure {
             | Failure::NoSuchVerb
             | Failure::TooDeep
             | Failure::NotSent
-            | Failure::NotDelivered(_) => Ran::No,
-            Failure::Departed(_) | Failure::NoAnswer => Ran::Maybe,
+            | Failure::NotDelivered(_)
+            | Failure::GivenUp { may_have_run: false } => Ran::No,
+            Failure::Departed(_) | Failure::NoAnswer | Failure::GivenUp { may_have_run: true } => Ran::Maybe,
             Failure::Error(_) | Failure::ReplyLost => Ran::Yes,
         }
     }
@@ -244,6 +250,12 @@ impl fmt::Display for Failure {
             }
             Failure::NoAnswer => f.write_str("it has not answered, and may have run the request"),
             Failure::ReplyLost => f.write_str("it ran the request, and had no room to keep its reply"),
+            Failure::GivenUp { may_have_run: true } => f.write_str(
+                "what serves the verb there went before it answered, and may have run the request",
+            ),
+            Failure::GivenUp { may_have_run: false } => {
+                f.write_str("what serves the verb there went before the request was handed to it")
+            }
         }
     }
 }

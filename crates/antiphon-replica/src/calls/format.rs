@@ -69,4 +69,8 @@ pub(super) enum Answer<'a> {
     TooDeep,
     /// The handler ran; there was no room to keep its reply.
     Lost,
+    /// What was to run it has gone.
+    GivenUp {
+        may_have_run: bool,
+    },
 }

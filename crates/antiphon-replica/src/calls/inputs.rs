@@ -93,6 +93,7 @@ impl Calls {
                     Answer::NoSuchVerb => Err(Failure::NoSuchVerb),
                     Answer::TooDeep => Err(Failure::TooDeep),
                     Answer::Lost => Err(Failure::ReplyLost),
+                    Answer::GivenUp { may_have_run } => Err(Failure::GivenUp { may_have_run }),
                 };
                 let round_trip = match self.take_reply(now, number, from, result) {
                     Taken::After(waited) => Some(waited.saturating_sub(Duration::from_micros(micros))),

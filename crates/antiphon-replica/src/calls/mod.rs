@@ -61,6 +61,7 @@
 //! | a server | before the request is sent | not delivered: did not run |
 //! | a server | sent | its receipt says: not delivered, or may have run |
 //! | a server | running | may have run |
+//! | what runs the handler, at a server that lives | before it has the request, or later | did not run, or may have run |
 //! | a server | it has told its reply | the reply comes before the view; or it is lost with the server: may have run |
 //! | a server of a call to all | before that is delivered here | it is not asked |
 //! | the primary is lost | any time | calls wait for its return, their deadlines, or the end of the membership |
@@ -262,8 +263,27 @@ impl Calls {
             let limit = MAX_CALL_BYTES;
             return Err(AnswerError::TooLarge { limit });
         }
+        self.finish(now, request, answer.map_err(Failure::Error))
+    }
+
+    /// What was to run a request has gone, and there will be no answer. The caller is told so, and whether
+    /// the request may have run.
+    ///
+    /// # Errors
+    /// [`AnswerError::RequestOver`].
+    pub fn give_up(&mut self, now: Time, request: RequestId, may_have_run: bool) -> Result<(), AnswerError> {
+        self.expire(now);
+        self.finish(now, request, Err(Failure::GivenUp { may_have_run }))
+    }
+
+    fn finish(
+        &mut self,
+        now: Time,
+        request: RequestId,
+        result: Result<Bytes, Failure>,
+    ) -> Result<(), AnswerError> {
         let finished = self.server.finish(request).ok_or(AnswerError::RequestOver)?;
-        self.reply(now, request, finished.received, answer.map_err(Failure::Error));
+        self.reply(now, request, finished.received, result);
         self.begin();
         Ok(())
     }

@@ -210,6 +210,9 @@ fn answer(result: &Result<Bytes, Failure>) -> Answer<'_> {
         Err(Failure::NoSuchVerb) => Answer::NoSuchVerb,
         Err(Failure::TooDeep) => Answer::TooDeep,
         Err(Failure::ReplyLost) => Answer::Lost,
+        Err(Failure::GivenUp { may_have_run }) => Answer::GivenUp {
+            may_have_run: *may_have_run,
+        },
         Err(other) => unreachable!("no server answers {other:?}"),
     }
 }

@@ -84,6 +84,13 @@ pub enum CallDeed {
         /// A hash of the reply, or of the error.
         answer: Result<u64, u64>,
     },
+    /// A handler ends without an answer, or does not even begin.
+    GivesUp {
+        /// Which call.
+        op: u64,
+        /// Whether it had begun.
+        began: bool,
+    },
     /// A handler is stopped.
     Stops {
         /// For which call.

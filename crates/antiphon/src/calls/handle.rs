@@ -81,7 +81,7 @@ impl Calls {
 
     /// From here on this handler answers requests for this verb, in place of the former handler. Requests and
     /// replies are written by postcard. Each request has a task of its own; at most [`Config::max_running`]
-    /// run at once. A handler that panics is an error without bytes to the caller.
+    /// run at once. A handler that panics is a [`Failure::GivenUp`] to the caller.
     ///
     /// # Errors
     /// [`Refusal::VerbTooLong`], [`Refusal::TooManyVerbs`].
@@ -326,6 +326,13 @@ impl fmt::Debug for Weakly {
 }
 
 impl Request {
+    /// What was to run this has gone, and there will be no answer: the caller is told so at once, and whether
+    /// the request may have run. The handler's own answer is not needed then. Nothing happens if it was
+    /// answered or cancelled.
+    pub fn give_up(&self, may_have_run: bool) {
+        self.shared.0.give_up(self.id, may_have_run);
+    }
+
     /// The handle for calls that are part of this request.
     pub fn calls(&self) -> Calls {
         Calls {
@@ -375,8 +382,8 @@ pub enum AskError<E> {
     Failed(CallsError),
     /// What was asked cannot be encoded. Nothing happened.
     Unencodable,
-    /// A handler ran, and either the server could not read the request, or the answer cannot be read here, or
-    /// the handler panicked: check that both sides use the same types.
+    /// A handler ran, and either the server could not read the request, or the answer cannot be read here:
+    /// check that both sides use the same types.
     Undecodable,
 }
 

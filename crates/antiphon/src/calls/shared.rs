@@ -114,6 +114,14 @@ impl Shared {
         self.settle_and_wake(inside);
     }
 
+    pub(super) fn give_up(self: &Arc<Self>, id: RequestId, may_have_run: bool) {
+        let mut inside = self.inside();
+        inside.running.remove(&id);
+        // Fails only when nobody waits any more.
+        let _ = inside.machine.give_up(self.now(), id, may_have_run);
+        self.settle_and_wake(inside);
+    }
+
     pub(super) fn members(&self) -> Vec<Arc<Member>> {
         self.inside().members.clone()
     }
@@ -392,7 +400,7 @@ async fn run(shared: Arc<Shared>, handler: Handler, request: Request, stopped: o
     }
 }
 
-/// A handler that panics answers, too.
+/// The caller of a handler that panics is told that there will be no answer.
 struct Unanswered {
     shared: Arc<Shared>,
     id: Option<RequestId>,
@@ -408,7 +416,9 @@ impl Unanswered {
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        self.answer(Err(Bytes::new()));
+        if let Some(id) = self.id.take() {
+            self.shared.give_up(id, true);
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use antiphon_core::{GroupView, Outcome, Parting, TellOutcome, Time};
 use bytes::Bytes;
 
 use super::super::{
-    Call, CallError, CallId, Calls, Config, Event, Output, Ran, Refusal, Replies, RequestId, Rule, Target,
+    AnswerError, Call, CallError, CallId, Calls, Config, Event, Output, Ran, Refusal, Replies, RequestId,
+    Rule, Target,
 };
 use super::Planted;
 use crate::replica::tests::group::{Chance, view_of};
@@ -528,6 +529,21 @@ impl Group {
         // Its time may be over at this moment; then `Cancelled` comes, for a handler that has ended.
         if self.nodes[node].calls.answer(now, id, answer).is_err() {
             self.nodes[node].handlers.insert(id, Handler::Works);
+        }
+        self.drain(node);
+    }
+
+    /// What runs at a node goes without an answer, or before it has begun.
+    pub(super) fn give_up(&mut self, node: usize, may_have_run: bool) {
+        let now = self.time(node);
+        let this = &mut self.nodes[node];
+        for request in std::mem::take(&mut this.handlers).into_keys() {
+            assert_eq!(this.calls.give_up(now, request, may_have_run), Ok(()));
+            let again = this.calls.answer(now, request, Ok(Bytes::new()));
+            assert_eq!(again, Err(AnswerError::RequestOver));
+            if !may_have_run {
+                self.executed.remove(&(request.from, request.number, node));
+            }
         }
         self.drain(node);
     }

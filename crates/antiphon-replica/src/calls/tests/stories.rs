@@ -280,6 +280,31 @@ fn a_verb_that_no_member_serves_is_refused_and_one_that_ends_is_answered() {
 }
 
 #[test]
+fn whether_a_request_ran_is_told_also_when_what_was_to_run_it_has_gone() {
+    let mut group = group(2);
+    for (target, may_have_run, ran) in [
+        (group.member(1), true, Ran::Maybe),
+        (group.member(1), false, Ran::No),
+        // By the group, and also at the caller itself.
+        (Target::All, false, Ran::No),
+        (group.member(0), true, Ran::Maybe),
+    ] {
+        let call = group.ask(0, target, "work", Rule::Each);
+        group.settle();
+        for node in [0, 1] {
+            group.give_up(node, may_have_run);
+        }
+        group.settle();
+        let failures = failures(&group, 0, call);
+        assert!(!failures.is_empty());
+        for failure in failures {
+            assert_eq!(failure, Failure::GivenUp { may_have_run });
+            assert_eq!(failure.ran(), ran);
+        }
+    }
+}
+
+#[test]
 fn a_deadline_ends_the_call_and_the_handler_also_if_the_caller_is_silent() {
     let mut group = group(2);
     let call = group.ask(0, group.member(1), "work", Rule::All);

@@ -348,7 +348,7 @@ impl World {
                     deadline,
                 } => {
                     let within = deadline.since(now).as_micros() as Micros;
-                    self.request_begins(it, request, verb, &payload, within)
+                    self.request_begins(it, now, request, verb, &payload, within)
                 }
                 Said::Cancelled { request } => match it.handlers.remove(&request) {
                     Some(handler) => CallDeed::Stops { op: handler.op },

@@ -96,6 +96,11 @@ impl Reading {
         runs.filter_map(|run| Some((run.server, run.answer?.1))).collect()
     }
 
+    fn gave_up(&self, op: u64, server: Incarnation) -> bool {
+        let mut runs = self.runs_of.get(&op).into_iter().flatten();
+        runs.any(|run| self.runs[*run].server == server && self.runs[*run].given_up)
+    }
+
     /// G49: each answer is the answer that the member's handler gave for this call.
     fn check_answers(&self, at: Micros, op: u64, call: &Call, told: &Told<'_>, report: &mut Report) {
         let process = call.process;
@@ -114,6 +119,8 @@ impl Reading {
             let right = match failure {
                 Failure::Error(error) => given == Some(&Err(hash(error, 0))),
                 Failure::ReplyLost => given.is_some(),
+                Failure::GivenUp { may_have_run: true } => self.gave_up(op, *member),
+                Failure::GivenUp { may_have_run: false } => self.never_begun.contains(&(op, *member)),
                 _ => true,
             };
             report.check("G49", at, right, || {

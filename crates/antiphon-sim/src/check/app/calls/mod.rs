@@ -85,6 +85,8 @@ struct Run {
     doomed: Option<Micros>,
     ended: Option<Micros>,
     answer: Option<(LineNumber, Result<u64, u64>)>,
+    /// It ended without an answer, and said so.
+    given_up: bool,
 }
 
 /// A process while the trace is read.
@@ -118,6 +120,8 @@ struct Reading {
     /// Runs for each call, and runs that have not ended at each process.
     runs_of: BTreeMap<u64, Vec<usize>>,
     open_runs: BTreeMap<ProcessId, Vec<usize>>,
+    /// Calls that a member took and did not begin.
+    never_begun: BTreeSet<(u64, Incarnation)>,
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -138,6 +142,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             runs: Vec::new(),
             runs_of: BTreeMap::new(),
             open_runs: BTreeMap::new(),
+            never_begun: BTreeSet::new(),
         };
         for (number, line) in lines.iter().enumerate() {
             reading.read(number, line.at, line.process, &line.what, report);
@@ -352,6 +357,7 @@ impl Reading {
                     doomed: None,
                     ended: None,
                     answer: None,
+                    given_up: false,
                 };
                 self.starts(run, verb, *payload, report);
             }
@@ -362,6 +368,22 @@ impl Reading {
                 let run = &mut self.runs[run];
                 run.answer = Some((line, *answer));
                 run.ended = Some(at);
+            }
+            CallDeed::GivesUp { op, began: true } => {
+                let Some(run) = self.close_run(process, *op) else {
+                    return report.fail(
+                        "G49",
+                        at,
+                        format!("p{process} gives up {op}, and does not run it"),
+                    );
+                };
+                let run = &mut self.runs[run];
+                run.given_up = true;
+                run.ended = Some(at);
+            }
+            CallDeed::GivesUp { op, began: false } => {
+                self.never_begun
+                    .extend(member.incarnation.map(|server| (*op, server)));
             }
             CallDeed::Stops { op } => self.stops(at, process, *op, report),
             CallDeed::Wrong(what) => report.fail("G49", at, format!("p{process}: {what}")),

@@ -149,7 +149,11 @@ impl World {
         };
         let does = match self.random.below(100) as u32 {
             roll if roll < plan.silent_percent => Does::Never,
-            roll if roll < plan.silent_percent + plan.error_percent => Does::Fails,
+            roll if roll < plan.silent_percent + plan.error_percent => match self.random.below(4) {
+                0 => Does::GivesUp { begins: true },
+                1 => Does::GivesUp { begins: false },
+                _ => Does::Fails,
+            },
             roll if roll < plan.silent_percent + plan.error_percent + plan.nested_percent => {
                 let levels = self.random.range(1, 4) as u8;
                 match self.random.percent(50) {

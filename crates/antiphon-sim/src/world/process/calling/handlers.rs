@@ -28,6 +28,10 @@ pub(super) enum Does {
     Answers,
     Fails,
     Never,
+    /// It ends without an answer, or does not even begin.
+    GivesUp {
+        begins: bool,
+    },
     /// It calls others, whose handlers call others, and so on; and answers when it has its answer.
     Calls {
         levels: u8,
@@ -46,6 +50,7 @@ impl Asked {
             Does::Never => (2, 0),
             Does::Calls { levels } => (3, levels),
             Does::CallsBack { levels } => (4, levels),
+            Does::GivesUp { begins } => (5, u8::from(begins)),
         };
         let mut bytes = Vec::with_capacity(19 + padding.len());
         bytes.extend_from_slice(&self.op.to_le_bytes());
@@ -67,6 +72,7 @@ impl Asked {
             2 => Does::Never,
             3 => Does::Calls { levels },
             4 => Does::CallsBack { levels },
+            5 => Does::GivesUp { begins: levels != 0 },
             _ => return None,
         };
         Some(Self {
@@ -78,11 +84,18 @@ impl Asked {
     }
 }
 
+/// None if it is being stopped.
+fn gives_up(it: &mut Calling, now: Time, request: RequestId, op: u64, began: bool) -> Option<CallDeed> {
+    let given_up = it.calls.give_up(now, request, began);
+    given_up.ok().map(|()| CallDeed::GivesUp { op, began })
+}
+
 impl World {
     /// A handler begins.
     pub(super) fn request_begins(
         &mut self,
         it: &mut Calling,
+        now: Time,
         request: RequestId,
         verb: String,
         payload: &Bytes,
@@ -91,6 +104,11 @@ impl World {
         let Some(asked) = Asked::of(payload) else {
             return CallDeed::Wrong(format!("{request:?} is not what anybody asked"));
         };
+        if asked.does == (Does::GivesUp { begins: false })
+            && let Some(deed) = gives_up(it, now, request, asked.op, false)
+        {
+            return deed;
+        }
         let due = match asked.does {
             Does::Never => Micros::MAX,
             _ => self.now + asked.takes,
@@ -128,6 +146,12 @@ impl World {
             let (request, op, does, at_rest) = (*request, handler.op, handler.does, handler.at_rest);
             match does {
                 Does::Never => {}
+                Does::GivesUp { .. } => {
+                    if let Some(deed) = gives_up(it, now, request, op, true) {
+                        it.handlers.remove(&request);
+                        self.note(id, Seen::Call(plan.group, deed));
+                    }
+                }
                 Does::Answers => self.answer(id, plan, it, now, request, true),
                 Does::Fails => self.answer(id, plan, it, now, request, false),
                 Does::Calls { levels } | Does::CallsBack { levels } => {
