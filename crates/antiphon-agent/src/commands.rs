@@ -220,6 +220,16 @@ mod tests {
         )
         .await;
         assert!(said.starts_with("*1\r\n*3\r\n$2\r\nn1\r\n$2\r\nOK"), "{said:?}");
+        let handed = answer(
+            port,
+            "AP.COMMAND say n1 '{\"text\":\"x\"}' NOREPLY\r\nAP.COMMAND say n9 '{\"text\":\"x\"}' NOREPLY\r\n",
+            "member",
+        )
+        .await;
+        assert!(
+            handed.starts_with("+OK\r\n*1\r\n*3\r\n$2\r\nn9\r\n$11\r\nUNAVAILABLE\r\n"),
+            "{handed:?}"
+        );
         let status = answer(port, "AP.COMMANDS\r\n", "\"verbs\"").await;
         assert!(status.contains(r#""list":5"#), "{status}");
     }

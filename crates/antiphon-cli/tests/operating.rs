@@ -353,6 +353,13 @@ fn sighup_reloads_what_can_be_and_names_what_takes_a_restart() {
     let stream = admitted(NEXT).expect("it is in the new file");
     let shown = stream.conn.peer_certificates().unwrap()[0].clone();
     assert_eq!(shown, CertificateDer::from_pem_file(made("agent-2.pem")).unwrap());
+    // What takes a restart is not in force at the second signal either, until the file is as it was.
+    agent.signal(Signal::HUP);
+    agent.said("in force after a restart: json, weight");
+    agent.said("reloaded: certificates, tokens: 2");
+    fs::write(&config, text(&others, "")).unwrap();
+    agent.signal(Signal::HUP);
+    agent.said("reloaded: certificates, tokens: 2");
     // What is bad is not taken, and said so; what is good beside it is.
     put(&bench, "agent.key", "no key");
     put(&bench, "others", NEXT);
@@ -372,7 +379,8 @@ fn sighup_reloads_what_can_be_and_names_what_takes_a_restart() {
     assert_eq!(line(&mut client), "+PONG\r\n");
     let bearer = format!("Authorization: Bearer {NEXT}\r\n");
     let page = || get(&mut agent.tls(), "/metrics", &bearer).1;
-    counted("antiphon_agent_reloads_total{outcome=\"kept\"} 4", page);
+    counted("antiphon_agent_reloads_total{outcome=\"kept\"} 5", page);
+    counted("antiphon_agent_reloads_total{outcome=\"done\"} 1", page);
     agent.stop();
 }
 

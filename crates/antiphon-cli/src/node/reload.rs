@@ -2,7 +2,7 @@
 //! whether all of that is in force. It sends no program away.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use antiphon_agent::Hub;
 use antiphon_agent::access::Access;
@@ -19,7 +19,7 @@ pub(super) struct Reloads {
     /// What the command line and the environment say, which win over the file.
     given: Agent,
     config: Option<PathBuf>,
-    /// The file as it was read last.
+    /// The file as it was at the start: what takes a restart is in force as it was there.
     file: Reread,
     access: Access,
     /// Of commands to peers.
@@ -45,15 +45,12 @@ impl Reloads {
 
     /// Reads all again whenever this signal comes.
     pub(super) async fn watch(self, mut hangup: Signal, hub: Hub, manager: Arc<Manager>) {
-        let reloads = Arc::new(Mutex::new(self));
+        let reloads = Arc::new(self);
         while hangup.recv().await.is_some() {
             manager.reloading();
             let (commands, reloads) = (hub.commands().cloned(), reloads.clone());
             // Files may be slow.
-            let read = tokio::task::spawn_blocking(move || {
-                let mut reloads = reloads.lock().unwrap_or_else(PoisonError::into_inner);
-                reloads.reload(commands.as_ref())
-            });
+            let read = tokio::task::spawn_blocking(move || reloads.reload(commands.as_ref()));
             // A panic there must not end this task: the next signal counts, too, and the manager waits to
             // hear that the agent is ready again.
             let all = read.await.unwrap_or(false);
@@ -62,22 +59,17 @@ impl Reloads {
         }
     }
 
-    /// Whether all that was changed is in force.
-    fn reload(&mut self, commands: Option<&Commands>) -> bool {
-        let mut changed = Vec::new();
-        if let Some(path) = &self.config {
-            match Reread::of(path) {
-                Ok(read) => {
-                    changed = read.changed_since(&self.file);
-                    self.file = read;
-                }
-                Err(failed) => {
-                    complain!("antiphon: not reloaded: {}; all stays as it is", failed.message);
-                    return false;
-                }
+    /// Whether all that the file says now is in force.
+    fn reload(&self, commands: Option<&Commands>) -> bool {
+        let file = match self.config.as_deref().map(Reread::of).transpose() {
+            Ok(read) => read.unwrap_or_default(),
+            Err(failed) => {
+                complain!("antiphon: not reloaded: {}; all stays as it is", failed.message);
+                return false;
             }
-        }
-        let agent = self.given.clone().over(self.file.agent());
+        };
+        let changed = file.changed_since(&self.file);
+        let agent = self.given.clone().over(file.agent());
         let mut done = Vec::new();
         let mut all = changed.is_empty();
         let said = self.access.reload(&agent.files);
@@ -111,6 +103,7 @@ impl Reloads {
         complain!("antiphon: {done}");
         all
     }
+
     /// Reads the certificates of commands again. None: they go without, as before.
     fn renew_tls(&self, agent: &Agent) -> Option<Result<String, String>> {
         let files = &agent.files;

@@ -13,7 +13,7 @@
 //! to = "all"                       # nodes that may be asked
 //! deliver = { program = ["/usr/local/bin/flush", "--key", { arg = "key" }] }
 //! within = "2s"
-//! args.key = { type = "text", max_bytes = 200 }
+//! args.key = { type = "text", max-bytes = 200 }
 //! args.depth = { type = "integer", min = 0, max = 10, default = 1 }
 //! ```
 

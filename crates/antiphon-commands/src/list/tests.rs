@@ -16,6 +16,18 @@ const LIST: &str = r#"
     args.now = { type = "boolean", optional = true }
 "#;
 
+/// With a program that this host has.
+#[test]
+fn the_list_of_the_documentation_is_one() {
+    let page = include_str!("mod.rs")
+        .lines()
+        .map_while(|line| line.strip_prefix("//!"));
+    let block = page.skip_while(|line| *line != " ```toml").skip(1);
+    let block: Vec<_> = block.take_while(|line| *line != " ```").collect();
+    let list = List::parse(&block.join("\n").replace("/usr/local/bin/flush", "/bin/echo")).unwrap();
+    assert_eq!(list.verb("cache.flush").unwrap().args.len(), 2);
+}
+
 fn args(json: &str) -> Args {
     serde_json::from_str(json).unwrap()
 }

@@ -99,6 +99,7 @@ pub(super) struct Http(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     hub: Hub,
+    lease: exchange::Lease,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
     halves: Halves,
@@ -120,6 +121,7 @@ pub(super) enum Beginning {
 impl Http {
     pub(super) fn new(hub: Hub, resumable: Resumable, halves: Halves) -> Self {
         Self(Arc::new(Inner {
+            lease: exchange::Lease::of(hub.cluster().clone()),
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
             halves,
@@ -214,6 +216,7 @@ impl Http {
         }
         let Inner {
             hub,
+            lease,
             speaker,
             held,
             halves,
@@ -222,7 +225,7 @@ impl Http {
         let body = Unread::new(body, halves);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
-            Does::Ready => exchange::ready(hub),
+            Does::Ready => exchange::ready(hub, lease),
             Does::Metrics => Ok(answer::text(
                 crate::metrics::CONTENT_TYPE,
                 crate::metrics::read(hub).await,

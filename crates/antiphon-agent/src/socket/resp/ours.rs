@@ -286,7 +286,7 @@ impl Talk<'_> {
             within: within.map(|ms| millis(&ms)).transpose()?,
             id: None,
         };
-        let shape = if reply { Shape::Answers } else { Shape::Done };
+        let shape = if reply { Shape::Answers } else { Shape::Handed };
         let ask = |id| Command::Command(commands::Ask { id, ..ask });
         self.alone_begin(input, shape, ask).await
     }

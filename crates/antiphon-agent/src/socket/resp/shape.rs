@@ -32,6 +32,8 @@ pub(super) enum Shape {
     Joined(String),
     /// What each member that was called answered.
     Answers,
+    /// `OK`, or of each node to which it was not handed over, why.
+    Handed,
     /// What commands to peers did, as JSON.
     Commands,
     /// The members of the cluster.
@@ -80,7 +82,7 @@ impl Shape {
                 (Shape::DoneIfNone, Code::Conflict) => return to.nil(),
                 (Shape::OneIfNone, Code::Conflict) => return to.number(0),
                 // Some answered.
-                (Shape::Answers, _) if has_answers(&reply) => {}
+                (Shape::Answers | Shape::Handed, _) if has_answers(&reply) => {}
                 _ => return to.error(&told(failure)),
             }
         }
@@ -102,7 +104,8 @@ impl Shape {
             Shape::HadOne => to.number(had_one(&reply)),
             Shape::Version => serial(reply.version.map(|version| version.0), to),
             Shape::Token => serial(reply.token.map(|token| token.0), to),
-            Shape::Answers => answers(reply, to),
+            Shape::Handed if reply.failures.is_empty() => to.simple("OK"),
+            Shape::Answers | Shape::Handed => answers(reply, to),
             Shape::Commands => match reply.commands {
                 Some(commands) => to.bulk(commands.to_string().as_bytes()),
                 None => to.nil(),
@@ -307,5 +310,25 @@ mod tests {
         );
         let text = written(Shape::Answers, nobody, Version::Two);
         assert!(text.starts_with("-TIMEOUT why"));
+    }
+
+    #[test]
+    fn what_is_handed_over_is_ok_only_if_each_node_has_it() {
+        assert_eq!(written(Shape::Handed, Reply::default(), Version::Two), "+OK\r\n");
+        let full = Failure::nothing_done(Code::Unavailable, "its queue is full");
+        let failures = Reply {
+            failures: [("b".to_owned(), full)].into(),
+            ..Reply::default()
+        };
+        let nobody = Reply {
+            failures: failures.failures.clone(),
+            ..failed(Code::Failed, Ran::No)
+        };
+        for reply in [failures, nobody] {
+            let text = written(Shape::Handed, reply, Version::Two).replace("\r\n", " ");
+            assert_eq!(text, "*1 *3 $1 b $11 UNAVAILABLE $17 its queue is full ");
+        }
+        let refused = written(Shape::Handed, failed(Code::Refused, Ran::No), Version::Two);
+        assert_eq!(refused, "-REFUSED why\r\n");
     }
 }
