@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 
 ANSWER_WITHIN = 20.0  # seconds; then the request has failed
 HEARD_WITHIN = 5.0  # seconds, by an open page
+LISTENS_AGAIN = 2.0  # seconds, after an answer that is no stream: as shop.html says
 IDLE = 20.0  # seconds, after which a connection is not used again: nginx may be about to close it
 MOST_TRIED = 3  # servers that nginx gives a GET to
 MOST_ITEMS = 60  # then the browser logs out
@@ -130,14 +131,17 @@ class Page:
 
     async def _read(self):
         while not self.session.over:
+            wait = 0.2  # as a browser does after a stream, and waits a little longer
             try:
-                await self._stream()
+                if await self._stream() != 200:
+                    wait = LISTENS_AGAIN
             except (OSError, EOFError, asyncio.TimeoutError, ValueError):
                 pass
             self.connection.close()
-            await asyncio.sleep(0.2)  # as a browser does, which waits a little longer
+            await asyncio.sleep(wait)
 
     async def _stream(self):
+        """Reads until the stream ends; the status."""
         connection = self.connection
         connection.reader, connection.writer = await asyncio.open_connection("127.0.0.1", connection.port)
         await connection.send("GET", "/events", self.session.id, None, "text/event-stream")
@@ -146,11 +150,12 @@ class Page:
             line = await connection.reader.readline()
             # In chunks, each with its length on a line before it: 0 for the end. The others are passed over.
             if line in (b"", b"0\r\n"):
-                return
+                break
             if line.startswith(b"data: "):
                 said = json.loads(line[6:])
                 self.version = max(self.version, int(said["version"]))
                 self.session.tally.told += 1
+        return status
 
     async def hears(self):
         """Whether it hears of the last change that the browser knows of, in time."""

@@ -71,10 +71,11 @@ class Sessions:
                     async with await sessions.watch(prefix=SCOPE) as changes:
                         async for change in changes:
                             if isinstance(change, antiphon.Changed) and change.value is not None:
-                                self.tell(change.key, shown(json.loads(change.value), change.version))
-            except (antiphon.Error, OSError) as error:
-                if said != str(error):
-                    said = str(error)
+                                self.pass_on(change)
+            except Exception as error:  # also one that nobody thought of: without this task there are no sessions
+                text = f"{type(error).__name__}: {error}"
+                if said != text:
+                    said = text
                     print(f"the agent at {self.agent} does not serve: {said}", file=sys.stderr, flush=True)
             finally:
                 self.map = None
@@ -126,6 +127,14 @@ class Sessions:
 
     async def end(self, id: str) -> None:
         await (await self.ready(PATIENCE)).remove(SCOPE + id)
+
+    def pass_on(self, change: antiphon.Changed) -> None:
+        try:
+            said = shown(json.loads(change.value), change.version)
+        except (ValueError, TypeError, RecursionError) as error:  # any client of an agent may write to the map
+            print(f"{change.key} is no session: {error}", file=sys.stderr, flush=True)
+        else:
+            self.tell(change.key, said)
 
     def tell(self, key: str, said: dict) -> None:
         for page in list(self.pages.get(key, ())):

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  browsers ──► nginx ─┬─► this program, a ─┐
-//!                      ├─► this program, b ─┼─ one cluster: the map `sessions`, the group `told`
+//!                      ├─► this program, b ─┼─ one cluster: the map `sessions`
 //!                      └─► this program, c ─┘
 //! ```
 //! The node's settings come from the environment, as those of the program `antiphon` do:
@@ -77,17 +77,14 @@ async fn main() -> Result<()> {
 
     let cluster = Builder::from_env("ANTIPHON_")?.start().await?;
     let time_to_live = Duration::from_secs(arguments.time_to_live);
-    let joined = async {
-        let sessions = Sessions::join(&cluster, time_to_live, arguments.plant).await?;
-        Ok::<_, Box<dyn std::error::Error>>((sessions, Told::join(&cluster).await?))
-    };
-    let (sessions, told) = tokio::select! {
-        joined = joined => joined?,
+    let sessions = tokio::select! {
+        joined = Sessions::join(&cluster, time_to_live, arguments.plant) => joined?,
         () = asked_to_stop() => return Ok(cluster.leave().await?),
     };
 
     // From here on there are sessions to serve. Before, no connection is taken: the balancer goes elsewhere.
     let stopping = Arc::new(AtomicBool::new(false));
+    let told = Told::new();
     let shop = Shop {
         sessions: sessions.clone(),
         told: told.clone(),
@@ -95,6 +92,7 @@ async fn main() -> Result<()> {
         time_to_live,
         stopping: stopping.clone(),
     };
+    let mut telling = tokio::spawn(shop.clone().tell_pages());
     let (close, closing) = watch::channel(false);
     let (closed, mut is_closed) = watch::channel(false);
     let listener = Door::open(arguments.serve, closing, closed).await?;
@@ -106,6 +104,8 @@ async fn main() -> Result<()> {
     tokio::select! {
         () = asked_to_stop() => {}
         ended = &mut server => ended??,
+        // Nothing can be served any more: a supervisor starts this program anew.
+        _ = &mut telling => return Err("this server is not among those with the sessions any more".into()),
     }
     stopping.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(arguments.not_ready)).await;
@@ -115,7 +115,6 @@ async fn main() -> Result<()> {
         eprintln!("some requests were not answered within {MOST_DRAIN:?}: they are given up");
     }
     sessions.leave().await;
-    told.leave().await;
     cluster.leave().await?;
     println!("left");
     Ok(())

@@ -21,13 +21,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use antiphon::replicated::{Condition, MapError, ReplicaError, Version};
+use antiphon::replicated::{Condition, MapError, ReplicaError, Version, Watching};
 use antiphon::{Cluster, Map};
 use serde::{Deserialize, Serialize};
 
 /// How often a change is tried while other servers change the same session. A browser has few requests under
 /// way at once, and of those that collide one is always done.
 const MOST_TRIES: usize = 32;
+/// A server that may not read the sessions tries to watch them again after this time.
+const WATCH_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the shop knows of a browser. A change of these fields is a change of the name in [`Sessions::join`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -115,6 +117,8 @@ impl Sessions {
             cluster
                 .map("sessions")
                 .types("session id -> user, visits, basket 1")
+                // If all servers that had them die, nothing brings them back: browsers log in again.
+                .replicated(|machine| machine.found_anew(true))
                 .join()
         };
         let store = match plant {
@@ -216,6 +220,19 @@ impl Sessions {
             }
         };
         found.ok_or(Failure::NoSession)
+    }
+
+    /// All sessions as they are, as soon as this server may read them, and then each change by any server.
+    /// Those of one server alone are not watched: then this never returns.
+    pub async fn watch(&self) -> Watching<String, Session> {
+        loop {
+            if let Store::Shared(map) | Store::Blind(map) = &self.store
+                && let Ok(changes) = map.watch()
+            {
+                return changes;
+            }
+            tokio::time::sleep(WATCH_AGAIN).await;
+        }
     }
 
     /// Ends a session. That there is none is no error.

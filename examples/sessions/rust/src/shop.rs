@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use antiphon::replicated::WatchEvent;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, COOKIE, LOCATION, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -165,7 +166,10 @@ async fn events(State(shop): State<Shop>, headers: HeaderMap) -> Response {
             let stream = stream::unfold((Some(first), page), |(first, mut page)| async move {
                 let said = match first {
                     Some(first) => first,
-                    None => page.recv().await?,
+                    None => {
+                        page.changed().await.ok()?;
+                        page.borrow_and_update().clone()
+                    }
                 };
                 Some((Ok(Event::default().data(said)), (None, page)))
             });
@@ -190,7 +194,27 @@ async fn ready(State(shop): State<Shop>) -> Response {
 }
 
 impl Shop {
-    /// Changes a session and tells its open pages; the session, and what is said of it.
+    /// Tells open pages of each change by any server, until this one has left, for whatever reason.
+    pub async fn tell_pages(self) {
+        let mut changes = self.sessions.watch().await;
+        while let Some(event) = changes.next().await {
+            let changed = match event {
+                Ok(WatchEvent::Snapshot(sessions)) => sessions,
+                Ok(WatchEvent::Put { key, item }) => vec![(key, item)],
+                Ok(_) => continue,
+                Err(error) => {
+                    eprintln!("open pages are not told of a change: {error}");
+                    continue;
+                }
+            };
+            for (id, item) in changed {
+                let said = || self.said(&item.value, item.version.0).to_string();
+                self.told.tell(&id, said);
+            }
+        }
+    }
+
+    /// Changes a session; gives it, and what is said of it.
     async fn change(
         &self,
         id: &String,
@@ -198,7 +222,6 @@ impl Shop {
     ) -> Result<(Session, Value), Failure> {
         let (session, version) = self.sessions.change(id, change).await?;
         let said = self.said(&session, version.0);
-        self.told.tell(id, &said.to_string()).await;
         Ok((session, said))
     }
 
