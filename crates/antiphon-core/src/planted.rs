@@ -382,6 +382,8 @@ bugs! {
     BusyAndRun,
     /// A reply ends the oldest call that waits for its sender (G49).
     MixUpReplies,
+    /// A server that gave up a request which had begun says that it had not (G49).
+    DenyThatItBegan,
     /// A member that joins a group again numbers its calls from the beginning (G49).
     BeginNumbersAgain,
     /// A call to all forgets a member that departs (G29).

@@ -273,6 +273,7 @@ impl Calls {
     /// [`AnswerError::RequestOver`].
     pub fn give_up(&mut self, now: Time, request: RequestId, may_have_run: bool) -> Result<(), AnswerError> {
         self.expire(now);
+        let may_have_run = may_have_run && !planted!(DenyThatItBegan);
         self.finish(now, request, Err(Failure::GivenUp { may_have_run }))
     }
 
