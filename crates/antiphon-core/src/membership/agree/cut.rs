@@ -45,9 +45,9 @@
 //!
 //! # Invariants
 //!
-//! - The view without the lost members removes members and does nothing else. It is a function of the view
-//!   and the ranks lost, so that all members that see the same cut cast the same bytes. Its accusers are the
-//!   observers by the rings, with [`Evidence::Observed`].
+//! - The view without the lost members removes members, as many as one change can name, and does nothing
+//!   else. It is a function of the view and the ranks lost, so that all members that see the same cut cast
+//!   the same bytes. Its accusers are the observers by the rings, with [`Evidence::Observed`].
 //! - Nobody casts without being asked while any member is unstable. Nor does anybody cast before nothing has
 //!   changed for a quiet, or three quiets have passed since the first of the cut came into it: losses come in
 //!   bursts.
@@ -295,8 +295,9 @@ impl Cut {
             return value.clone();
         }
         let value = Arc::new(self.compose());
+        // There may be more than one change can name. The rest is in the cut of the view after it.
         assert!(
-            value.joined.is_empty() && value.departed.len() == self.found.stable.len() || planted!(),
+            value.joined.is_empty() && value.departed.len() <= self.found.stable.len() || planted!(),
             "cut: without {:?}, {} leave and {} join",
             self.found.stable,
             value.departed.len(),

@@ -209,6 +209,7 @@ impl Joiners {
             return;
         }
         if let Some(refusal) = refusal(&cx.config, view, &node, |member| alive(cx, member)) {
+            self.withdraw(sender);
             return refuse(cx, now, sender, &node, refusal);
         }
         let twin = self
@@ -290,20 +291,22 @@ impl Joiners {
         }
     }
 
-    /// The joiners that answered lately, as members, for a view that has so many members already; with the
+    /// The joiners that answered lately and find room beside the members of this view, as members; with the
     /// lowest wire level and the highest view number among them. `named`: whether votes name what changes.
     pub(crate) fn admissible(
         &self,
         config: &Config,
         now: Time,
-        members: usize,
+        view: &NodeView,
         named: bool,
     ) -> (Vec<Member>, u8, u32) {
+        let limits = limits(config);
         let most = if named {
             MAX_JOINED_BYTES_NAMED
         } else {
             MAX_JOINED_BYTES
         };
+        let room = limits.members_bytes.saturating_sub(check::records_bytes(view));
         let mut bytes = 0;
         let admitted: Vec<&Joiner> = self
             .by_addr
@@ -312,9 +315,9 @@ impl Joiners {
             .take_while(|joiner| {
                 bytes += encode_to_vec(&member_of(joiner.incarnation, &joiner.record)).len();
                 bytes += joiner.origin.map_or(0, |_| ORIGIN_BYTES);
-                bytes <= most
+                bytes <= most.min(room)
             })
-            .take(limits(config).members.saturating_sub(members))
+            .take(limits.members.saturating_sub(view.members.len()))
             .collect();
         let level = admitted
             .iter()

@@ -104,7 +104,8 @@ impl Leaving {
         told: BTreeSet<Incarnation>,
     ) {
         let alone = next.members.iter().all(|member| member.incarnation == cx.me);
-        if self.is_wanted() && (alone || !next.contains(cx.me)) {
+        // It may have heard of the decision from others, and have parted, before it knows by itself.
+        if self.is_wanted() && !self.is_departing() && (alone || !next.contains(cx.me)) {
             self.depart(cx, now, next, told);
         }
     }

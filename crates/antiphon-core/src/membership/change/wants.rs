@@ -57,7 +57,7 @@ impl Wants<'_> {
     pub(crate) fn change(&self, joiners: &Joiners) -> Option<ProposedChange> {
         let (cx, now, view) = (self.cx, self.now, self.view);
         let members = view.members.len();
-        let (mut join, join_level, number) = joiners.admissible(&cx.config, now, members, self.named);
+        let (mut join, join_level, number) = joiners.admissible(&cx.config, now, view, self.named);
         self.limit(&mut join);
         let (mut causes, objectionable) = self.causes(&join);
         self.part_pairs(&mut causes);

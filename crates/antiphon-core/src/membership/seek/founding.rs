@@ -475,10 +475,9 @@ impl Founding {
                 let members = value.members.iter().map(|member| member.addr).collect();
                 let (founders, needed) = self.count(cx, &members);
                 let too_few = founders < needed && !planted!(FoundByHints);
-                let clash = if too_few { clash(&nodes) } else { None };
-                if too_few && (clash.is_some() || cx.config.expect.is_some()) {
-                    // Two nodes have one name, or a node has gone since. Phase 1 is tried again.
-                    self.clash = clash;
+                if too_few {
+                    // Two nodes have one name, or a node was not heard since. Phase 1 is tried again.
+                    self.clash = clash(&nodes);
                     return;
                 }
                 let step = self.slot.choose(FoundingView(value));

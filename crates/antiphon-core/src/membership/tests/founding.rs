@@ -226,6 +226,40 @@ fn a_promise_is_not_kept_for_whoever_comes_later() {
 }
 
 #[test]
+fn seeds_that_were_not_heard_for_a_moment_are_not_left_out_of_a_founding() {
+    let config = Arc::new(config(0, 3));
+    let now = Time::ZERO;
+    let mut one = One {
+        now,
+        membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
+        config,
+        said: Vec::new(),
+    };
+    one.run_ms(1_000, &[(1, 10), (2, 11)]);
+    let ballot = one.prepares().expect("all are there");
+    // It is stopped, and then reads the promise before anything else.
+    one.run_ms(1_000, &[]);
+    one.of_founding();
+    one.say(10, promise(ballot));
+    one.run_ms(100, &[]);
+    let asks = |one: &mut One| {
+        let mut said = one.of_founding().into_iter();
+        said.find_map(|(_, message)| match message {
+            SlotMessage::Accept { value, .. } => Some(value.members.len()),
+            _ => None,
+        })
+    };
+    assert_eq!(asks(&mut one), None);
+    let again = (0..50).find_map(|_| {
+        one.run_ms(20, &[(1, 10), (2, 11)]);
+        one.prepares()
+    });
+    let ballot = again.expect("it tries again");
+    one.say(10, promise(ballot));
+    assert_eq!(asks(&mut one), Some(3));
+}
+
+#[test]
 fn who_knows_of_a_cluster_votes_for_no_other() {
     let mut one = expecting(2, &[1, 3], false);
     one.run_ms(1_000, &[(1, 10)]);

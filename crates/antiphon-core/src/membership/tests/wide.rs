@@ -592,6 +592,21 @@ fn nodes_whose_records_fit_no_vote_together_are_one_cluster_of_the_cut_engine() 
 }
 
 #[test]
+fn the_coordinator_admits_no_more_than_a_vote_has_room_for_however_many_ask_at_once() {
+    let mut net = Net::new(5, EngineKind::Coordinator);
+    let large = |node: usize| {
+        let mut config: Config = config(node, 3);
+        config.metadata = [("what".to_owned(), "x".repeat(4000))].into();
+        config
+    };
+    (0..3).for_each(|node| net.start(node, large(node)));
+    net.run_ms(1500);
+    (3..12).for_each(|node| net.start(node, large(node)));
+    net.run_ms(6000);
+    assert_eq!(net.names(0).len(), 4);
+}
+
+#[test]
 fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
     let mut net = formed(9);
     let before = net.view(0).unwrap();

@@ -28,6 +28,10 @@ struct Bench {
 
 impl Bench {
     fn new(view: &Arc<NodeView>, rank: usize) -> Self {
+        Self::with_votes(view, rank, Votes::Whole)
+    }
+
+    fn with_votes(view: &Arc<NodeView>, rank: usize, votes: Votes) -> Self {
         let me = view.members[rank].incarnation;
         let rings = Arc::new(Rings::new(view, RINGS));
         let (profile, now) = (Profile::lan(), Time::from_micros(1));
@@ -40,7 +44,7 @@ impl Bench {
                     rings.clone(),
                     &Topology::of(me, now, view, &rings, profile.batch, Duration::ZERO),
                 ),
-                Votes::Whole,
+                votes,
                 &profile,
             ),
             me,
@@ -603,4 +607,15 @@ fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
         "{} ballots in four seconds",
         ballots.len()
     );
+}
+
+#[test]
+fn more_lost_members_than_one_change_can_name_are_removed_by_turns() {
+    let view = Arc::new(view_of(2000));
+    let mut bench = Bench::with_votes(&view, 1999, Votes::Named(None));
+    (0..1600).for_each(|rank| bench.lose(rank));
+    bench.pursue_after(Duration::ZERO);
+    bench.pursue_after(LONG);
+    let without = bench.composed().departed.len();
+    assert!((1..1600).contains(&without), "{without}");
 }
