@@ -1,4 +1,4 @@
-/* What the tests share: a check that goes on, and a real agent. */
+/* What the tests share: checks, and a real agent. */
 #ifndef ANTIPHON_TESTS_REAL_H
 #define ANTIPHON_TESTS_REAL_H
 
@@ -9,15 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int failed;
-
-#define CHECK(what)                                                                     \
-	do {                                                                            \
-		if (!(what)) {                                                          \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #what); \
-			failed = 1;                                                     \
-		}                                                                       \
-	} while (0)
+#include "check.h"
 
 /* Without it what follows makes no sense. */
 #define MUST(what)             \

@@ -1,18 +1,8 @@
 /* What the tests say of what does not hold. */
-#ifndef CHECK_H
-#define CHECK_H
+#ifndef CPG_TESTS_CHECK_H
+#define CPG_TESTS_CHECK_H
 
-#include <stdio.h>
-
-static int failed;
-
-#define CHECK(what)                                                                     \
-	do {                                                                            \
-		if (!(what)) {                                                          \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #what); \
-			failed = 1;                                                     \
-		}                                                                       \
-	} while (0)
+#include "../../c/tests/check.h"
 
 #define EXPECT(call, code)                                                                             \
 	do {                                                                                           \
