@@ -1,8 +1,6 @@
 //! What the next leader says of members whose going only a dead one knew: whether they were removed or left
 //! (G7).
 
-use std::sync::{Arc, Mutex};
-
 use antiphon_wire::group::{GroupData, GroupMessage, Standing};
 
 use super::world::{Id, Kind, World};
@@ -109,18 +107,8 @@ fn a_cause_that_no_member_gives_removes_who_gives_it() {
     for (length, kept) in [(MAX_CAUSE_BYTES, true), (MAX_CAUSE_BYTES + 1, false)] {
         let mut world = World::with_group(Kind::Fifo, 1, &[1, 2, 3]);
         let before = world.views(1).len();
-        let started = Arc::new(Mutex::new(None));
-        let seen = started.clone();
-        world.trap = Some(Box::new(move |_, to, message| {
-            if let (2, GroupMessage::FlushStart { group, target, .. }) = (to, message) {
-                *seen.lock().unwrap() = Some((*group, *target));
-            }
-            false
-        }));
         world.hold_control(2);
-        world.crash(3);
-        world.primary(&[1, 2]);
-        let (group, target) = started.lock().unwrap().take().expect("the leader began a flush");
+        let (group, _, target) = world.flush_without_3();
         let (now, hostile) = (world.now, world.inc(2));
         let leader = world.peers.get_mut(&1).unwrap();
         let node = leader.view.unwrap();

@@ -3,14 +3,38 @@
 
 use std::sync::{Arc, Mutex};
 
-use antiphon_wire::Block;
 use antiphon_wire::group::{GroupData, GroupMessage, Span, Standing};
+use antiphon_wire::{Block, GroupId, GroupViewId};
 
 use super::world::{Id, Kind, World};
 use crate::group::member::Phase;
 use crate::group::stream::Stream;
 use crate::random::Random;
 use crate::{Dissemination, TotalEngine};
+
+impl World {
+    /// Member 3 of three dies. The group, the view and the target that member 1 tells member 2 to flush.
+    pub(super) fn flush_without_3(&mut self) -> (GroupId, GroupViewId, GroupViewId) {
+        let started = Arc::new(Mutex::new(None));
+        let seen = started.clone();
+        self.trap = Some(Box::new(move |_, to, message| {
+            if let (
+                2,
+                GroupMessage::FlushStart {
+                    group, view, target, ..
+                },
+            ) = (to, message)
+            {
+                *seen.lock().unwrap() = Some((*group, *view, *target));
+            }
+            false
+        }));
+        self.crash(3);
+        self.primary(&[1, 2]);
+        let started = started.lock().unwrap().take();
+        started.expect("the leader began a flush")
+    }
+}
 
 #[test]
 fn a_member_that_lies_stops_no_process() {
@@ -92,24 +116,8 @@ fn a_member_that_says_it_holds_what_no_member_can_hold_is_removed() {
         .flat_map(|kind| [0, 1, 2].map(|lie| (kind, lie)))
     {
         let mut world = World::with_group(kind, 1, &[1, 2, 3]);
-        let started = Arc::new(Mutex::new(None));
-        let seen = started.clone();
-        world.trap = Some(Box::new(move |_, to, message| {
-            if let (
-                2,
-                GroupMessage::FlushStart {
-                    group, view, target, ..
-                },
-            ) = (to, message)
-            {
-                *seen.lock().unwrap() = Some((*group, *view, *target));
-            }
-            false
-        }));
         world.hold_control(2);
-        world.crash(3);
-        world.primary(&[1, 2]);
-        let (group, view, target) = started.lock().unwrap().take().expect("the leader began a flush");
+        let (group, view, target) = world.flush_without_3();
         let much = |at| if at == lie { 1 << 40 } else { 0 };
         let first = much(2);
         let beyond = (first > 0).then_some(Span {

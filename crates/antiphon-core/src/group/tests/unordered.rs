@@ -285,23 +285,7 @@ fn a_report_with_numbers_that_nobody_can_have_sent_removes_its_sender() {
     ];
     for (held, nulls, ordered) in absurd {
         let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3]);
-        let started = Arc::new(Mutex::new(None));
-        let seen = started.clone();
-        world.trap = Some(Box::new(move |_, to, message| {
-            if let (
-                2,
-                GroupMessage::FlushStart {
-                    group, view, target, ..
-                },
-            ) = (to, message)
-            {
-                *seen.lock().unwrap() = Some((*group, *view, *target));
-            }
-            false
-        }));
-        world.crash(3);
-        world.primary(&[1, 2]);
-        let (group, view, target) = started.lock().unwrap().take().expect("the leader began a flush");
+        let (group, view, target) = world.flush_without_3();
         let report = GroupMessage::FlushReport {
             group,
             target,

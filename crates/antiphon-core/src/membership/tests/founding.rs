@@ -29,14 +29,7 @@ fn expecting(expect: u16, hints: &[usize], locator: bool) -> One {
     let mut config = config(0, 0);
     config.discovers = true;
     config.expect = Some(expect);
-    let config = Arc::new(config);
-    let now = Time::ZERO;
-    let mut one = One {
-        now,
-        membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
-        config,
-        said: Vec::new(),
-    };
+    let mut one = One::of(config);
     let nodes = hints.iter().map(|node| addr(*node)).collect();
     let locators = locator.then(|| addr(LOCATOR)).into_iter().collect();
     one.hint(nodes, locators, Sources::None);
@@ -58,6 +51,16 @@ fn record(node: usize) -> NodeRecord {
 }
 
 impl One {
+    fn of(config: Config) -> Self {
+        let (config, now) = (Arc::new(config), Time::ZERO);
+        Self {
+            now,
+            membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
+            config,
+            said: Vec::new(),
+        }
+    }
+
     fn hint(&mut self, nodes: Vec<SocketAddr>, locators: Vec<SocketAddr>, sources: Sources) {
         let hints = Hints {
             nodes,
@@ -227,18 +230,19 @@ fn a_promise_is_not_kept_for_whoever_comes_later() {
 
 #[test]
 fn seeds_that_were_not_heard_for_a_moment_are_not_left_out_of_a_founding() {
-    let config = Arc::new(config(0, 3));
-    let now = Time::ZERO;
-    let mut one = One {
-        now,
-        membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
-        config,
-        said: Vec::new(),
+    let mut one = One::of(config(0, 3));
+    let asks_for_promises = |one: &mut One| {
+        let ballot = (0..50).find_map(|_| {
+            one.run_ms(20, &[(1, 10), (2, 11)]);
+            one.prepares()
+        });
+        ballot.expect("all are there")
     };
-    one.run_ms(1_000, &[(1, 10), (2, 11)]);
-    let ballot = one.prepares().expect("all are there");
+    let ballot = asks_for_promises(&mut one);
     // It is stopped, and then reads the promise before anything else.
-    one.run_ms(1_000, &[]);
+    one.now = one.now + std::time::Duration::from_secs(1);
+    one.membership.handle_timeout(one.now);
+    one.drain();
     one.of_founding();
     one.say(10, promise(ballot));
     one.run_ms(100, &[]);
@@ -250,11 +254,7 @@ fn seeds_that_were_not_heard_for_a_moment_are_not_left_out_of_a_founding() {
         })
     };
     assert_eq!(asks(&mut one), None);
-    let again = (0..50).find_map(|_| {
-        one.run_ms(20, &[(1, 10), (2, 11)]);
-        one.prepares()
-    });
-    let ballot = again.expect("it tries again");
+    let ballot = asks_for_promises(&mut one);
     one.say(10, promise(ballot));
     assert_eq!(asks(&mut one), Some(3));
 }
@@ -536,14 +536,7 @@ fn two_nodes_of_one_name_are_one() {
 #[test]
 fn two_seeds_of_one_name_are_one() {
     for seeds in [2, 3] {
-        let config = Arc::new(config(0, seeds));
-        let now = Time::ZERO;
-        twins(One {
-            now,
-            membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
-            config,
-            said: Vec::new(),
-        });
+        twins(One::of(config(0, seeds)));
     }
 }
 
