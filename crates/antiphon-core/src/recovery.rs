@@ -32,6 +32,9 @@ pub struct Recovery {
     /// Whether this node voted for a next view, and does not know what came of it: those that it does not
     /// hear may have decided it, few as they are.
     pub undecided: bool,
+    /// Whether a cluster has gone on without this node, which was removed from it or gave way to it, and has
+    /// looked for it in vain since.
+    pub replaced: bool,
     /// This node's votes.
     pub weight: u16,
     /// The other members of that view by seniority, all of which would be left behind.
@@ -60,14 +63,15 @@ pub struct Abandoned {
 
 impl Recovery {
     /// Whether those that are neither heard nor proven dead might be a majority that goes on without this
-    /// node, of the last view or of one after it. Then a recovery makes a second cluster beside the first.
+    /// node, of the last view or of one after it, or a cluster has gone on already. Then a recovery makes a
+    /// second cluster beside the first.
     pub fn may_fork(&self) -> bool {
         let weight = |abandoned: &Abandoned| u32::from(abandoned.member.weight);
         // The dead have no vote any more.
         let living = self.others.iter().filter(|other| !other.dead);
         let total = u32::from(self.weight) + living.clone().map(weight).sum::<u32>();
         let unknown: u32 = living.filter(|other| !other.here).map(weight).sum();
-        unknown > 0 && (self.undecided || 2 * unknown >= total)
+        self.replaced || unknown > 0 && (self.undecided || 2 * unknown >= total)
     }
 }
 
@@ -190,6 +194,7 @@ mod tests {
             lost: Duration::ZERO,
             quorum: false,
             undecided,
+            replaced: false,
             weight: 1,
             others: others.iter().enumerate().map(abandoned).collect(),
         }

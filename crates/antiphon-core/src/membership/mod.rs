@@ -304,7 +304,7 @@ impl Membership {
                     .record(connection, local, remote, sender, record);
             }
         } else if let LifelineEvent::Ended { connection, end } = event {
-            self.cx.lifelines.ended(connection, end);
+            self.cx.lifelines.ended_early(connection, end);
         }
         self.settle(now);
     }
@@ -505,6 +505,9 @@ impl Membership {
                     self.seated = now;
                     self.cx.contacts.register_anew();
                     let mut seat = Seat::new(&mut self.cx, now, *view);
+                    for (dead, vote) in self.cx.lifelines.take_early() {
+                        seat.certify(&mut self.cx, now, dead, vote, true);
+                    }
                     if let Some(by) = leaves_by {
                         seat.leave(&mut self.cx, now, by);
                     }

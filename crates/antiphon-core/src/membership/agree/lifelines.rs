@@ -18,7 +18,7 @@
 //! while the news of its success is still on the way to the core, or the other way round. So news of an
 //! earlier dial is ignored.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ const WATCHERS: usize = 8;
 const MOST_PATIENCE: u32 = 8;
 /// At most this many inbound lifelines are looked at. The others prove nothing.
 const MAX_INBOUND: usize = 1024;
+/// At most this many deaths are kept until this node is a member.
+const MAX_EARLY: usize = 16;
 
 /// What this node knows of one member that watches it.
 #[derive(Debug)]
@@ -107,6 +109,8 @@ pub(crate) struct Lifelines {
     outbound: BTreeMap<Incarnation, Outbound>,
     dials: u64,
     inbound: BTreeMap<u64, Inbound>,
+    /// Processes that ended while this node was no member, and the last vote of each.
+    early: VecDeque<(Incarnation, VoteState)>,
     /// What the outbound lifelines show of this node's vote in the slot: the ballots promised and accepted
     /// last.
     shown: Ballots,
@@ -379,6 +383,22 @@ impl Lifelines {
             Some(vote) if gone && agrees => Ended::Dead { writer, vote },
             _ => Ended::Broken { writer },
         }
+    }
+
+    /// An inbound lifeline ended before this node became a member. Its writer may be a member of the view that
+    /// admits this node: then no other end will prove its death here.
+    pub(crate) fn ended_early(&mut self, connection: u64, end: LifelineEnd) {
+        if let Ended::Dead { writer, vote } = self.ended(connection, end) {
+            if self.early.len() >= MAX_EARLY {
+                self.early.pop_front();
+            }
+            self.early.push_back((writer, vote));
+        }
+    }
+
+    /// The deaths that were proven before this node became a member.
+    pub(crate) fn take_early(&mut self) -> impl Iterator<Item = (Incarnation, VoteState)> + use<> {
+        std::mem::take(&mut self.early).into_iter()
     }
 }
 

@@ -459,6 +459,13 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
+    /// For a founding: the value that was accepted or decided here is void, because no process lives that it
+    /// could make a member. What was promised stays, and so do the ballots used.
+    pub fn annul(&mut self) {
+        self.vote.accepted = None;
+        self.proposal = Proposal::Idle;
+    }
+
     /// Proposes a value of the proposer's own choice, after phase 1 found none.
     pub fn choose(&mut self, value: V) -> Step<A, V> {
         match &self.proposal {

@@ -4,7 +4,7 @@
 //!   leave() ──► Wanted: told to all by heartbeat, to the coordinator by Leave
 //!     another node proposes the view without me ──► Decide ──► Goodbye, Left
 //!     the same in a wide view ──► Decided ──► Goodbye, Departing: until the neighbours confirmed, or a short bound ──► Left
-//!     I propose it myself ──► Departing: until the others confirmed, or a short bound ──► Left
+//!     I propose it myself ──► Departing: until the others confirmed, or a short bound once one has ──► Left
 //!   deadline, no primary, or alone ──► Left at once
 //! ```
 //!
@@ -16,6 +16,9 @@
 //! A neighbour knows if it confirmed that, or said goodbye on its lifeline. The leaver does not wait for a
 //! neighbour whose connections broke: of the members that leave together most end a moment after they
 //! confirmed.
+//!
+//! A member that decided it may be the only one that knows. Until another one confirmed, it stays as long as
+//! it was given to leave: of two, the other one would have no primary any more.
 //!
 //! A death meanwhile does not matter: the next coordinator hears of it by heartbeat, and the deadline
 //! bounds it all. Without a decision the member says no Goodbye, so that the end of its process still proves
@@ -47,7 +50,11 @@ pub(crate) enum Leaving {
     Departing {
         view: ViewId,
         waiting: BTreeSet<Incarnation>,
+        /// Until then it stays for those that have not confirmed, once another member knows the view.
         until: Time,
+        /// Until then it stays in any case.
+        deadline: Time,
+        known: bool,
     },
 }
 
@@ -79,7 +86,9 @@ impl Leaving {
         match self {
             Leaving::No => false,
             Leaving::Wanted { deadline, .. } => now >= *deadline || !can_be_removed,
-            Leaving::Departing { waiting, until, .. } => waiting.is_empty() || now >= *until,
+            Leaving::Departing { waiting, .. } => {
+                waiting.is_empty() || self.next_deadline().is_some_and(|until| now >= until)
+            }
         }
     }
 
@@ -106,7 +115,7 @@ impl Leaving {
         let alone = next.members.iter().all(|member| member.incarnation == cx.me);
         // It may have heard of the decision from others, and have parted, before it knows by itself.
         if self.is_wanted() && !self.is_departing() && (alone || !next.contains(cx.me)) {
-            self.depart(cx, now, next, told);
+            self.depart(cx, now, next, told, false);
         }
     }
 
@@ -121,7 +130,7 @@ impl Leaving {
     ) {
         match neighbours {
             _ if self.is_departing() => {}
-            Some(neighbours) => self.depart(cx, now, next, neighbours),
+            Some(neighbours) => self.depart(cx, now, next, neighbours, true),
             None => {
                 cx.say_goodbye();
                 cx.fate = Some(Fate::Left);
@@ -130,25 +139,37 @@ impl Leaving {
     }
 
     /// This node has left, and stays until these members know. It shows the view to members that ask for it.
+    /// `known`: whether another member knows it.
     fn depart(
         &mut self,
         cx: &mut Context,
         now: Time,
         next: &Arc<NodeView>,
         mut waiting: BTreeSet<Incarnation>,
+        mut known: bool,
     ) {
         let view = next.primary_id();
+        let until = now + cx.config.profile.heartbeat * 5;
+        let mut deadline = until;
         if !next.contains(cx.me) {
             cx.history.push(now, next.clone());
         }
-        if let Leaving::Wanted { knows, .. } = self {
+        if let Leaving::Wanted {
+            knows, deadline: by, ..
+        } = self
+        {
+            let told = waiting.len();
             waiting.retain(|member| knows.get(member).is_none_or(|installed| *installed < view));
+            known |= waiting.len() < told;
+            deadline = deadline.max(*by);
         }
         cx.say_goodbye();
         *self = Leaving::Departing {
             view,
             waiting,
-            until: now + cx.config.profile.heartbeat * 5,
+            until,
+            deadline,
+            known,
         };
     }
 
@@ -165,9 +186,11 @@ impl Leaving {
                 let known = knows.entry(member).or_insert(installed);
                 *known = installed.max(*known);
             }
-            Leaving::Departing { view, waiting, .. } => {
+            Leaving::Departing {
+                view, waiting, known, ..
+            } => {
                 if installed >= *view {
-                    waiting.remove(&member);
+                    *known |= waiting.remove(&member);
                 }
             }
         }
@@ -186,7 +209,10 @@ impl Leaving {
         match self {
             Leaving::No => None,
             Leaving::Wanted { deadline, .. } => Some(*deadline),
-            Leaving::Departing { until, .. } => Some(*until),
+            Leaving::Departing {
+                until, known: true, ..
+            } => Some(*until),
+            Leaving::Departing { deadline, .. } => Some(*deadline),
         }
     }
 }

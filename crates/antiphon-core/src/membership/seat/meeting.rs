@@ -307,7 +307,9 @@ impl Seat {
             .find(|member| member.addr == addr && member.name == name);
         if let Some(former) = former.map(|member| member.incarnation)
             && !cx.detector.suspects(former)
-            // The process was started again, so the former one has lost its connections at least.
+            // The process was started again, so the former one has lost its connections at least. But a
+            // question of an earlier one may have been on its way for long.
+            && !cx.detector.hears_well(now, former)
             && cx.detector.accuse(now, former, Evidence::ConnectionLost)
         {
             self.next_heartbeat = now;

@@ -45,6 +45,7 @@ impl Seat {
             lost: now.since(self.installed.nonprimary.since().unwrap_or(now)),
             quorum: self.installed.quorum && self.installed.engine.could_decide(&reachable),
             undecided: self.installed.engine.is_bound(),
+            replaced: false,
             weight,
             others: others.collect(),
         })

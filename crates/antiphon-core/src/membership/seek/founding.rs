@@ -43,7 +43,10 @@
 //! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies
 //! with its value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate
 //! that retries the slot arrives at the same view; a candidate that finds the former incarnation of its own
-//! address in it joins it instead.
+//! address in it joins it instead. If each member of that view was started again before it heard of the
+//! decision, there is nobody to join, and the view is void: a candidate that has waited for its members as
+//! long as for any silent node, and hears another incarnation at each of their addresses, founds as if nobody
+//! had voted for it.
 //!
 //! If the candidate that died was one of two founders, the other one is half of the view, without its elder
 //! and without a proof of the elder's death: it waits for a person ([`recovery`]). The founder that was
@@ -110,6 +113,10 @@ pub(crate) struct Founding {
     /// Since when this node waits for no other.
     complete: Option<Time>,
     retry: Option<Time>,
+    /// Since when this node knows of a decision, and is no member of what was decided.
+    decided: Option<Time>,
+    /// The lineage that was decided and has no living member.
+    void: Option<Lineage>,
     /// What keeps the nodes that are there from founding.
     clash: Option<String>,
 }
@@ -258,6 +265,8 @@ impl Founding {
             ready: None,
             complete: None,
             retry: None,
+            decided: None,
+            void: None,
             clash: None,
         }
     }
@@ -327,7 +336,14 @@ impl Founding {
         let turn = base + (cx.config.profile.founding_wait / 2) * rank;
         let due = self.retry.is_none_or(|retry| retry <= now);
         match self.slot.proposal() {
-            Proposal::Decided { .. } => {}
+            Proposal::Decided { value } => {
+                let patience = cx.config.profile.unreachable_after;
+                let long = self.decided.is_some_and(|since| now.since(since) >= patience);
+                if long && nobody_lives_in(&value.0, cx, now, candidates, fresh) {
+                    self.void = Some(value.0.lineage);
+                    self.slot.annul();
+                }
+            }
             _ if now >= turn && due => {
                 if let Some(expected) = cx.config.expect {
                     self.slot.set_voters(electorate(&present, expected));
@@ -389,7 +405,7 @@ impl Founding {
                 },
             },
             SlotMessage::Accept { ballot, value, .. } => {
-                if !check::primary_is_sound(&value) {
+                if !check::primary_is_sound(&value) || self.is_void(&value) {
                     return;
                 }
                 match self.slot.on_accept(ballot, FoundingView(*value), &[]) {
@@ -404,7 +420,8 @@ impl Founding {
             SlotMessage::Promise { ballot, accepted } => {
                 let told = accepted.map(founding);
                 if told.as_ref().is_none_or(Option::is_some) {
-                    let step = self.slot.on_promise(&addr, ballot, told.flatten());
+                    let told = told.flatten().filter(|told| !self.is_void(&told.value.0));
+                    let step = self.slot.on_promise(&addr, ballot, told);
                     self.perform(cx, now, candidates, fresh, step);
                 }
                 return;
@@ -517,9 +534,15 @@ impl Founding {
                 // node joins.
                 if value.0.contains(cx.me) {
                     cx.fate = Some(Fate::Seated(Box::new(value.0)));
+                } else {
+                    self.decided = Some(now);
                 }
             }
         }
+    }
+
+    fn is_void(&self, value: &NodeView) -> bool {
+        self.void == Some(value.lineage)
     }
 
     fn broadcast(
@@ -536,6 +559,23 @@ impl Founding {
             cx.send(candidate.incarnation, message);
         }
     }
+}
+
+/// Whether another incarnation was heard lately at the address of each member.
+fn nobody_lives_in(
+    view: &NodeView,
+    cx: &Context,
+    now: Time,
+    candidates: &BTreeMap<SocketAddr, Candidate>,
+    fresh: Duration,
+) -> bool {
+    view.members.iter().all(|member| {
+        let other = candidates.get(&member.addr);
+        let heard = other.filter(|other| now.since(other.heard) <= fresh);
+        let there = heard.map(|other| other.incarnation);
+        let there = there.or((member.addr == cx.config.addr).then_some(cx.me));
+        there.is_some_and(|there| there != member.incarnation)
+    })
 }
 
 /// Two nodes of one name.

@@ -362,8 +362,9 @@ impl Seeking {
     }
 
     /// Whether this node has no part in a founding now. A primary view wins over a founding: a node that
-    /// knows of one votes for no other. Members that lost their primary get time to find it again. So do
-    /// members that a locator has heard lately, or has had no time to hear: they get time to be asked.
+    /// knows of one votes for no other, nor does it for a while after a member's last answer. Members that
+    /// lost their primary get time to find it again. So do members that a locator has heard lately, or has
+    /// had no time to hear: they get time to be asked.
     /// Otherwise two nodes that are started again would found beside the others, whatever these hold.
     fn abstains(&mut self, cx: &Context, now: Time) -> bool {
         if planted!(VoteBesideAPrimary) {
@@ -380,8 +381,8 @@ impl Seeking {
         let heard = |addr: &SocketAddr| is_candidate(cx, now, &self.candidates, fresh, addr);
         let may_be_members = cx.contacts.may_be_members(now, profile, heard);
         let gives_time = self.gives_time(now, profile.unreachable_after, may_be_members);
-        let remnant = |since: Time| now.since(since) < profile.unreachable_after;
-        gives_time || self.remnant.is_some_and(remnant)
+        let lately = |since: Time| now.since(since) < profile.unreachable_after;
+        gives_time || self.remnant.is_some_and(lately) || self.answered.is_some_and(lately)
     }
 
     /// Whether locators still get time to tell of members.

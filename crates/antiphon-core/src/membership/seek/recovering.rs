@@ -11,6 +11,9 @@ impl Seeking {
     /// What an operator would give up, for a node that was a member and looks for a cluster that took its
     /// place.
     pub(crate) fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
+        if self.withdrawal.is_some() {
+            return Err(RecoveryError::Leaving);
+        }
         let past = cx.past.as_ref().ok_or(RecoveryError::NoView)?;
         let origin = past.origin;
         let view = cx.history.get(origin.lineage, origin.view);
@@ -38,6 +41,7 @@ impl Seeking {
             lost: unanswered,
             quorum: false,
             undecided: false,
+            replaced: true,
             weight: cx.config.weight,
             others: others.collect(),
         })
@@ -47,15 +51,21 @@ impl Seeking {
 /// The first view of a lineage that goes on from the last view of an earlier incarnation of this process.
 pub(crate) fn recover_anew(cx: &mut Context, now: Time, shown: &Recovery) {
     let Some(past) = cx.past.clone() else { return };
-    let mut view = founding::go_on_from(cx, now, &past);
-    let departed = shown.others.iter().map(|other| Departure {
-        member: other.member.clone(),
+    let Some(last) = cx.history.get(shown.lineage, shown.view) else {
+        return;
+    };
+    // The incarnation that was a member there has departed, too: this one is another. If it was alone, it
+    // alone shows that the view was overridden.
+    let departed = last.members.iter().map(|member| Departure {
+        member: member.clone(),
         cause: Cause::Overridden {
             lineage: shown.lineage,
             view: shown.view,
         },
         accusers: Vec::new(),
     });
-    view.departed = departed.collect();
+    let departed = departed.collect();
+    let mut view = founding::go_on_from(cx, now, &past);
+    view.departed = departed;
     cx.fate = Some(Fate::Seated(Box::new(view)));
 }

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    Ballot, Discovery, KnownNode, MembershipMessage, NodeRecord, SlotMessage, Standing,
+    AcceptedValue, Ballot, Discovery, KnownNode, MembershipMessage, NodeRecord, SlotMessage, Standing, Voted,
 };
 use antiphon_wire::{Incarnation, Lineage, ViewId};
 
 use super::net::{addr, config};
+use crate::membership::context::member_of;
 use crate::membership::seek::founding::digest_of;
+use crate::membership::testing::view;
 use crate::membership::{Effect, Membership};
 use crate::random::Random;
 use crate::{Config, Event, Hints, PathTrouble, Profile, Sources, Time};
@@ -140,6 +142,15 @@ impl One {
         .collect()
     }
 
+    /// The ballot of its next question to others that go on seeking.
+    fn asks_for_promises(&mut self, others: &[(usize, u128)]) -> Ballot {
+        let ballot = (0..500).find_map(|_| {
+            self.run_ms(20, others);
+            self.prepares()
+        });
+        ballot.expect("enough are there")
+    }
+
     fn prepares(&mut self) -> Option<Ballot> {
         self.of_founding()
             .into_iter()
@@ -231,14 +242,7 @@ fn a_promise_is_not_kept_for_whoever_comes_later() {
 #[test]
 fn seeds_that_were_not_heard_for_a_moment_are_not_left_out_of_a_founding() {
     let mut one = One::of(config(0, 3));
-    let asks_for_promises = |one: &mut One| {
-        let ballot = (0..50).find_map(|_| {
-            one.run_ms(20, &[(1, 10), (2, 11)]);
-            one.prepares()
-        });
-        ballot.expect("all are there")
-    };
-    let ballot = asks_for_promises(&mut one);
+    let ballot = one.asks_for_promises(&[(1, 10), (2, 11)]);
     // It is stopped, and then reads the promise before anything else.
     one.now = one.now + std::time::Duration::from_secs(1);
     one.membership.handle_timeout(one.now);
@@ -254,9 +258,68 @@ fn seeds_that_were_not_heard_for_a_moment_are_not_left_out_of_a_founding() {
         })
     };
     assert_eq!(asks(&mut one), None);
-    let ballot = asks_for_promises(&mut one);
+    let ballot = one.asks_for_promises(&[(1, 10), (2, 11)]);
     one.say(10, promise(ballot));
     assert_eq!(asks(&mut one), Some(3));
+}
+
+/// The one that proposed it died, and the other one was started again before it heard of the decision.
+#[test]
+fn a_founding_view_in_which_nobody_lives_is_void() {
+    let mut one = One::of(config(0, 2));
+    let ballot = one.asks_for_promises(&[(1, 10)]);
+    let before = [0, 1].map(|node| member_of(Incarnation(98 + node as u128), &record(node)));
+    let accepted = AcceptedValue {
+        ballot: Ballot {
+            round: 1,
+            proposer: Incarnation(1),
+        },
+        value: Voted::Whole(Box::new(view(before.to_vec()))),
+    };
+    let proposed = |one: &mut One, ballot| {
+        one.say(
+            10,
+            SlotMessage::Promise {
+                ballot,
+                accepted: Some(accepted.clone()),
+            },
+        );
+        let mut said = one.of_founding().into_iter();
+        let value = said.find_map(|(_, message)| match message {
+            SlotMessage::Accept { value, .. } => Some(value),
+            _ => None,
+        });
+        value.expect("a quorum has promised").members
+    };
+    assert_eq!(proposed(&mut one, ballot), before, "R1");
+    one.say(10, SlotMessage::Accepted { ballot });
+    one.run_ms(3_500, &[(1, 10)]);
+    assert_eq!(one.prepares(), None, "they may be about to answer");
+    let next = one.asks_for_promises(&[(1, 10)]);
+    assert!(next > ballot);
+    let members = proposed(&mut one, next);
+    let there: Vec<Incarnation> = members.iter().map(|member| member.incarnation).collect();
+    assert!(
+        there.contains(&Incarnation(10)) && !there.contains(&Incarnation(99)),
+        "{there:?}"
+    );
+}
+
+#[test]
+fn who_was_answered_by_a_member_founds_nothing_beside_it_for_a_while() {
+    let mut one = One::of(config(0, 3));
+    let here = Discovery::Here {
+        addr: addr(2),
+        standing: standing(),
+        coordinator: Incarnation(30),
+        coordinator_addr: addr(2),
+    };
+    one.run_ms(100, &[(1, 10)]);
+    one.discover(30, here);
+    // It falls silent, and is a member still.
+    one.run_ms(3_500, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    one.asks_for_promises(&[(1, 10)]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ struct Leader {
     random: Random,
     view: NodeView,
     engine: Proposer,
+    /// Who watches a member, where not all do.
+    observers: BTreeMap<usize, usize>,
 }
 
 impl Leader {
@@ -30,6 +32,7 @@ impl Leader {
             random: Random::new([1, 2, 3, 4]),
             engine: Proposer::new(me, Arc::new(view.clone()), &Profile::lan()),
             view,
+            observers: BTreeMap::new(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Leader {
             .iter()
             .map(|member| member.incarnation)
             .collect();
+        let (view, observers) = (&self.view, &self.observers);
         let mut around = Surroundings {
             now: self.now,
             random: &mut self.random,
@@ -51,7 +55,10 @@ impl Leader {
             reachable: &all,
             suspects: &BTreeSet::new(),
             edge_down_since: &|_, _| None,
-            observers: &|_| Vec::new(),
+            observers: &|member| {
+                let by = view.rank(member).and_then(|rank| observers.get(&rank));
+                by.map(|by| view.members[*by].incarnation).into_iter().collect()
+            },
             held: &|_| None,
             counts_dead_from: None,
             primary: true,
@@ -145,4 +152,33 @@ fn who_was_announced_a_moment_ago_is_removed_when_a_quorum_has_promised() {
     let said = leader.hears(5, promise);
     let removes = |message: &SlotMessage| matches!(message, SlotMessage::Accept { value, .. } if value.departed.len() == 1);
     assert!(said.iter().any(removes), "{said:?}");
+}
+
+/// A quorum has promised, and the leader waits for the observer of one of the two that it does not hear.
+#[test]
+fn an_objection_after_a_quorum_has_promised_counts() {
+    let mut leader = Leader::of(6);
+    leader.observers.insert(3, 1);
+    let said = leader.wants(100, &[2, 3]);
+    let (ballot, _) = prepared(&said).expect("it asks");
+    let promise = SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    };
+    leader.hears(4, promise.clone());
+    assert_eq!(leader.hears(5, promise), [], "the observer has not answered");
+    let objects = SlotMessage::Nack {
+        ballot,
+        promised: None,
+        hears: vec![leader.member(3)],
+    };
+    leader.hears(1, objects);
+    let said = leader.wants(10, &[2, 3]);
+    let removed = said.iter().find_map(|message| match message {
+        SlotMessage::Accept { value, .. } => Some(value.departed.as_slice()),
+        _ => None,
+    });
+    let removed = removed.expect("it need not wait any more");
+    assert_eq!(removed.len(), 1);
+    assert_eq!(removed[0].member, leader.view.members[2]);
 }

@@ -212,11 +212,39 @@ fn a_survivor_that_gave_way_to_one_that_is_gone_can_be_recovered_itself() {
     let view = net.view(3).unwrap();
     assert!(view.is_primary() && view.members.len() == 1);
     assert_eq!(view.overrides(), Some((old.lineage, old.view)));
-    assert_eq!((view.primary_id().epoch, view.departed.len()), (2, 4));
+    // With its own former incarnation.
+    assert_eq!((view.primary_id().epoch, view.departed.len()), (2, 5));
     net.start(0, config(0, 5));
     net.start(4, config(4, 5));
     net.run_ms(10_000);
     net.assert_one_view(&[0, 3, 4]);
+}
+
+/// It was recovered, and alone. It met the majority, which is lost before it takes that one in.
+#[test]
+fn a_survivor_that_was_alone_and_gave_way_is_told_that_others_may_go_on() {
+    let mut net = bereft(3, &[2]);
+    let shown = look(&net, 2).unwrap();
+    net.recover(2, &shown).unwrap();
+    // A cluster of two, which is heavier.
+    for node in [0, 1] {
+        net.partition(&[node], &[2]);
+        net.start(node, config(node, 2));
+    }
+    net.run_ms(5_000);
+    net.assert_one_view(&[0, 1]);
+    let before = (net.host(2).me, net.view(2).unwrap());
+    net.heal();
+    net.run_while_ms(20_000, |net| net.host(2).me == before.0);
+    net.partition(&[0, 1], &[2]);
+    net.run_ms(20_000);
+    let shown = look(&net, 2).unwrap();
+    assert_eq!((shown.lineage, shown.others.len()), (before.1.lineage, 0));
+    assert!(shown.may_fork());
+    net.recover(2, &shown).unwrap();
+    let view = net.view(2).unwrap();
+    assert_eq!(view.overrides(), Some((before.1.lineage, before.1.primary_id())));
+    assert_eq!(view.departed[0].member.incarnation, before.0);
 }
 
 /// Three of five go on, and an operator had one of the others go on as well, by mistake. Then the three fall

@@ -1,12 +1,17 @@
 //! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their
 //! names.
 
-use antiphon_wire::membership::{Heartbeat, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL};
-use antiphon_wire::{Cause, Evidence};
+use std::time::Duration;
+
+use antiphon_wire::membership::{
+    Discovery, Heartbeat, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL,
+};
+use antiphon_wire::{Cause, Evidence, Incarnation};
 
 use super::net::{Net, addr, config};
 use crate::detector::Came;
 use crate::inspection::State;
+use crate::membership::context::record_of;
 use crate::membership::view::check;
 use crate::{Awaits, Config, EngineKind, Event, PathTrouble, WhyEntry};
 
@@ -521,6 +526,72 @@ fn a_member_leaves_in_order_whatever_its_rank() {
             "the end of a process that left changes nothing"
         );
     }
+}
+
+/// The elder of two has decided, and the other one has accepted, but does not know yet that it is decided.
+#[test]
+fn the_only_one_that_knows_that_it_left_stays_until_another_one_knows() {
+    for heals_after in [2_000, 60_000] {
+        let mut net = formed(2);
+        net.leave(0);
+        net.run_while_ms(5_000, |net| !net.departs(0));
+        net.partition(&[0], &[1]);
+        net.run_ms(heals_after);
+        assert_eq!(net.host(0).stopped, heals_after > 6_000, "and for a bounded time");
+        if !net.host(0).stopped {
+            net.heal();
+            net.run_ms(1_000);
+            net.assert_one_view(&[1]);
+        }
+        assert!(net.host(0).stopped && net.host(0).events.contains(&Event::Left));
+    }
+}
+
+/// The end of its process is noticed at once, and the news of the view is on its way for long.
+#[test]
+fn who_admitted_a_node_and_died_before_that_one_knew_is_proven_dead_to_it() {
+    let mut net = Net::new(7, engine());
+    net.start(0, config(0, 1));
+    net.run_ms(1_000);
+    net.start(1, config(1, 1));
+    let took = net.run_while_ms(5_000, |net| {
+        net.view(0).is_some_and(|view| view.members.len() < 2)
+    });
+    assert!(took < 5_000);
+    let late = |net: &mut Net, ms: u64| {
+        for _ in 0..ms * 10 {
+            net.run_micros(100);
+            net.delay(0, 1, Duration::from_millis(300));
+        }
+    };
+    late(&mut net, 20);
+    net.kill(0);
+    late(&mut net, 20);
+    assert!(net.view(1).is_none());
+    net.run_ms(5_000);
+    net.assert_one_view(&[1]);
+}
+
+/// What the former process at a member's address asked was on its way for long.
+#[test]
+fn a_late_question_of_an_earlier_process_accuses_nobody() {
+    let mut net = formed(3);
+    net.restart(2);
+    net.run_ms(3_000);
+    net.assert_one_view(&[0, 1, 2]);
+    let record = record_of(&config(2, 3));
+    let seek = Discovery::Seek {
+        node: record,
+        seeds: 0,
+        expect: 0,
+        founder: false,
+        standing: None,
+        others: Vec::new(),
+        reply: true,
+    };
+    net.discover(0, Incarnation(5), seek);
+    let member = net.host(2).me;
+    assert!(!net.host(0).membership.cx.detector.suspects(member));
 }
 
 #[test]

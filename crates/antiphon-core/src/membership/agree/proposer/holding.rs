@@ -44,8 +44,10 @@ impl Proposer {
             return;
         }
         let mine = match self.slot.proposal() {
-            Proposal::Preparing { ballot, .. } | Proposal::Accepting { ballot, .. } => *ballot,
-            Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => return,
+            Proposal::Preparing { ballot, .. }
+            | Proposal::Choosing { ballot }
+            | Proposal::Accepting { ballot, .. } => *ballot,
+            Proposal::Idle | Proposal::Decided { .. } => return,
         };
         if ballot != mine {
             return;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use antiphon_wire::Incarnation;
 
@@ -80,5 +81,22 @@ impl Net {
             Some(process),
             Parcel::Stream { connection },
         );
+    }
+}
+
+impl Net {
+    /// What goes by the channels from one node to another takes this long from now on, unlike
+    /// what goes by lifelines.
+    pub(in crate::membership::tests) fn delay(&mut self, from: usize, to: usize, by: Duration) {
+        let on_the_way = self.queue.iter().filter(|(_, delivery)| {
+            let goes = (delivery.from, delivery.to) == (from, to);
+            goes && matches!(delivery.parcel, Parcel::Message { .. })
+        });
+        let soon: Vec<_> = on_the_way.map(|(at, _)| *at).collect();
+        for at in soon {
+            if let Some(delivery) = self.queue.remove(&at) {
+                self.queue.insert((self.now + by, at.1), delivery);
+            }
+        }
     }
 }
