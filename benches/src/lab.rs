@@ -167,6 +167,11 @@ impl Lab {
         self.network.pids(node).into_iter().filter(is_it).collect()
     }
 
+    /// What runs on a node's host.
+    pub(crate) fn pids(&self, node: usize) -> Vec<i32> {
+        self.network.pids(node)
+    }
+
     /// Ends every process on the hosts.
     pub(crate) fn kill_all(&self) {
         (1..=self.nodes).for_each(|node| self.network.end_all(node));

@@ -7,7 +7,8 @@
 //!   (hosts     └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
-//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
+//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`processors`]: one for all, or shared
+//!   out; [`tools`]: what has to be installed.
 //! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many
 //!   members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],
@@ -35,6 +36,7 @@ mod mperf;
 mod order_latency;
 mod ours;
 mod plot;
+mod processors;
 mod raw;
 mod report;
 mod swarm;
@@ -46,6 +48,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+
+/// As in the program `antiphon`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Why a benchmark could not be done, for the person who started it.
 type Failure = String;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::java::Peer;
 use crate::lab::Lab;
+use crate::processors::share_one;
 use crate::tools;
 use crate::{Common, Failure};
 
@@ -53,6 +54,9 @@ pub(super) fn one_at_a_time(
             .args(["call", &addr, &warmup, &seconds])
             .stderr(Stdio::inherit());
         let client = Peer::start(command, "the gRPC client")?;
+        // It has to be on its host to be found there; it warms up.
+        std::thread::sleep(Duration::from_millis(300));
+        share_one(lab, 2)?;
         let told = client.done(common.patience())?;
         told.get("p50_us").copied().ok_or_else(|| "no median".to_owned())
     })();

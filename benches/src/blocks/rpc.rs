@@ -1,6 +1,7 @@
 //! `rpc`: what UPerf of JGroups does (of five requests, four get 1000 bytes from one other member, one puts
 //! them to two), and one call at a time beside gRPC.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use super::{grpc, mean};
 use crate::jgroups;
 use crate::lab::Lab;
 use crate::ours::version;
+use crate::processors::{Shares, share_one};
 use crate::report::{Case, Headline, Report};
 use crate::{Common, Failure};
 
@@ -45,6 +47,25 @@ pub(crate) struct RpcArgs {
     /// Callers at each node
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1000))]
     callers: u16,
+    /// Percent of one processor that each node gets, whatever their number; without it they share all
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: Option<u32>,
+}
+
+impl RpcArgs {
+    fn case(&self, nodes: usize) -> String {
+        match self.share {
+            Some(share) => format!("{nodes} nodes, {share} % of a processor each"),
+            None => format!("{nodes} nodes"),
+        }
+    }
+
+    /// What each node gets from now on.
+    fn share(&self, lab: &Lab, nodes: usize) -> Result<Option<Shares>, Failure> {
+        self.share
+            .map(|share| Shares::give(lab, nodes, share))
+            .transpose()
+    }
 }
 
 /// Measures and reports.
@@ -65,9 +86,10 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
     let lab = Lab::new(most.into(), !common.no_offload)?;
     let mut cases = Vec::new();
     for nodes in counts.iter().copied().map(usize::from) {
-        let mut case = Case::new(format!("{nodes} nodes"));
+        let name = args.case(nodes);
+        let mut case = Case::new(name.clone());
         for run in 1..=common.runs() {
-            eprintln!("{nodes} nodes, run {run}");
+            eprintln!("{name}, run {run}");
             let mut crew = Crew::muster(&lab, nodes)?;
             crew.open(Open::Calls { bytes: BYTES })?;
             let mix = Mix {
@@ -77,35 +99,20 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
             };
             let all: Vec<usize> = (1..=nodes).collect();
             let time = common.time();
+            let shares = args.share(&lab, nodes)?;
             let told = crew.done(&all, &Ask::Mix { mix, time }, common.patience())?;
             case.add(OURS, mean(&told, "rate"));
             drop(crew);
+            drop(shares);
             let sample = java.as_ref().map_err(Clone::clone);
             let sample = sample.and_then(|java| uperf(&lab, java, nodes, args));
             common.add_peer(&mut case, PEER, sample);
         }
         cases.push(case);
     }
-    let mut one = Case::of("one call at a time, p50".to_owned(), MICROSECONDS);
-    for run in 1..=common.runs() {
-        eprintln!("one call at a time, run {run}");
-        let mut crew = Crew::muster(&lab, 2)?;
-        crew.open(Open::Calls { bytes: BYTES })?;
-        let mix = Mix {
-            callers: 1,
-            bytes: BYTES,
-            gets_only: true,
-        };
-        let time = common.time();
-        let told = crew.done(&[1], &Ask::Mix { mix, time }, common.patience())?;
-        one.add(OURS, mean(&told, "p50_us"));
-        one.add(ECHO, echo(&lab, &mut crew, common)?);
-        drop(crew);
-        let sample = grpc.as_ref().map_err(Clone::clone);
-        let sample = sample.and_then(|program| grpc::one_at_a_time(&lab, program, BYTES, common));
-        common.add_peer(&mut one, GRPC, sample);
+    if args.share.is_none() {
+        cases.push(one_at_a_time(&lab, &grpc, common)?);
     }
-    cases.push(one);
     let mut report = Report::new(
         "rpc",
         "requests per second at each node, 80 % get 1000 bytes from one, 20 % put them to two",
@@ -119,6 +126,31 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
     };
     report.peer_version = Some(format!("JGroups {}, {}", jgroups::VERSION, grpc::VERSION));
     report.tell(&version(), common)
+}
+
+/// The median of calls one after the other, both ends on one processor.
+fn one_at_a_time(lab: &Lab, grpc: &Result<PathBuf, Failure>, common: &Common) -> Result<Case, Failure> {
+    let mut one = Case::of("one call at a time, p50".to_owned(), MICROSECONDS);
+    for run in 1..=common.runs() {
+        eprintln!("one call at a time, run {run}");
+        let mut crew = Crew::muster(lab, 2)?;
+        crew.open(Open::Calls { bytes: BYTES })?;
+        share_one(lab, 2)?;
+        let mix = Mix {
+            callers: 1,
+            bytes: BYTES,
+            gets_only: true,
+        };
+        let time = common.time();
+        let told = crew.done(&[1], &Ask::Mix { mix, time }, common.patience())?;
+        one.add(OURS, mean(&told, "p50_us"));
+        one.add(ECHO, echo(lab, &mut crew, common)?);
+        drop(crew);
+        let sample = grpc.as_ref().map_err(Clone::clone);
+        let sample = sample.and_then(|program| grpc::one_at_a_time(lab, program, BYTES, common));
+        common.add_peer(&mut one, GRPC, sample);
+    }
+    Ok(one)
 }
 
 /// The median of one request and its answer: the lock server of `locks` answers two for each lock.
@@ -143,12 +175,20 @@ fn echo(lab: &Lab, crew: &mut Crew<'_>, common: &Common) -> Result<f64, Failure>
 
 /// Requests per second per node, as UPerf counts.
 fn uperf(lab: &Lab, java: &Java, nodes: usize, args: &RpcArgs) -> Result<f64, Failure> {
-    let result = uperf_rounds(lab, java, nodes, args);
+    // They end with what they limit.
+    let mut shares = None;
+    let result = uperf_rounds(lab, java, nodes, args, &mut shares);
     lab.kill_all();
     result
 }
 
-fn uperf_rounds(lab: &Lab, java: &Java, nodes: usize, args: &RpcArgs) -> Result<f64, Failure> {
+fn uperf_rounds(
+    lab: &Lab,
+    java: &Java,
+    nodes: usize,
+    args: &RpcArgs,
+    shares: &mut Option<Shares>,
+) -> Result<f64, Failure> {
     let common = &args.common;
     let seconds = common.seconds().max(LEAST_S);
     let (time, threads, size) = (seconds.to_string(), args.callers.to_string(), BYTES.to_string());
@@ -172,6 +212,7 @@ fn uperf_rounds(lab: &Lab, java: &Java, nodes: usize, args: &RpcArgs) -> Result<
         let has_view = |line: &str| (line.contains("[m1|") && line.contains(&all)).then_some(());
         members[0].find(START_WITHIN, "UPerf's members to join", has_view)?;
     }
+    *shares = args.share(lab, nodes)?;
     let warmups = if common.smoke {
         0
     } else {

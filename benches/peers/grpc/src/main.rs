@@ -20,6 +20,10 @@ use tonic::server::{NamedService, UnaryService};
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
+/// What it is compared with has it, too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Bytes as they are.
 #[derive(Clone, Copy, Default)]
 struct Raw;
