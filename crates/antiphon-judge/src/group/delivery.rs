@@ -41,7 +41,7 @@ fn each_message<M: Name, P: Name>(account: &Account<M, P>, report: &mut Report) 
         sent.entry((send.sender, send.payload)).or_insert(send);
     }
     let mut delivered: BTreeMap<usize, BTreeSet<(M, P)>> = BTreeMap::new();
-    let mut delivered_in: BTreeMap<(M, u64, P), Id> = BTreeMap::new();
+    let mut delivered_in: BTreeMap<(M, P), (Id, u64)> = BTreeMap::new();
     for who in &account.stays {
         let delivered = delivered.entry(who.life).or_default();
         for view in &who.views {
@@ -71,16 +71,18 @@ fn each_message<M: Name, P: Name>(account: &Account<M, P>, report: &mut Report) 
                 report.check("G9", m.at, delivered.insert((m.sender, m.payload)), || {
                     format!("{}: delivered {} twice", who.name, m.shown())
                 });
-                // G11 same view for all.
+                // G11 same view for all, and under the same number.
                 let first = *delivered_in
-                    .entry((m.sender, m.seq, m.payload))
-                    .or_insert(view.id);
-                report.check("G11", m.at, first == view.id, || {
+                    .entry((m.sender, m.payload))
+                    .or_insert((view.id, m.seq));
+                report.check("G11", m.at, first == (view.id, m.seq), || {
                     format!(
-                        "{}: delivered {} in view {}, another in view {first}",
+                        "{}: delivered {} in view {}, another as number {} in view {}",
                         who.name,
                         m.shown(),
-                        view.id
+                        view.id,
+                        first.1,
+                        first.0
                     )
                 });
                 // G12 sending view, from a member of it.

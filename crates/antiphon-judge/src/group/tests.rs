@@ -155,6 +155,15 @@ fn each_broken_promise_is_named() {
 }
 
 #[test]
+fn a_message_under_two_numbers_is_rejected() {
+    let good = "V1:ab a1 b1";
+    let mut stays = vec![stay('a', true, good), stay('b', true, good)];
+    assert_eq!(judged(Order::Unordered, stays.clone()), Vec::<&str>::new());
+    stays[1].views[0].log[0].seq = 9;
+    assert!(judged(Order::Unordered, stays).contains(&"G11"));
+}
+
+#[test]
 fn what_the_lists_do_not_tell_and_who_came_along_unsaid_are_rejected() {
     let good = "V1:abc a1 b1 N:ab c1 V2:ab a2";
     let tampered = |change: fn(&mut InView<char, &'static str>)| {

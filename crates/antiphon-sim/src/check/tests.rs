@@ -533,9 +533,30 @@ fn expelled(story: &mut Story) {
     story.send(1, 1);
     story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
     story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
+    start_over(story);
+}
+
+/// The second one hears that it was removed.
+fn start_over(story: &mut Story) {
     story.add(1, Seen::Expelled("silent".to_owned()));
     story.add(1, Seen::Incarnation(incarnation(9)));
     story.add(1, Seen::Group(0, Heard::Resync("expelled".to_owned())));
+}
+
+#[test]
+fn a_receipt_of_a_loss_to_who_is_a_member_still_is_rejected() {
+    for outcome in [Outcome::NotDelivered, Outcome::Unknown] {
+        let mut story = Story::of(3, Order::Total);
+        story.send(1, 1);
+        let (first, count) = (1, 1);
+        let lost = Heard::Receipts {
+            first,
+            count,
+            outcome,
+        };
+        story.add(1, Seen::Group(0, lost));
+        story.is_rejected_for("R17");
+    }
 }
 
 #[test]
@@ -582,6 +603,7 @@ fn a_receipt_may_deny_what_only_a_dead_leader_delivered_in_a_view_of_its_own() {
         story.node_view(&[2, 3, 4], &[0, 2, 3, 4], 3, &[2, 3, 4]);
         let crashed: &[usize] = if dead_end { &[0, 1] } else { &[0] };
         story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], crashed, 3, &[2, 3, 4]);
+        start_over(&mut story);
         let outcome = Outcome::NotDelivered;
         story.add(
             1,

@@ -418,6 +418,8 @@ pub struct Load {
     pub tell_percent: u32,
     /// The most bytes of a direct message.
     pub tell_bytes: usize,
+    /// Whether applications take what they are given part by part.
+    pub in_parts: bool,
 }
 
 impl Default for Load {
@@ -432,6 +434,7 @@ impl Default for Load {
             safe_percent: 0,
             tell_percent: 0,
             tell_bytes: 200,
+            in_parts: false,
         }
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for (life, stay) in history.stays() {
         made_in(life, stay, report);
         leavers(history, stay, report);
+        crashed(life, stay, report);
     }
     rising(history, report);
     agreement(history, report);
@@ -110,6 +111,30 @@ fn leavers(history: &History<'_>, stay: &Stay, report: &mut Report) {
                     view.id,
                     view.name,
                     who.short()
+                )
+            });
+        }
+    }
+}
+
+/// A member that is said to have crashed is none of the node view any more, unless it was removed alive: then
+/// the view says why.
+fn crashed(life: &Life, stay: &Stay, report: &mut Report) {
+    for epoch in stay.epochs.iter().skip(1) {
+        let (view, at) = (&epoch.view, epoch.at);
+        let node = life
+            .primaries()
+            .find(|(_, node)| node.primary_id() == view.id.node);
+        let Some((_, node)) = node else { continue };
+        for who in &view.crashed {
+            let told = view.causes.iter().any(|(member, _)| member == who);
+            report.check("causes", at, told || !node.contains(*who), || {
+                format!(
+                    "view {} of {} says that {} crashed, which is a member of node view {}",
+                    view.id,
+                    view.name,
+                    who.short(),
+                    node.id
                 )
             });
         }

@@ -36,6 +36,13 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             report.check("R17", *at, seen.insert((*group, *ticket, send.at)), || {
                 format!("p{process} got two receipts for ticket {ticket} of group {group}")
             });
+            let over = life.stays[send.stay].end != StayEnd::Open || !life.is_open();
+            report.check("R17", *at, over || *outcome == Outcome::Delivered, || {
+                format!(
+                    "{} was told {outcome:?} of its ticket {number}, and is the member still that sent it",
+                    history.name(life)
+                )
+            });
             let told_in = lineage_at(history, *process, *at);
             let fate = delivered.get(&message(life, send));
             let truthful = match outcome {

@@ -23,3 +23,11 @@ fn a_node_that_was_asked_to_leave_and_stays_in_a_view_is_rejected() {
     story.send(0, 1);
     story.is_rejected_for("G7");
 }
+
+#[test]
+fn a_member_of_the_node_view_that_is_called_crashed_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &ALL, 2, &ALL);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+    story.is_rejected_for("causes");
+}

@@ -26,13 +26,14 @@ pub(in crate::world) struct Usage {
     pub(super) full: bool,
     /// Since a transitional notice, until the next view.
     pub(super) in_flush: bool,
-    pub(super) unconsumed: u64,
+    /// What the application was given and has not taken, in order.
+    pub(super) given: VecDeque<Run>,
     /// Direct messages that the application was told and has not taken, by sender: how many, of how many
     /// bytes.
     pub(super) untaken: BTreeMap<Incarnation, (u64, usize)>,
     /// Members of the view that may be told no more before it is told that they may.
     pub(in crate::world) untellable: BTreeSet<Incarnation>,
-    /// Per sender, the bytes of what the application was given and has not taken.
+    /// Per sender, the bytes of that.
     pub(super) unread: BTreeMap<Incarnation, usize>,
     /// The same of objects, which no window counts.
     pub(super) unread_objects: BTreeMap<Incarnation, usize>,
@@ -42,7 +43,36 @@ pub(in crate::world) struct Usage {
     pub(super) roll: Option<(GroupViewId, Vec<Incarnation>)>,
 }
 
+/// Messages of one sender that were delivered together.
+#[derive(Debug)]
+pub(super) struct Run {
+    sender: Incarnation,
+    messages: u64,
+    bytes: usize,
+    is_object: bool,
+}
+
 impl Usage {
+    /// The application takes so many of the runs that it was given; how many messages that is.
+    fn take(&mut self, runs: usize) -> u64 {
+        let mut messages = 0;
+        for run in self.given.drain(..runs) {
+            let unread = if run.is_object {
+                &mut self.unread_objects
+            } else {
+                &mut self.unread
+            };
+            if let Some(bytes) = unread.get_mut(&run.sender) {
+                *bytes -= run.bytes;
+                if *bytes == 0 {
+                    unread.remove(&run.sender);
+                }
+            }
+            messages += run.messages;
+        }
+        messages
+    }
+
     fn new(handle: GroupHandle, options: &GroupOptions) -> Self {
         Self {
             handle,
@@ -54,7 +84,7 @@ impl Usage {
             rejoin: false,
             full: false,
             in_flush: false,
-            unconsumed: 0,
+            given: VecDeque::new(),
             untaken: BTreeMap::new(),
             untellable: BTreeSet::new(),
             unread: BTreeMap::new(),
@@ -213,14 +243,20 @@ impl World {
                 usage.outbox.settle(first, messages.len(), Outcome::Delivered);
             }
             in_flush = usage.in_flush;
-            usage.unconsumed += messages.len();
             let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
-            let unread = if messages.len() == 1 && bytes > largest {
+            let is_object = messages.len() == 1 && bytes > largest;
+            let unread = if is_object {
                 &mut usage.unread_objects
             } else {
                 &mut usage.unread
             };
             *unread.entry(messages.sender).or_default() += bytes;
+            usage.given.push_back(Run {
+                sender: messages.sender,
+                messages: messages.len(),
+                bytes,
+                is_object,
+            });
         }
         let level = messages.block.level();
         let (view, sender) = (messages.view, messages.sender);
@@ -331,7 +367,8 @@ impl World {
         }
     }
 
-    /// The application takes what it was given, unless it is stalled.
+    /// The application takes what it was given, unless it is stalled; where it reads in parts, some of it, or
+    /// nothing until something else happens.
     pub(super) fn consume(&mut self, id: ProcessId) -> bool {
         let process = &mut self.processes[id];
         if process.stalled {
@@ -339,13 +376,17 @@ impl World {
         }
         let now = process.clock.local(self.now);
         let mut any = false;
-        for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
+        for usage in process.uses.values_mut().filter(|usage| !usage.given.is_empty()) {
+            let mut runs = usage.given.len();
+            if self.plan.load.in_parts {
+                runs = match self.random.percent(40) {
+                    true => continue,
+                    false => 1 + self.random.index(runs),
+                };
+            }
             any = true;
-            usage.unread.clear();
-            usage.unread_objects.clear();
-            process
-                .node
-                .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
+            let messages = usage.take(runs);
+            process.node.consumed(now, usage.handle, messages);
         }
         any | self.take_told(id)
     }
