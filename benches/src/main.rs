@@ -7,8 +7,8 @@
 //!   (hosts     └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
-//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`processors`]: one for all, or shared
-//!   out; [`tools`]: what has to be installed.
+//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`processors`]: one for all, or
+//!   shared out; [`tools`]: what has to be installed.
 //! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many
 //!   members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],

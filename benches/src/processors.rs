@@ -1,7 +1,7 @@
 //! The processors of the machine: one for all, or shared out.
 //!
-//! - A virtual machine takes longer to wake another processor than a message takes on the link, and each end of
-//!   one call at a time may have to. So both ends share one processor there.
+//! - A virtual machine takes longer to wake another processor than a message takes on the link, and each end
+//!   of one call at a time may have to. So both ends share one processor there.
 //! - The more nodes share the machine, the less each has of it. Whether a node does as much in a larger
 //!   cluster shows only if each gets the same share, whatever their number.
 

@@ -385,8 +385,8 @@ impl Lifelines {
         }
     }
 
-    /// An inbound lifeline ended before this node became a member. Its writer may be a member of the view that
-    /// admits this node: then no other end will prove its death here.
+    /// An inbound lifeline ended before this node became a member. Its writer may be a member of the view
+    /// that admits this node: then no other end will prove its death here.
     pub(crate) fn ended_early(&mut self, connection: u64, end: LifelineEnd) {
         if let Ended::Dead { writer, vote } = self.ended(connection, end) {
             if self.early.len() >= MAX_EARLY {

@@ -18,7 +18,7 @@ struct Leader {
     random: Random,
     view: NodeView,
     engine: Proposer,
-    /// Who watches a member, where not all do.
+    /// The one that watches a member, where not all do.
     observers: BTreeMap<usize, usize>,
 }
 
