@@ -48,6 +48,8 @@ pub(crate) struct Desk {
     long: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    /// Of calls: each keeps them until its replies have come.
+    call_bytes: Arc<Semaphore>,
     /// Without what cancels it once that was used.
     open: Mutex<BTreeMap<Id, Option<oneshot::Sender<()>>>>,
     requests: Mutex<Requests>,
@@ -71,6 +73,7 @@ impl Desk {
             long: Arc::new(Semaphore::new(MAX_LONG)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             bytes: Arc::new(Semaphore::new(MAX_BYTES)),
+            call_bytes: Arc::new(Semaphore::new(MAX_BYTES)),
             open: Mutex::default(),
             requests: Mutex::default(),
         }
@@ -310,14 +313,24 @@ impl Operation {
             .map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until so many bytes more may be under way.
-    pub(crate) async fn make_room(&mut self, bytes: usize) {
+    /// Waits until so many bytes more may be under way, if the operation waits for nothing but the cluster.
+    /// One that may wait for other programs is not to hold up the line that ends such a wait: without room it
+    /// fails. What is over when it was read takes none.
+    pub(crate) async fn make_room(&mut self, bytes: usize) -> Result<(), Failure> {
         let bytes = u32::try_from(bytes.min(MAX_BYTES)).unwrap_or(u32::MAX);
-        if bytes > 0
-            && let Ok(room) = self.desk.bytes.clone().acquire_many_owned(bytes).await
-        {
-            self.places.push(room);
-        }
+        let room = match self.kind {
+            _ if bytes == 0 => return Ok(()),
+            Kind::AtOnce => return Ok(()),
+            // Never closed.
+            Kind::Quick => self.desk.bytes.clone().acquire_many_owned(bytes).await.ok(),
+            Kind::Long | Kind::Watch => self.desk.call_bytes.clone().try_acquire_many_owned(bytes).ok(),
+        };
+        let Some(room) = room else {
+            let reason = format!("calls under way have {MAX_BYTES} bytes: wait for a reply, or cancel one");
+            return Err(Failure::nothing_done(Code::Unavailable, reason));
+        };
+        self.places.push(room);
+        Ok(())
     }
 
     /// Waits for the operation's work, unless it is cancelled or far too late first. Then the failure says

@@ -38,8 +38,8 @@
 //! # Bounds
 //! For each session: the node reads no further lines while [`MAX_QUICK`] operations that only wait for the
 //! cluster, or [`MAX_BYTES`] of values, are under way. Operations that may wait for other programs (locks,
-//! leadership, calls) are refused beyond [`MAX_LONG`] instead, held locks included: the line that ends such a
-//! wait may stand behind them. Watches are refused beyond [`MAX_WATCHES`], and at the whole node blocks
+//! leadership, calls) are refused beyond [`MAX_LONG`] instead, held locks included, and calls beyond as many
+//! bytes: the line that ends such a wait may stand behind them. Watches are refused beyond [`MAX_WATCHES`], and at the whole node blocks
 //! beyond [`MAX_BLOCKS`]. Requests of others are bounded by [`antiphon::calls::Config`]. Replies wait for the
 //! session's reader, and with them the operations' places.
 //!
@@ -225,7 +225,10 @@ impl Blocks {
                 return Ok(());
             }
         };
-        operation.make_room(data.len()).await;
+        if let Err(failure) = operation.make_room(data.len()).await {
+            operation.reply(not_done(failure)).await;
+            return Ok(());
+        }
         let place = match &mut command {
             Command::Cancel(cancel) => {
                 let reply = desk.cancel(&cancel.of);

@@ -535,3 +535,22 @@ async fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
         id += 1;
     }
 }
+
+/// Each call keeps its payload until its reply. What ends calls may stand behind one that has no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_fill_their_room_hold_up_no_answer() {
+    let node = alone().await;
+    let served = node.ask("serve", json!({"group": "g", "verb": "v"}), 1).await;
+    assert!(served["error"].is_null(), "{served}");
+    let payload = "x".repeat(59_000);
+    for id in 100..180 {
+        node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "payload": payload, "within": "60s", "id": id}}))
+            .await;
+    }
+    let request = node.until(|line| line["event"] == "request").await;
+    let answer = json!({"request": request["request"], "payload": payload});
+    assert!(node.ask("answer", answer, 2).await["error"].is_null());
+    let refused = node.reply(179).await;
+    assert_eq!(refused["error"]["code"], "unavailable", "{refused}");
+    assert!(node.ask("cancel", json!({"of": 150}), 3).await["error"].is_null());
+}

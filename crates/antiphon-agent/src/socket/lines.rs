@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::ends::{self, Reader, Said, Stop, Writer};
 use super::kept::{self, Arrival, Resumable};
-use super::{Connection, PART_WITHIN, SPEAK_WITHIN};
+use super::{Connection, PART_WITHIN, READ_WITHIN, SPEAK_WITHIN};
 use crate::access::{Denied, Visitor};
 use crate::hub::Session;
 use crate::pipe::Text;
@@ -108,10 +108,10 @@ pub(super) async fn serve(
         };
         return kept::serve(resumable, arrival, line, session, text).await;
     }
-    let ended = tokio::select! {
+    let (ended, reads_within) = tokio::select! {
         // While a session's operations hold up its reading, it is still written to.
-        ended = read(&mut reader, begun, &session) => ended,
-        slow = write(&mut writer, &mut text) => slow,
+        ended = read(&mut reader, begun, &session) => (ended, READ_WITHIN),
+        slow = write(&mut writer, &mut text) => (slow, PART_WITHIN),
     };
     session.ends_for(ended);
     drop(session);
@@ -119,13 +119,13 @@ pub(super) async fn serve(
     let rest = async {
         while text.ready().await {
             // It may have gone.
-            if write_some(&mut writer, &mut text).await.is_err() {
-                return;
-            }
+            write_some(&mut writer, &mut text).await?;
         }
-        ends::part(reader, writer).await;
+        Ok::<(), Departure>(())
     };
-    let _ = timeout(PART_WITHIN, rest).await;
+    if let Ok(Ok(())) = timeout(reads_within, rest).await {
+        let _ = timeout(PART_WITHIN, ends::part(reader, writer)).await;
+    }
 }
 
 async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session) -> Departure {

@@ -214,6 +214,11 @@ impl Clients {
         let Some(own) = self.own.get_mut(&number) else {
             return;
         };
+        // One that was not made by `lost` may have a cause that no member could read.
+        let departure = match departure {
+            Departure::Lost { cause } => Departure::lost(cause),
+            Departure::Left => Departure::Left,
+        };
         let departure = own.leaving.get_or_insert(departure).clone();
         if own.state == State::Outside {
             self.own.remove(&number);

@@ -530,6 +530,20 @@ fn a_thousand_that_come_at_once_are_in_one_view_and_one_more_is_refused() {
 }
 
 #[test]
+fn a_cause_that_no_member_could_read_is_cut() {
+    let mut clients = alone(1);
+    events(&mut clients);
+    let cause = "x".repeat(MAX_CAUSE_BYTES + 1);
+    clients.leave(1, Departure::Lost { cause });
+    assert_eq!(deliver(&mut clients), 1);
+    let told = events(&mut clients);
+    assert!(
+        matches!(&told[..], [Event::Gone { number: 1, .. }, ..]),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn names_are_bounded_here_and_at_those_that_are_told_of_them() {
     let mut clients = alone(1);
     events(&mut clients);

@@ -188,6 +188,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         draws::draw_unleased(&mut plan, seed);
         draws::draw_probes(&mut plan, seed);
         draws::draw_levels(&mut plan, seed);
+        draws::draw_parts(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
         direct::draw_tells(&mut plan, seed);

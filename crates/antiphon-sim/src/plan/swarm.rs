@@ -36,7 +36,6 @@ pub(super) fn draw(random: &mut Random, nodes: usize) -> Plan {
         add(random, &mut plan, kind, at);
     }
     plan.steps.sort_by_key(|step| step.at);
-    plan.load.in_parts = random.percent(12);
     plan
 }
 

@@ -155,6 +155,8 @@ impl Shared {
         if let Some(seat) = self.inside().seats.get_mut(&number) {
             seat.take_bundles(takes);
         }
+        // What waits may be fewer events now.
+        self.wake.notify_one();
     }
 
     pub(super) fn set_hears(&self, number: u32, hears: bool) {

@@ -90,6 +90,8 @@ pub(crate) struct Driver {
     engine: EngineKind,
     /// The components that meet in the view that is about to come.
     merging: Vec<Subview>,
+    /// The lease is back, and nobody was told yet.
+    lease_back: bool,
     /// The tasks that find others at run time, if the settings give any.
     discovery: Option<Tasks>,
     allow_faults: bool,
@@ -144,6 +146,7 @@ impl Driver {
             expected,
             engine,
             merging: Vec::new(),
+            lease_back: false,
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
             last_vote: settings.last_vote,
@@ -261,6 +264,10 @@ impl Driver {
             }
             if idle {
                 self.bound_deliveries();
+                // Whoever is told may act on it at once.
+                if std::mem::take(&mut self.lease_back) {
+                    self.shared.hub().publish(ClusterEvent::Lease { held: true });
+                }
                 return;
             }
         }
@@ -380,12 +387,13 @@ impl Driver {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, held, "the lease, while leaving");
             }
             CoreEvent::Lease { held } => {
+                self.lease_back = held;
                 if held {
                     tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, "believes in its view");
                 } else {
                     tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, "no majority answers: delivers nothing until one does, or a view follows");
+                    self.shared.hub().publish(ClusterEvent::Lease { held });
                 }
-                self.shared.hub().publish(ClusterEvent::Lease { held });
             }
             CoreEvent::Starved { missed, within } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, ?missed, ?within, "this node gets too little processor, or was stopped");

@@ -376,6 +376,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         Batch {
             map: self,
             writes: Vec::new(),
+            misplaced: false,
         }
     }
 
@@ -483,6 +484,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
 pub struct Batch<'a, K, V> {
     map: &'a Map<K, V>,
     writes: Vec<Write>,
+    /// A condition stands before the first write.
+    misplaced: bool,
 }
 
 impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_, K, V> {
@@ -526,10 +529,12 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
         Ok(self.and(Write::check(encode(key)?, condition)))
     }
 
-    /// All of it only if this holds for the key of the write before it.
+    /// All of it only if this holds for the key of the write before it. Without a write before it the batch
+    /// cannot be committed.
     pub fn when(mut self, condition: Condition) -> Self {
-        if let Some(write) = self.writes.pop() {
-            self.writes.push(write.when(condition));
+        match self.writes.pop() {
+            Some(write) => self.writes.push(write.when(condition)),
+            None => self.misplaced = true,
         }
         self
     }
@@ -538,11 +543,15 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
     /// not hold, and nothing was written.
     ///
     /// # Errors
-    /// As [`Map::put`].
+    /// As [`Map::put`]; [`MapError::Codec`] if a condition stands before the first write.
     ///
     /// # Cancel safety
     /// As [`Map::put`].
     pub async fn commit(self) -> Result<Option<Vec<Option<Version>>>, MapError> {
+        if self.misplaced {
+            let reason = "`when` stands before the first write of its batch: write first".to_owned();
+            return Err(MapError::Codec { reason });
+        }
         let written = self.map.machine.write(Command { writes: self.writes }).await?;
         match written {
             Ok(written) => {

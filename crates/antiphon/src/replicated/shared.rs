@@ -90,6 +90,8 @@ struct Inside<M: Replicable> {
     /// How many removals of this member the task has read of.
     epoch: u64,
     lease: bool,
+    /// Whether the member could serve when it was last looked at.
+    may: bool,
     writes: BTreeMap<RequestId, Answer<Written<M>>>,
     reads: BTreeMap<RequestId, Answer<Result<(), ReadError>>>,
     /// Commands without a caller, that are given until they are applied or this member is removed.
@@ -258,7 +260,9 @@ impl<M: Replicable> Shared<M> {
     fn settle_and_wake(&self, mut inside: MutexGuard<'_, Inside<M>>) {
         let blocked = self.settle(&mut inside);
         let reads = inside.replica.wants_reading();
-        if !blocked.is_nothing() || is_earlier(inside.replica.poll_timeout(), inside.awaited) || reads {
+        let earlier = is_earlier(inside.replica.poll_timeout(), inside.awaited);
+        // What the member may not insist on now it may a moment later, and nobody says so.
+        if !blocked.is_nothing() || earlier || reads || !inside.insisting.is_empty() {
             self.wake.notify_one();
         }
     }
@@ -283,6 +287,7 @@ impl<M: Replicable> Shared<M> {
                 me,
                 epoch: 0,
                 lease: false,
+                may: false,
                 writes: BTreeMap::new(),
                 reads: BTreeMap::new(),
                 insisting: VecDeque::new(),
@@ -320,14 +325,18 @@ impl<M: Replicable> Shared<M> {
         let now = self.now();
         inside.replica.set_time_of_day(self.host.unix_time_ms());
         for event in events.drain(..) {
+            if matches!(event, Event::Suspended) {
+                // A lock that was granted before is lost by this.
+                self.tell_events(&mut inside);
+            }
             inside.handle(now, event);
         }
         if inside.replica.poll_timeout().is_some_and(|at| at <= now) {
             inside.replica.handle_timeout(now);
         }
         let blocked = self.settle(&mut inside);
-        // The bound of a lease may pass and be raised again, and nobody says so.
-        let unsure = inside.lease && !self.sender.is_good(inside.epoch);
+        // The bound of a lease may pass and be raised again, and nobody says so. It may be raised by now.
+        let unsure = inside.lease && (!inside.may || !self.sender.is_good(inside.epoch));
         let again = unsure.then(|| now + LOOK_AGAIN);
         for deadline in [inside.replica.poll_timeout(), again] {
             if is_earlier(deadline, inside.awaited) {
@@ -411,7 +420,8 @@ impl<M: Replicable> Shared<M> {
     /// The replica, told whether it may act.
     fn current(&self) -> MutexGuard<'_, Inside<M>> {
         let mut inside = self.inside();
-        let may = inside.lease && self.sender.is_good(inside.epoch);
+        inside.may = inside.lease && self.sender.is_good(inside.epoch);
+        let may = inside.may;
         inside.replica.lease(may);
         inside
     }

@@ -80,6 +80,9 @@ fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> 
             .put_for(&article(2), &1, ms(60_000))?
             .check(&article(3), Condition::Absent)?;
         assert!(batch.commit().await?.is_some());
+        // Without a write before it a condition would hold for nothing.
+        let misplaced = maps[0].batch().when(Condition::Present).put(&article(9), &1)?;
+        assert!(matches!(misplaced.commit().await, Err(MapError::Codec { .. })));
         let of_a = maps[0]
             .entries_prefix(&text("a"))?
             .collect::<Result<Vec<_>, _>>()?;

@@ -9,7 +9,6 @@ use antiphon::clients::Departure;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::Connection;
 use super::table::Verb;
 use super::talk::{End, Input, Stop, Talk};
 use crate::access::Visitor;
@@ -77,7 +76,7 @@ impl<'a> Gate<'a> {
 
 impl Talk<'_> {
     /// Reads something, or sees that nothing more comes.
-    pub(super) async fn read_on(&self, input: &mut Input<impl Connection>) -> Result<(), End> {
+    pub(super) async fn read_on(&self, input: &mut Input) -> Result<(), End> {
         if self.gate.is_open {
             let _ = input.read().await;
             return Ok(());
@@ -99,22 +98,14 @@ impl Talk<'_> {
         }
     }
 
-    pub(super) async fn auth(
-        &mut self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn auth(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         input.patient(self.alone()).await?;
         self.authenticate(input, words).await?;
         self.ready(|to| to.simple("OK"))
     }
 
     /// Looks at a token, and at the user before it, if there is one.
-    pub(super) async fn authenticate(
-        &mut self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn authenticate(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let token = match words {
             [token] => &token[..],
             [user, token] if user == "default" => &token[..],

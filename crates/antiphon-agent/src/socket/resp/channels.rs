@@ -3,7 +3,6 @@
 use antiphon_api::{Command, command};
 use bytes::Bytes;
 
-use super::Connection;
 use super::encode::Version;
 use super::redis::{done, text};
 use super::said::{Place, Role};
@@ -25,7 +24,7 @@ impl Talk<'_> {
     }
 
     /// Comes into a group, and waits for its first view.
-    async fn enter(&self, input: &mut Input<impl Connection>, group: &str, role: Role) -> Result<(), Stop> {
+    async fn enter(&self, input: &mut Input, group: &str, role: Role) -> Result<(), Stop> {
         self.take_part(group, role);
         let (name, joined) = (group.to_owned(), |id| command::Join {
             group: group.to_owned(),
@@ -51,7 +50,7 @@ impl Talk<'_> {
     }
 
     /// Leaves a group, and waits until nothing more is told of it.
-    async fn leave(&self, input: &mut Input<impl Connection>, group: &str) -> Result<(), Stop> {
+    async fn leave(&self, input: &mut Input, group: &str) -> Result<(), Stop> {
         let leave = command::Leave {
             group: Some(group.to_owned()),
             id: None,
@@ -74,11 +73,7 @@ impl Talk<'_> {
             .flatten()
     }
 
-    pub(super) async fn publish(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn publish(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let group = text(&words[0])?;
         if self.role(&group).is_none() {
             input.patient(self.alone()).await?;
@@ -99,11 +94,7 @@ impl Talk<'_> {
         self.begin(input, Shape::Published(group), None, send).await
     }
 
-    pub(super) async fn subscribe(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn subscribe(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         input.patient(self.alone()).await?;
         for channel in words {
             match self.subscribe_to(input, channel).await {
@@ -114,7 +105,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    async fn subscribe_to(&self, input: &mut Input<impl Connection>, channel: &[u8]) -> Result<(), Stop> {
+    async fn subscribe_to(&self, input: &mut Input, channel: &[u8]) -> Result<(), Stop> {
         let channel = text(channel)?;
         match self.role(&channel) {
             // It is confirmed with its first view.
@@ -134,11 +125,7 @@ impl Talk<'_> {
         }
     }
 
-    pub(super) async fn unsubscribe(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn unsubscribe(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         input.patient(self.alone()).await?;
         let mut channels = words
             .iter()
@@ -169,11 +156,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    pub(super) async fn ap_join(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn ap_join(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         self.need_pushes()?;
         input.patient(self.alone()).await?;
         let group = text(&words[0])?;
@@ -202,11 +185,7 @@ impl Talk<'_> {
         Ok(input.patient(self.alone()).await?)
     }
 
-    pub(super) async fn ap_leave(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn ap_leave(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         input.patient(self.alone()).await?;
         let group = text(&words[0])?;
         if self.role(&group) != Some(Role::Member) {

@@ -72,7 +72,8 @@ use self::auth::{Gate, Patience};
 use self::said::Said;
 use self::talk::{End, Input, Talk};
 use super::counted::Counted;
-use super::{Connection, PART_WITHIN, write_all};
+use super::hand::Hand;
+use super::{Connection, PART_WITHIN, READ_WITHIN, write_all};
 use crate::Hub;
 use crate::access::Visitor;
 use crate::hub::{Events, Session};
@@ -104,7 +105,7 @@ impl Shared {
 
 /// Serves it until one of both ends.
 pub(super) async fn serve(
-    stream: Counted<impl Connection>,
+    stream: Counted<impl Connection + 'static>,
     first: &[u8],
     hub: Hub,
     mut session: Session,
@@ -112,17 +113,20 @@ pub(super) async fn serve(
     visitor: &Visitor,
 ) {
     let half_said = stream.said();
-    let (reader, mut writer) = tokio::io::split(stream);
+    let reader = Hand::new(Box::new(stream));
+    let mut writer = reader.clone();
     let mut input = Input::new(reader, half_said, first);
     let mut shared = Shared::default();
     let mut writing = Writing::default();
     let mut patience = Patience::default();
     loop {
         let mut talk = Talk::new(&hub, &session, &shared, Gate::new(visitor, patience));
-        let ended = tokio::select! {
+        let (ended, reads_within) = tokio::select! {
             biased;
-            ended = talk.run(&mut input) => ended,
-            slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => End::Left(slow),
+            ended = talk.run(&mut input) => (ended, READ_WITHIN),
+            slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => {
+                (End::Left(slow), PART_WITHIN)
+            }
         };
         patience = talk.gate.patience_left();
         // The rest of what was being written, too: the write may have been dropped in the middle.
@@ -133,12 +137,9 @@ pub(super) async fn serve(
                 session.ends_for(departure);
                 drop(session);
                 // Others know. A program that has said all may still read.
-                let last = async {
-                    let _ = write_all(&mut writer, &rest).await;
-                    input.half_said.end();
-                    super::part(&mut input.reader, &mut writer).await;
-                };
-                let _ = timeout(PART_WITHIN, last).await;
+                let _ = timeout(reads_within, write_all(&mut writer, &rest)).await;
+                input.half_said.end();
+                let _ = timeout(PART_WITHIN, super::part(&mut input.reader, &mut writer)).await;
                 return;
             }
             End::Reset => {

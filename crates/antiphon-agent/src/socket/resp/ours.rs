@@ -5,7 +5,6 @@ use antiphon_api::commands::{self, Way};
 use antiphon_api::{Command, Payload, command};
 use bytes::Bytes;
 
-use super::Connection;
 use super::redis::{integer, span, text};
 use super::shape::{Shape, entry};
 use super::table::Verb;
@@ -55,12 +54,7 @@ fn flag(words: &[Bytes], name: &[u8]) -> Result<bool, Stop> {
 }
 
 impl Talk<'_> {
-    pub(super) async fn ours(
-        &self,
-        input: &mut Input<impl Connection>,
-        verb: Verb,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn ours(&self, input: &mut Input, verb: Verb, words: &[Bytes]) -> Result<(), Stop> {
         match verb {
             Verb::ApHello => {
                 let name = Some(text(&words[0])?);
@@ -147,9 +141,8 @@ impl Talk<'_> {
             Verb::ApServe => {
                 self.need_pushes()?;
                 let (group, verb) = (text(&words[0])?, text(&words[1])?);
-                self.shared.said().serves = true;
                 let serve = |id| Command::Serve(blocks::Serve { group, verb, id });
-                self.begin(input, Shape::Done, None, serve).await
+                self.begin(input, Shape::Serving, None, serve).await
             }
             Verb::ApAnswer => {
                 let request = serial(&words[0])?;
@@ -175,7 +168,7 @@ impl Talk<'_> {
     /// One that may wait for other programs: nothing before it is under way, and nothing behind it begins.
     async fn alone_begin(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         shape: Shape,
         command: impl FnOnce(Option<blocks::Id>) -> Command,
     ) -> Result<(), Stop> {
@@ -184,7 +177,7 @@ impl Talk<'_> {
         Ok(input.patient(self.alone()).await?)
     }
 
-    async fn why(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    async fn why(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let node = text(&words[0])?;
         input.patient(self.alone()).await?;
         // The answer has no id.
@@ -200,7 +193,7 @@ impl Talk<'_> {
         Ok(input.patient(self.alone()).await?)
     }
 
-    async fn ap_put(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    async fn ap_put(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let [version, ttl] = options(&words[3..], [b"VERSION", b"PX"])?;
         let if_version = version.map(|version| serial(&version)).transpose()?.map(Serial);
         let ttl = ttl.map(|ms| millis(&ms)).transpose()?;
@@ -211,7 +204,7 @@ impl Talk<'_> {
         self.begin_put(input, Shape::Version, put).await
     }
 
-    async fn ap_get(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    async fn ap_get(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let map = text(&words[0])?;
         let found = match flag(&words[2..], b"LATEST")? {
             false => self.read(input, &map, &words[1]).await?,
@@ -226,7 +219,7 @@ impl Talk<'_> {
         })
     }
 
-    async fn ap_call(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    async fn ap_call(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let within = match &words[4..] {
             [] => None,
             [ms] => Some(millis(ms)?),
@@ -249,7 +242,7 @@ impl Talk<'_> {
         self.alone_begin(input, Shape::Answers, call).await
     }
 
-    async fn ap_command(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    async fn ap_command(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let to = match words[1].to_ascii_uppercase().as_slice() {
             b"ALL" => commands::To::Word(commands::Word::All),
             b"ONE" => commands::To::Word(commands::Word::One),

@@ -4,7 +4,6 @@ use antiphon_api::blocks::{self, Code, Reply, Serial, Span, Value};
 use antiphon_api::{Command, Payload};
 use bytes::Bytes;
 
-use super::Connection;
 use super::decode::number;
 use super::encode::Encoder;
 use super::shape::{Shape, bytes, told};
@@ -117,7 +116,7 @@ impl Talk<'_> {
     /// Begins a put; its reply has this shape.
     pub(super) async fn begin_put(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         shape: Shape,
         put: blocks::Put,
     ) -> Result<(), Stop> {
@@ -129,7 +128,7 @@ impl Talk<'_> {
     /// What a key has, with all that this connection has written to it.
     pub(super) async fn read(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         map: &str,
         key: &[u8],
     ) -> Result<Option<(Bytes, Serial)>, Stop> {
@@ -154,7 +153,7 @@ impl Talk<'_> {
     /// What a key has, by the map's worker.
     pub(super) async fn read_at(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         map: &str,
         key: &[u8],
         latest: bool,
@@ -168,12 +167,12 @@ impl Talk<'_> {
         })
     }
 
-    pub(super) async fn get(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    pub(super) async fn get(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let found = self.read(input, &self.map, &words[0]).await?;
         self.ready(|to| value(found.as_ref(), to))
     }
 
-    pub(super) async fn mget(&self, input: &mut Input<impl Connection>, keys: &[Bytes]) -> Result<(), Stop> {
+    pub(super) async fn mget(&self, input: &mut Input, keys: &[Bytes]) -> Result<(), Stop> {
         let (mut values, mut length) = (Vec::with_capacity(keys.len()), 0);
         for key in keys {
             let found = self.read(input, &self.map, key).await?;
@@ -193,11 +192,7 @@ impl Talk<'_> {
         })
     }
 
-    pub(super) async fn exists(
-        &self,
-        input: &mut Input<impl Connection>,
-        keys: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn exists(&self, input: &mut Input, keys: &[Bytes]) -> Result<(), Stop> {
         let mut count = 0;
         for key in keys {
             count += i64::from(self.read(input, &self.map, key).await?.is_some());
@@ -205,7 +200,7 @@ impl Talk<'_> {
         self.ready(|to| to.number(count))
     }
 
-    pub(super) async fn set(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    pub(super) async fn set(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let options = SetOptions::parse(&words[2..])?;
         let (key, value) = (text(&words[0])?, &words[1]);
         if options.if_some || options.get {
@@ -222,7 +217,7 @@ impl Talk<'_> {
     /// Writes depending on the old value: reads it, and writes if it is still there.
     async fn set_seen(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         key: String,
         new: &[u8],
         options: &SetOptions,
@@ -258,18 +253,14 @@ impl Talk<'_> {
         Stop::error("CONFLICT others write this key all the time: try again")
     }
 
-    pub(super) async fn setnx(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn setnx(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let put = Self::put(&self.map, text(&words[0])?, &words[1], Some(Serial(0)), None);
         self.begin_put(input, Shape::OneIfNone, put).await
     }
 
     pub(super) async fn setex(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         words: &[Bytes],
         unit_ms: u64,
         command: &str,
@@ -279,11 +270,7 @@ impl Talk<'_> {
         self.begin_put(input, Shape::Done, put).await
     }
 
-    pub(super) async fn getdel(
-        &self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn getdel(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         let written = key_of(&self.map, &words[0]);
         let (map, key) = (self.map.clone(), text(&words[0])?);
         let remove = |id| {
@@ -297,7 +284,7 @@ impl Talk<'_> {
         self.begin(input, Shape::Value, Some(written), remove).await
     }
 
-    pub(super) async fn del(&self, input: &mut Input<impl Connection>, keys: &[Bytes]) -> Result<(), Stop> {
+    pub(super) async fn del(&self, input: &mut Input, keys: &[Bytes]) -> Result<(), Stop> {
         let texts = keys.iter().map(|key| text(key)).collect::<Result<Vec<_>, _>>()?;
         let writes = keys.iter().map(|key| key_of(&self.map, key)).collect();
         let first = {
@@ -317,19 +304,14 @@ impl Talk<'_> {
         Ok(())
     }
 
-    pub(super) async fn add(
-        &self,
-        input: &mut Input<impl Connection>,
-        counter: &[u8],
-        by: i64,
-    ) -> Result<(), Stop> {
+    pub(super) async fn add(&self, input: &mut Input, counter: &[u8], by: i64) -> Result<(), Stop> {
         let counter = text(counter)?;
         let add = |id| Command::Add(blocks::Add { counter, by, id });
         self.begin(input, Shape::Number, None, add).await
     }
 
     /// Waits for the replies to all writes before it: a write that is replied to is held by all members.
-    pub(super) async fn wait(&self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), Stop> {
+    pub(super) async fn wait(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         integer(&words[0])?;
         if integer(&words[1])? < 0 {
             return Stop::error("ERR timeout is negative");

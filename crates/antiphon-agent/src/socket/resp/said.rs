@@ -245,7 +245,10 @@ impl Said {
                 self.groups.remove(group);
                 self.window.replied(id, reply, &mut self.out);
             }
-            _ => self.window.replied(id, reply, &mut self.out),
+            shape => {
+                self.serves |= shape == Some(&Shape::Serving) && reply.error.is_none();
+                self.window.replied(id, reply, &mut self.out);
+            }
         }
     }
 

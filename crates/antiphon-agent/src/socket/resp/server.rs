@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::Connection;
 use super::encode::Version;
 use super::redis::{integer, map_of, text};
 use super::table::{TABLE, find};
@@ -30,11 +29,7 @@ impl Talk<'_> {
         })
     }
 
-    pub(super) async fn hello(
-        &mut self,
-        input: &mut Input<impl Connection>,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    pub(super) async fn hello(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
         input.patient(self.alone()).await?;
         let mut version = self.shared.said().version;
         let mut name = None;

@@ -10,6 +10,8 @@ use super::encode::Encoder;
 pub(super) enum Shape {
     /// `OK`.
     Done,
+    /// The same: from now on requests are pushed.
+    Serving,
     /// `OK`, or nil if there was a value already.
     DoneIfNone,
     /// 1, or 0 if there was a value already.
@@ -44,11 +46,19 @@ pub(super) enum Shape {
     Facts,
 }
 
+/// How an error ends if what was asked for may have been done.
+pub(super) const MAY_HAVE_HAPPENED: &str = " (it may have happened)";
+
+pub(super) fn may_have_happened(failure: &Failure) -> bool {
+    failure.code == Code::Unknown || failure.ran == Ran::Maybe
+}
+
 /// An error as it is told, with its code in front.
 pub(super) fn told(failure: &Failure) -> String {
-    let may = match (failure.code, failure.ran) {
-        (Code::Unknown, _) | (_, Ran::Maybe) => " (it may have happened)",
-        _ => "",
+    let may = if may_have_happened(failure) {
+        MAY_HAVE_HAPPENED
+    } else {
+        ""
     };
     format!("{} {}{may}", code(failure.code), failure.reason)
 }
@@ -87,7 +97,9 @@ impl Shape {
             }
         }
         match self {
-            Shape::Done | Shape::DoneIfNone | Shape::Joined(_) | Shape::Facts => to.simple("OK"),
+            Shape::Done | Shape::Serving | Shape::DoneIfNone | Shape::Joined(_) | Shape::Facts => {
+                to.simple("OK")
+            }
             Shape::OneIfNone | Shape::Published(_) => to.number(1),
             Shape::Value => match reply.value {
                 Some(Value::Bytes(payload)) => to.bulk(&bytes(payload)),

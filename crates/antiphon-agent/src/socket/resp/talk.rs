@@ -10,7 +10,7 @@ use antiphon::clients::Departure;
 use antiphon_api::Command;
 use antiphon_api::blocks::{Id, Reply};
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt as _, ReadHalf};
+use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, sleep_until};
 
 use super::auth::Gate;
@@ -19,18 +19,19 @@ use super::encode::Version;
 use super::said::{Role, Said};
 use super::shape::Shape;
 use super::table::{self, Row, Verb};
-use super::{Connection, PART_WITHIN, Shared};
+use super::{PART_WITHIN, Shared};
 use crate::Hub;
 use crate::blocks::is_write;
 use crate::hub::Session;
 use crate::socket::counted::HalfSaid;
+use crate::socket::hand::Hand;
 
 /// What an unknown command's error shows of it.
 const SHOWN_BYTES: usize = 128;
 
 /// What comes from the program.
-pub(super) struct Input<C> {
-    pub(super) reader: ReadHalf<C>,
+pub(super) struct Input {
+    pub(super) reader: Hand,
     pub(super) half_said: HalfSaid,
     pub(super) decoder: Decoder,
     /// Since when nothing more comes.
@@ -64,8 +65,8 @@ impl From<End> for Stop {
     }
 }
 
-impl<C: Connection> Input<C> {
-    pub(super) fn new(reader: ReadHalf<C>, half_said: HalfSaid, first: &[u8]) -> Self {
+impl Input {
+    pub(super) fn new(reader: Hand, half_said: HalfSaid, first: &[u8]) -> Self {
         let mut decoder = Decoder::default();
         decoder.buffer().extend_from_slice(first);
         Self {
@@ -91,6 +92,7 @@ impl<C: Connection> Input<C> {
     /// little more time.
     pub(super) async fn patient<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         let mut work = pin!(work);
+        let hand = self.reader.clone();
         loop {
             let until = self.ended.map(|ended| ended + PART_WITHIN);
             let read_on = until.is_none() && self.decoder.waiting() < READ_BYTES;
@@ -98,6 +100,8 @@ impl<C: Connection> Input<C> {
                 biased;
                 done = &mut work => return Ok(done),
                 _ = self.read(), if read_on => {}
+                // So much is read ahead that the end would not be read.
+                () = hand.ended(), if until.is_none() && !read_on => self.ended = Some(Instant::now()),
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return Err(gone()),
             }
         }
@@ -140,7 +144,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Reads commands and has each begin, until the program or its session is over.
-    pub(super) async fn run(&mut self, input: &mut Input<impl Connection>) -> End {
+    pub(super) async fn run(&mut self, input: &mut Input) -> End {
         loop {
             let command = match input.decoder.next() {
                 Ok(Some(command)) => {
@@ -156,6 +160,10 @@ impl<'a> Talk<'a> {
                     return alone.err().unwrap_or_else(gone);
                 }
                 Ok(None) => {
+                    if input.decoder.held() == 0 {
+                        // Commands without a word are none, and nothing is half said.
+                        input.half_said.whole(0);
+                    }
                     // What was said so far is answered first.
                     self.shared.written.notify_one();
                     if let Err(end) = self.read_on(input).await {
@@ -176,7 +184,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    async fn obey(&mut self, input: &mut Input<impl Connection>, words: &[Bytes]) -> Result<(), End> {
+    async fn obey(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), End> {
         let has_room = |said: &Said| said.window.has_room(said.out.len());
         if !has_room(&self.shared.said()) {
             input.patient(self.until(has_room)).await?;
@@ -221,12 +229,7 @@ impl<'a> Talk<'a> {
         said.version == Version::Two && said.groups.values().any(|place| place.role == Role::Subscriber)
     }
 
-    async fn dispatch(
-        &mut self,
-        input: &mut Input<impl Connection>,
-        verb: Verb,
-        words: &[Bytes],
-    ) -> Result<(), Stop> {
+    async fn dispatch(&mut self, input: &mut Input, verb: Verb, words: &[Bytes]) -> Result<(), Stop> {
         let words = &words[1..];
         match verb {
             Verb::Get => self.get(input, words).await,
@@ -299,7 +302,7 @@ impl<'a> Talk<'a> {
     /// Begins an operation, which may write to this key; its reply has this shape.
     pub(super) async fn begin(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         shape: Shape,
         writes: Option<u64>,
         command: impl FnOnce(Option<Id>) -> Command,
@@ -314,12 +317,7 @@ impl<'a> Talk<'a> {
 
     /// Begins a write at once if that can be; else has the session obey. If the command makes no sense, that
     /// is its reply.
-    pub(super) async fn carry_out(
-        &self,
-        input: &mut Input<impl Connection>,
-        id: u64,
-        command: Command,
-    ) -> Result<(), Stop> {
+    pub(super) async fn carry_out(&self, input: &mut Input, id: u64, command: Command) -> Result<(), Stop> {
         if is_write(&command) {
             let begun = {
                 let mut said = self.shared.said();
@@ -345,7 +343,7 @@ impl<'a> Talk<'a> {
     /// An operation for which the command itself waits; returns its reply.
     pub(super) async fn ask(
         &self,
-        input: &mut Input<impl Connection>,
+        input: &mut Input,
         command: impl FnOnce(Option<Id>) -> Command,
     ) -> Result<Reply, Stop> {
         let (id, replied) = self.shared.said().ask();

@@ -502,3 +502,66 @@ async fn a_reply_that_is_half_written_when_a_program_has_said_all_comes_whole() 
     timeout(SOON, all).await.unwrap();
     assert_eq!(said, format!("$100000\r\n{value}\r\n").as_bytes());
 }
+
+/// A command waits for another program, and so much stands behind it that nothing more is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_goes_while_much_that_it_said_is_unread_holds_nothing_any_more() {
+    let node = Agent::alone().await;
+    let mut other = Client::of(&node).await;
+    other.ask("AP.LOCK b").await;
+    let mut client = Client::of(&node).await;
+    client.ask("AP.LOCK a").await;
+    client.say(&["AP.LOCK", "b"]).await;
+    let many = "PING\r\n".repeat(20_000);
+    client.stream.write_all(many.as_bytes()).await.unwrap();
+    drop(client);
+    let token = other.ask("AP.LOCK a 5000").await;
+    assert!(token.parse::<u64>().is_ok(), "{token}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_refused_to_be_served_needs_no_pushes() {
+    let node = Agent::alone().await;
+    let mut client = Client::of(&node).await;
+    client.ask("HELLO 3").await;
+    let long = format!("AP.SERVE {} v", "g".repeat(60));
+    assert!(client.ask(&long).await.starts_with("-REFUSED"));
+    assert!(client.ask("HELLO 2").await.contains("proto 2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_commands_are_not_half_of_one() {
+    let node = Agent::alone().await;
+    let (mut near, far) = tokio::io::duplex(4096);
+    let (session, events) = node.hub.session().unwrap();
+    let hub = node.hub.clone();
+    let visitor = crate::access::Access::default().local(hub.meters().clone());
+    const MOST: usize = 1 << 20;
+    let halves = Halves::of(MOST);
+    let far = Counted::new(far, &halves);
+    tokio::spawn(async move { super::serve(far, b"", hub, session, events, &visitor).await });
+    for _ in 0..200 {
+        near.write_all("\r\n".repeat(1_000).as_bytes()).await.unwrap();
+    }
+    assert!(halves.is_empty(MOST));
+}
+
+/// It reads late, and what it asked for fills more than sockets hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_replied_before_a_program_says_that_it_goes_is_for_it() {
+    let node = Agent::alone().await;
+    let mut client = Client::of(&node).await;
+    let value = "x".repeat(1_000_000);
+    let mut all = vec!["MGET"];
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        client.say(&["SET", key, &value]).await;
+        assert_eq!(client.next().await.unwrap(), "OK");
+        all.push(key);
+    }
+    client.say(&all).await;
+    client.say(&["QUIT"]).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    let values = client.next().await.unwrap();
+    assert!(values.len() > 10_000_000);
+    assert_eq!(client.next().await.unwrap(), "OK");
+}

@@ -1,11 +1,12 @@
 //! Replies in the order of the commands, whenever what comes of each is known.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_api::blocks::Reply;
 
 use super::encode::{Encoder, Version};
-use super::shape::{Shape, had_one, told};
+use super::shape::{MAY_HAVE_HAPPENED, Shape, had_one, may_have_happened, told};
 
 /// Commands of a connection that are under way.
 pub(super) const MAX_COMMANDS: usize = 1024;
@@ -42,9 +43,22 @@ struct Waiting {
     sum: i64,
     /// The first of the parts that failed.
     failed: Option<String>,
+    /// What another part that failed was to do may have happened.
+    maybe: bool,
     /// The key that each part writes, if they write any.
     writes: Vec<u64>,
     queued: bool,
+}
+
+impl Waiting {
+    /// The error of one part as that of the whole command, of which other parts have, or may have, happened.
+    fn whole<'a>(&self, error: &'a str) -> Cow<'a, str> {
+        let happened = !self.writes.is_empty() && (self.sum > 0 || self.maybe);
+        match happened && !error.ends_with(MAY_HAVE_HAPPENED) {
+            true => format!("{error}{MAY_HAVE_HAPPENED}").into(),
+            false => error.into(),
+        }
+    }
 }
 
 impl Window {
@@ -79,6 +93,7 @@ impl Window {
             left: parts,
             sum: 0,
             failed: None,
+            maybe: false,
             writes,
             queued: false,
         }));
@@ -130,7 +145,10 @@ impl Window {
     /// What came of a part of a command.
     pub(super) fn replied(&mut self, id: u64, reply: Reply, out: &mut Vec<u8>) {
         let parts_sum = |waiting: &mut Waiting| match &reply.error {
-            Some(failure) => _ = waiting.failed.get_or_insert_with(|| told(failure)),
+            Some(failure) => {
+                waiting.maybe |= may_have_happened(failure);
+                waiting.failed.get_or_insert_with(|| told(failure));
+            }
             None => waiting.sum += had_one(&reply),
         };
         let Some(waiting) = self.waiting(id) else {
@@ -139,7 +157,7 @@ impl Window {
         if waiting.shape == Shape::HadOne {
             parts_sum(waiting);
             return self.part(id, out, |waiting, to| match &waiting.failed {
-                Some(error) => to.error(error),
+                Some(error) => to.error(&waiting.whole(error)),
                 None => to.number(waiting.sum),
             });
         }
@@ -157,7 +175,7 @@ impl Window {
             waiting.failed.get_or_insert_with(|| error.to_owned());
         }
         self.part(id, out, |waiting, to| {
-            to.error(waiting.failed.as_deref().unwrap_or(error));
+            to.error(&waiting.whole(waiting.failed.as_deref().unwrap_or(error)));
         });
     }
 
@@ -274,6 +292,21 @@ mod tests {
         window.replied(sum, failed, &mut out);
         window.replied(sum + 1, value("x"), &mut out);
         assert_eq!(out, b"-UNAVAILABLE later\r\n");
+    }
+
+    #[test]
+    fn an_error_of_one_part_says_that_others_may_have_happened() {
+        let refused = Reply {
+            error: Some(Failure::nothing_done(Code::Refused, "no")),
+            ..Reply::default()
+        };
+        for first in [0, 1] {
+            let (mut window, mut out) = (Window::default(), Vec::new());
+            let sum = window.begin(Shape::HadOne, Version::Two, 2, vec![7, 8]);
+            window.replied(sum + first, refused.clone(), &mut out);
+            window.replied(sum + 1 - first, value("x"), &mut out);
+            assert_eq!(out, b"-REFUSED no (it may have happened)\r\n");
+        }
     }
 
     #[test]

@@ -37,9 +37,14 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 format!("p{process} got two receipts for ticket {ticket} of group {group}")
             });
             let over = life.stays[send.stay].end != StayEnd::Open || !life.is_open();
-            report.check("R17", *at, over || *outcome == Outcome::Delivered, || {
+            let mut since = life
+                .views
+                .iter()
+                .filter(|(seen, _)| (send.at..=*at).contains(seen));
+            let interrupted = over || since.any(|(_, view)| !view.is_primary());
+            report.check("R17", *at, interrupted || *outcome == Outcome::Delivered, || {
                 format!(
-                    "{} was told {outcome:?} of its ticket {number}, and is the member still that sent it",
+                    "{} was told {outcome:?} of its ticket {number}, and has been a member in the primary all the time",
                     history.name(life)
                 )
             });

@@ -35,6 +35,12 @@ pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
     }
 }
 
+/// Whether applications take what they are given part by part; drawn apart from all else.
+pub(super) fn draw_parts(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"parts", 0));
+    plan.load.in_parts = random.percent(12);
+}
+
 /// Whether probes pass, and how well: on some paths they do not, and on some they do where nothing else does;
 /// drawn apart from all else.
 pub(super) fn draw_probes(plan: &mut Plan, seed: u64) {
