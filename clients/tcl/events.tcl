@@ -4,6 +4,8 @@ namespace eval antiphon {
     variable mostBytes [expr {64 << 20}] ;# when the reader waits for a reply
     variable eventBytes 500              ;# about what Tcl takes for an event beside its line
     variable partBytes 100               ;# and for each payload of a bundle
+    variable answerBytes 59744           ;# the agent takes no longer answer of a handler
+    variable commandAnswerBytes [expr {1 << 20}] ;# the most that a list may allow
 }
 
 # Methods in capitals are for the client, not for programs.
@@ -222,10 +224,17 @@ oo::class create antiphon::Served {
                 set life [dict get $request life]
                 if {$life != [$owner Life]} continue ;# it was asked of the client that this one was before
                 try {
-                    set said [list payload [antiphon::json::payload [uplevel #0 [list {*}$command $request]] $binary]]
-                } on error {message} {
-                    set said [list error [antiphon::json::quote $message]] ;# whatever it is, the caller is told
+                    set answer [uplevel #0 [list {*}$command $request]]
+                    set isText [expr {!$binary}]
+                    set said [list payload [antiphon::json::payload $answer $binary]]
+                } on error {answer} {
+                    set isText 1
+                    set said [list error [antiphon::json::quote $answer]] ;# whatever it is, the caller is told
                 }
+                set size [string length [if {$isText} {encoding convertto utf-8 $answer} else {set answer}]]
+                # A command is of no group.
+                set most [set ::antiphon::[expr {[dict exists $request group] ? "answerBytes" : "commandAnswerBytes"}]]
+                if {$size > $most} {set said [list error "\"the answer has $size bytes, and may have $most\""]}
                 if {[info object isa object $owner] && $life == [$owner Life]} {
                     catch {$owner Tell answer [list request [dict get $request number] {*}$said]}
                 }

@@ -363,7 +363,9 @@ int antiphon_add(antiphon *client, const char *counter, int64_t by, int timeout_
 int antiphon_take_ids(antiphon *client, uint32_t count, int timeout_ms, uint64_t *first, antiphon_error *error);
 
 int antiphon_serve(antiphon *client, const char *group, const char *verb, int timeout_ms, antiphon_error *error);
-/* `request`: the id of ANTIPHON_REQUEST or ANTIPHON_COMMANDED. */
+/* `request`: the id of ANTIPHON_REQUEST or ANTIPHON_COMMANDED. An answer has at most 59744 bytes, and one to
+ * a command 1 MiB. What is longer is refused: answer with an error then, else who asked waits. A client that
+ * serves commands is held to 1 MiB for all, and has to look to the length of its other answers itself. */
 int antiphon_answer(antiphon *client, uint64_t request, const void *bytes, size_t length, antiphon_error *error);
 int antiphon_answer_error(antiphon *client, uint64_t request, const char *reason, antiphon_error *error);
 /* `to`: "any", "all", or the name of a node; several nodes are for antiphon_start. `within_ms` 0 is 10

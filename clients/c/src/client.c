@@ -327,6 +327,7 @@ uint64_t antiphon_start(antiphon *client, const antiphon_request *request, antip
 		return 0;
 	client->last_id = id;
 	client->closes |= request->op == ANTIPHON_LEAVE && !request->name;
+	client->serves_commands |= request->op == ANTIPHON_SERVE_COMMAND;
 	if (!add_pending(client, id, request)) {
 		/* The line stays: its reply is for nobody. */
 		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_MAYBE, "no memory for the reply");

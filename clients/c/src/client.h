@@ -64,6 +64,7 @@ struct antiphon {
 	size_t pending_count, pending_capacity;
 	uint64_t last_id;
 	bool over, closes;
+	bool serves_commands; /* it asked to, so a request may be one */
 	struct back *back; /* NULL: it does not */
 	bool is_down;	   /* it is between two connections */
 	uint64_t gone_requests, last_request; /* requests up to the first were of connections that are gone */

@@ -232,19 +232,17 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	if (!pending)
 		return NULL;
 	antiphon_op op = pending->op;
-	size_t lists = 0;
+	size_t named = pending->name ? (strlen(pending->name) + 8) & ~(size_t)7 : 0, lists = named;
 	struct text commands = { 0 };
 	const struct json *status = op == ANTIPHON_COMMANDS ? member(reading, reading->root, "commands") : NULL;
 	if (status)
 		text_add_json(&commands, &reading->client->document, status);
-	if (pending->name)
-		lists = (strlen(pending->name) + 8) & ~(size_t)7;
-	else if (status)
-		lists = (commands.length + 8) & ~(size_t)7;
+	if (status)
+		lists += (commands.length + 8) & ~(size_t)7;
 	else if (op == ANTIPHON_CALL || op == ANTIPHON_COMMAND)
-		lists = reading->client->document.count * sizeof(antiphon_node_answer);
+		lists += reading->client->document.count * sizeof(antiphon_node_answer);
 	else if (op == ANTIPHON_MEMBERS || op == ANTIPHON_WHY)
-		lists = reading->client->document.count * sizeof(antiphon_node_info);
+		lists += reading->client->document.count * sizeof(antiphon_node_info);
 	if (commands.failed || !begin(reading, ANTIPHON_REPLY, length, lists)) {
 		text_free(&commands);
 		*wrong = "no memory for a reply";
@@ -253,10 +251,8 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	antiphon_event *event = &reading->owned->event;
 	event->id = pending->id;
 	event->op = op;
-	if (pending->name) {
-		event->name = reading->room;
-		strcpy(reading->room, pending->name);
-	}
+	if (pending->name)
+		event->name = strcpy(take_room(reading, named), pending->name);
 	if (reason) {
 		event->error.code = ANTIPHON_REFUSED;
 		copy_reason(event->error.reason, sizeof event->error.reason, reason);

@@ -6,6 +6,8 @@
 /* A line may have 4 MiB, and a payload 1 MiB: what is larger is not even sent. */
 #define MOST_DATA_BYTES ((size_t)2 << 20)
 #define MOST_LINE_BYTES ((size_t)4 << 20)
+#define MOST_ANSWER_BYTES ((size_t)59744)
+#define MOST_COMMAND_ANSWER_BYTES ((size_t)1 << 20)
 #define LATE_MS 5000	      /* for the agent to say that a time is over */
 #define MOST_COMMAND_MS 600000 /* that a list gives a command */
 
@@ -523,7 +525,7 @@ static int answer(antiphon *client, uint64_t request, const char *as, antiphon_b
 	struct text *out = &client->link.out;
 	if (may_write(client, error))
 		return -1;
-	if (data.length > MOST_DATA_BYTES)
+	if (data.length > (client->serves_commands ? MOST_COMMAND_ANSWER_BYTES : MOST_ANSWER_BYTES))
 		return fail(error, ANTIPHON_REFUSED, ANTIPHON_RAN_NO,
 			    "an answer has at most 59744 bytes, and one to a command 1 MiB");
 	if (client->gone_requests && request <= client->gone_requests)

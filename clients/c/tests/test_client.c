@@ -233,6 +233,50 @@ static void several_payloads_are_said_in_one_line_and_refused_one_by_one(void)
 				 "\"safe\":true,\"id\":2}}\n") != NULL);
 }
 
+/* The replies of a client that comes back have the names of what was asked, and all else besides. */
+static void a_client_that_comes_back_is_told_all_that_nodes_answered(void)
+{
+	struct peer peer = { .lines = 2, .repeat = 1, .stays = true, .resumes = true,
+			     .says = "{\"event\":\"reply\",\"op\":\"call\",\"id\":2,\"replies\":{\"a\":\"yes\",\"c\":"
+				     "{\"base64\":\"/w==\"}},\"failures\":{\"b\":{\"code\":\"lost\",\"reason\":\"it is gone\","
+				     "\"ran\":\"maybe\",\"payload\":\"left\"}}}\n"
+				     "{\"event\":\"why\",\"node\":\"b\",\"facts\":[\"joined\",\"was slow\",\"left\"]}\n" };
+	antiphon *client = connected_with(&peer, 3000);
+	antiphon_error error;
+	antiphon_event *event;
+	const antiphon_request call = { .op = ANTIPHON_CALL, .name = "g", .key = "v", .to = "all", .data = { "?", 1 } };
+	uint64_t asked = antiphon_start(client, &call, &error);
+	uint64_t why = antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_WHY, .name = "b" }, &error);
+	MUST(asked == 2 && !antiphon_wait(client, asked, 5000, &event, &error) && event->answer_count == 3);
+	CHECK(!strcmp(event->name, "g") && !strcmp(event->answers[0].node, "a") && !event->answers[0].error.code);
+	CHECK(!strcmp(event->answers[0].data.bytes, "yes") && !strcmp(event->answers[1].data.bytes, "\xff"));
+	CHECK(!strcmp(event->answers[2].node, "b") && event->answers[2].error.code == ANTIPHON_LOST);
+	CHECK(!strcmp(event->answers[2].error.reason, "it is gone") && !strcmp(event->answers[2].data.bytes, "left"));
+	antiphon_event_free(event);
+	MUST(!antiphon_wait(client, why, 5000, &event, &error) && event->facts.count == 3);
+	CHECK(!strcmp(event->name, "b") && !strcmp(event->facts.names[0], "joined"));
+	CHECK(!strcmp(event->facts.names[1], "was slow") && !strcmp(event->facts.names[2], "left"));
+	antiphon_event_free(event);
+	end_peer(&peer, client);
+}
+
+static void an_answer_that_the_agent_does_not_take_is_refused(void)
+{
+	struct peer peer = { .lines = 4, .stays = true };
+	static char large[(1 << 20) + 1];
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	memset(large, 'x', sizeof large);
+	CHECK(antiphon_answer(client, 1, large, 59745, &error) == -1 && error.code == ANTIPHON_REFUSED);
+	CHECK(strstr(error.reason, "at most 59744 bytes") && error.ran == ANTIPHON_RAN_NO);
+	CHECK(!antiphon_answer(client, 1, large, 59744, &error));
+	/* From now on it may be one to a command. */
+	MUST(antiphon_start(client, &(antiphon_request){ .op = ANTIPHON_SERVE_COMMAND, .key = "v" }, &error));
+	CHECK(!antiphon_answer(client, 2, large, 59745, &error));
+	CHECK(antiphon_answer(client, 3, large, sizeof large, &error) == -1 && error.code == ANTIPHON_REFUSED);
+	end_peer(&peer, client);
+}
+
 static void what_is_no_line_ends_the_connection(void)
 {
 	struct peer peer = { .lines = 0, .repeat = 1, .stays = true,
@@ -574,6 +618,8 @@ int main(void)
 	a_bundle_is_told_as_messages_with_their_parts();
 	a_bundle_is_taken_apart_as_it_is_read_and_comes_before_the_end();
 	several_payloads_are_said_in_one_line_and_refused_one_by_one();
+	a_client_that_comes_back_is_told_all_that_nodes_answered();
+	an_answer_that_the_agent_does_not_take_is_refused();
 	what_is_no_line_ends_the_connection();
 	a_lock_that_is_granted_too_late_is_given_back();
 	what_is_granted_too_late_is_given_back_without_a_further_call();

@@ -128,6 +128,9 @@ static void *write_on(void *of)
 /* What no call may come to write is the thread's. */
 static void wake_writer(struct cpg *cpg)
 {
+	/* No thread may begin behind stop_writer, which is called when this is so. */
+	if (cpg->finalized)
+		return;
 	if (!cpg->batch_count && !link_unwritten(&cpg->link))
 		return;
 	if (cpg->has_writer) {

@@ -1,11 +1,14 @@
 /** What a program has of one connection to an agent. */
 
+import { Buffer } from "node:buffer";
 import net from "node:net";
 import { Comeback } from "./comeback.js";
 import { Connection, serving } from "./connection.js";
 import { AntiphonError, byNode, failure } from "./errors.js";
 import { address as read, decode, encode, Said, span } from "./lines.js";
 
+const ANSWER_BYTES = 59_744; // the agent takes no longer answer of a handler
+const COMMAND_ANSWER_BYTES = 1 << 20; // the most that a list may allow
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // for `await using`
 
 /**
@@ -164,18 +167,23 @@ async function serve(connection, op, fields, handler) {
   });
   connection.served.set(key, { stream, op, fields });
   await connection.ask(op, fields, { failed: () => connection.served.delete(key) });
-  answerAll(connection, stream, handler).catch(() => {}); // the connection is over, which all others are told
+  const most = op === "serve" ? ANSWER_BYTES : COMMAND_ANSWER_BYTES;
+  answerAll(connection, stream, handler, most).catch(() => {}); // the connection is over, which all others are told
 }
 
-async function answerAll(connection, stream, handler) {
+async function answerAll(connection, stream, handler, most) {
   for await (const { request, number, life } of { [Symbol.asyncIterator]: () => stream }) {
     if (life !== connection.life) continue; // it was asked of the client that this one was before
-    let said;
+    let answer, said;
     try {
-      said = { payload: encode((await handler(request)) ?? "") };
+      answer = (await handler(request)) ?? "";
+      said = { payload: encode(answer) };
     } catch (error) {
-      said = { error: String(error?.message ?? error) }; // whatever it is, the caller is told
+      answer = String(error?.message ?? error); // whatever it is, the caller is told
+      said = { error: answer };
     }
+    const bytes = Buffer.byteLength(answer);
+    if (bytes > most) said = { error: `the answer has ${bytes} bytes, and may have ${most}` };
     if (life === connection.life) await connection.tell("answer", { request: number, ...said }).catch(() => {});
   }
 }

@@ -192,6 +192,34 @@ story("requests are answered one after the other", async (peer) => {
   await peer.answered;
 });
 
+story("an answer that is too long is an error to the caller", async (peer) => {
+  peer.answered = new Promise((resolve) => (peer.done = resolve));
+  await peer.reply("serve");
+  await peer.reply("serve_command");
+  const lengths = ["59744", "59745", "fail", "bytes"];
+  for (const [at, payload] of lengths.entries())
+    peer.say({ event: "request", group: "g", request: at, verb: "v", from: "b", payload, within_ms: 1500 });
+  assert.equal((await peer.heard("answer")).payload.length, 59744);
+  for (const [at, bytes] of [[1, 59746], [2, 60000], [3, 59745]]) {
+    const error = `the answer has ${bytes} bytes, and may have 59744`;
+    assert.deepEqual(await peer.heard("answer"), { request: at, error });
+  }
+  for (const length of [1 << 20, (1 << 20) + 1])
+    peer.say({ event: "command", request: length, verb: "v", from: "b", args: { length }, within_ms: 1500 });
+  assert.equal((await peer.heard("answer")).payload.base64.length, Math.ceil((1 << 20) / 3) * 4);
+  assert.equal((await peer.heard("answer")).error, "the answer has 1048577 bytes, and may have 1048576");
+  peer.done();
+  await peer.heard("leave");
+}, async (client, peer) => {
+  await client.serve("g", "v", ({ text }) => {
+    if (text === "fail") throw new Error("x".repeat(60_000));
+    if (text === "bytes") return new Uint8Array(59_745);
+    return text === "59745" ? "x".repeat(59_744) + "\u00e4" : "x".repeat(59_744);
+  });
+  await client.serveCommand("v", ({ args: { length } }) => new Uint8Array(length));
+  await peer.answered;
+});
+
 story("commands go to peers, and come from them", async (peer) => {
   const all = await peer.reply("command", { replies: { a: "done" }, failures: {
     b: { code: "lost", reason: "it is gone", ran: "maybe" } } });

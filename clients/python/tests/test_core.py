@@ -97,6 +97,22 @@ class Story(unittest.TestCase):
         self.assertEqual(json.loads(self.core.outgoing[-1]),
                          {"answer": {"request": 3, "error": "its program does not serve it any more"}})
 
+    def test_a_handler_that_ended_for_good_leaves_nobody_waiting(self):
+        asked, _ = self.ask(self.core.serve("g", "v"))
+        request = {"event": "request", "group": "g", "verb": "v", "from": "b", "payload": "x", "within_ms": 1000}
+        self.hear({"event": "reply", "op": "serve", "id": asked.id}, *({**request, "request": of} for of in (1, 2, 3)))
+        stream = asked.take()
+        self.core.stop_serving(stream, stream.take("me"))
+        self.hear({**request, "request": 4})
+        self.assertEqual([json.loads(line)["answer"] for line in self.core.outgoing],
+                         [{"request": of, "error": core.NOT_SERVED} for of in (1, 2, 3, 4)])
+        self.assertFalse(stream.events)
+
+    def test_a_group_that_is_left_already_is_not_left_again(self):
+        with self.assertRaisesRegex(Error, "not in g any more") as raised:
+            self.core.leave("g")
+        self.assertEqual(raised.exception.code, "not_held")
+
     def test_a_command_is_asked_and_its_replies_are_by_nodes(self):
         asked, line = self.ask(core.command("cache.flush", {"key": "/tea", "depth": 2}, ["b", "c"], "udp", True, 2))
         self.assertEqual(line, {"command": {"verb": "cache.flush", "args": {"key": "/tea", "depth": 2},

@@ -1,6 +1,7 @@
 """Both shells, with a peer that follows a script."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
 
@@ -75,6 +77,22 @@ def two_requests(peer):
     assert peer.heard("answer") == {"request": 2, "error": "not this"}
 
 
+def many_requests(peer):
+    requests = [{"event": "request", "group": "g", "request": number, "verb": "v", "from": "b", "payload": "x",
+                 "within_ms": 1000} for number in range(1, 4)]
+    peer.reply("serve")
+    peer.say(*requests[:2])
+    for number in (1, 2, 3):
+        assert peer.heard("answer") == {"request": number, "error": "its program does not serve it any more"}
+        if number == 2:
+            peer.say(requests[2])
+
+
+def reads_no_more(peer):
+    peer.reply("join")
+    assert peer.stop.wait(WITHIN)
+
+
 def handler(request):
     if request.payload == b"fail":
         raise ValueError("not this")
@@ -138,6 +156,41 @@ class Threads(unittest.TestCase):
         peer.end()
         client.close()
 
+    def test_a_handler_that_ends_its_thread_leaves_nobody_waiting(self):
+        peer = Peer(many_requests)
+        client = antiphon.connect(peer.address)
+        client.serve("g", "v", lambda request: sys.exit("enough"))
+        peer.end()
+        client.close()
+
+    def test_an_agent_that_does_not_read_does_not_hold_up_the_end(self):
+        before = {*threading.enumerate()}
+        peer = Peer(reads_no_more)
+        peer.stop = threading.Event()
+        self.addCleanup(peer.stop.set)
+        client = antiphon.connect(peer.address)
+        group, sent = client.join("g"), []
+
+        def fill():
+            with contextlib.suppress(antiphon.Error):
+                while True:
+                    group.send(b"x" * 500_000)
+                    sent.append(1)
+        filling = threading.Thread(target=fill, daemon=True)
+        filling.start()
+        count = -1
+        while count < len(sent):  # until nothing goes any more
+            count = len(sent)
+            time.sleep(0.2)
+        begun = time.monotonic()
+        with mock.patch("antiphon.sync.CLOSE_WITHIN", 0.5):
+            client.close()
+        self.assertLess(time.monotonic() - begun, 4)
+        filling.join(WITHIN)
+        self.assertEqual({*threading.enumerate()} - before, {peer.thread})
+        peer.stop.set()
+        peer.end()
+
     def test_what_is_granted_to_a_thread_that_was_interrupted_is_given_back_at_once(self):
         # A job in the background may have begun without a handler.
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
@@ -185,6 +238,31 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([(await group.__anext__()).seq for _ in range(1000)], list(range(1000)))
         await client.close()
         peer.end()
+
+    async def test_a_handler_that_is_cancelled_leaves_nobody_waiting(self):
+        async def cancelled(request):
+            raise asyncio.CancelledError
+        peer = Peer(many_requests)
+        client = await antiphon.aio.connect(peer.address)
+        await client.serve("g", "v", cancelled)
+        await asyncio.to_thread(peer.end)
+        await client.close()
+
+    async def test_an_agent_that_does_not_read_does_not_hold_up_the_end(self):
+        peer = Peer(reads_no_more)
+        peer.stop = threading.Event()
+        self.addCleanup(peer.stop.set)
+        client = await antiphon.aio.connect(peer.address)
+        group = await client.join("g")
+        sends = [asyncio.create_task(group.send(b"x" * 500_000)) for _ in range(64)]
+        await asyncio.sleep(0.2)
+        begun = time.monotonic()
+        with mock.patch("antiphon.aio.CLOSE_WITHIN", 0.5):
+            await client.close()
+        self.assertLess(time.monotonic() - begun, 4)
+        await asyncio.wait_for(asyncio.gather(*sends, client._reader, return_exceptions=True), WITHIN)
+        peer.stop.set()
+        await asyncio.to_thread(peer.end)
 
     async def test_a_task_that_is_cancelled_gives_back_what_was_granted_meanwhile(self):
         peer = Peer(waiting_lock)

@@ -140,10 +140,13 @@ class Client:
     async def close(self) -> None:
         """Leaves everything in order."""
         if self._core.begin_close():
-            with contextlib.suppress(Error):
-                await self._write(self._core.out(protocol.line("leave", {})))
-                await asyncio.wait([self._reader], timeout=CLOSE_WITHIN)
+            with contextlib.suppress(Error, asyncio.TimeoutError):  # the agent may not read
+                await asyncio.wait_for(self._leave(), CLOSE_WITHIN)
         self._cut()
+
+    async def _leave(self) -> None:
+        await self._write(self._core.out(protocol.line("leave", {})))
+        await asyncio.wait([self._reader])
 
     async def __aenter__(self) -> Client:
         return self
@@ -158,7 +161,10 @@ class Client:
 
     def _cut(self) -> None:
         self._core.lose("this client closed the connection")
-        self._writer.close()
+        if self._reader.done():
+            self._writer.close()
+        else:  # what is not written yet would keep it open
+            self._writer.transport.abort()
         if self._core.link:
             self._reader.cancel()
 
@@ -276,18 +282,26 @@ class Client:
             self._writer.write(data)
 
     async def _answer(self, stream: Stream, handler: Callable[[Any], Any]) -> None:
-        with contextlib.suppress(Error):
+        unanswered: Asking | None = None
+        try:
             async for request in Events[Asking](self, stream):
+                unanswered = request
                 try:
                     said = handler(request)
                     line = protocol.answer(request, await said if isinstance(said, Awaitable) else said)
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
+                unanswered = None
                 try:
                     await self._finish(*self._core.answer(request, line))
                 except Error:
                     if self._core.cause is not None:
                         raise  # else this client goes on as a new one
+        except Error:
+            pass
+        finally:  # also of a handler that is cancelled, and of its task
+            self._core.stop_serving(stream, unanswered)
+            self._flush()
 
 
 class Events(Generic[T]):

@@ -43,6 +43,7 @@ MAX_LINE_BYTES = 64 << 20
 AGENT_LINE_BYTES = 4 << 20
 ANSWER_BYTES = 59_744  # the agent takes no longer answer of a handler
 COMMAND_ANSWER_BYTES = 1 << 20  # the most that a list may allow
+NOT_SERVED = "its program does not serve it any more"
 TEXT_BYTES = 600_000  # a text of control characters has six times as many bytes in JSON, and a line 4 MiB
 
 
@@ -466,7 +467,9 @@ class Core:
                    lambda: stream.end(discard=True))
 
     def leave(self, group: str) -> Ask[None]:
-        stream = self.groups[group]
+        stream = self.groups.get(group)
+        if stream is None:
+            raise Error("not_held", f"this client is not in {group} any more")
         stream.end(discard=True)
         return Ask("leave", {"group": group}, lambda _: None, urgent=True)
 
@@ -543,6 +546,14 @@ class Core:
                 stream.end(error)
         op = "serve" if group is not None else "serve_command"
         return Ask(op, {"group": group, "verb": verb}, lambda _: stream, failed, drop=lambda: stream.end(discard=True))
+
+    def stop_serving(self, stream: Stream, unanswered: Asking | None) -> None:
+        """Its handler takes nothing more: those that wait are told so here, and those that come by `_hand`."""
+        asked = [unanswered, *(event for _, event in stream.events)]
+        stream.end(discard=True)
+        for asking in asked:
+            if asking and asking.times == self.times and self.cause is None and not self.closing:
+                self._later(answer(asking, None, NOT_SERVED))
 
     def answer(self, asking: Asking, said: bytes) -> tuple[Asked[None], bytes]:
         """Not to a new agent what another one asked."""
@@ -645,7 +656,7 @@ class Core:
         if stream and not stream.over:
             self._put(stream, asking, size)
         elif stream and not self.closing:
-            self._later(answer(asking, None, "its program does not serve it any more"))
+            self._later(answer(asking, None, NOT_SERVED))
 
     def _on_took(self, event: dict[str, Any], size: int) -> None:
         if self.link:

@@ -152,13 +152,22 @@ class Client:
         """Leaves everything in order."""
         with self._lock:
             open_still = self._core.begin_close()
+        leaving = threading.Thread(target=self._leave, name="antiphon leaves", daemon=True)
         if open_still and self._reader is not threading.current_thread():
-            with contextlib.suppress(Error):
-                with self._lock:
-                    line = self._core.out(protocol.line("leave", {}))
-                self._write(line)
+            try:
+                leaving.start()  # beside this thread, which must not wait until the agent reads
+            except RuntimeError:  # at its end Python begins no thread any more
+                self._leave()
             self._reader.join(CLOSE_WITHIN)
         self._cut()
+        if leaving.is_alive():
+            leaving.join(CLOSE_WITHIN)
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Error):
+            with self._lock:
+                line = self._core.out(protocol.line("leave", {}))
+            self._write(line)
 
     def __enter__(self) -> Client:
         return self
@@ -344,17 +353,25 @@ class Client:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, stream: Stream, handler: Callable[[Any], Payload | None]) -> None:
-        with contextlib.suppress(Error):
+        unanswered: Asking | None = None
+        try:
             for request in Events[Asking](self, stream):
+                unanswered = request
                 try:
                     line = protocol.answer(request, handler(request))
                 except Exception as error:  # whatever it is, the caller is told
                     line = protocol.answer(request, None, str(error) or type(error).__name__)
+                unanswered = None
                 try:
                     self._finish(functools.partial(self._core.answer, request, line))
                 except Error:
                     if self._core.cause is not None:
                         raise  # else this client goes on as a new one
+        except Error:
+            pass
+        finally:  # also of a handler that ends its thread
+            with self._in_wait(), self._lock:
+                self._core.stop_serving(stream, unanswered)
 
 
 class Events(Generic[T]):

@@ -39,9 +39,9 @@
 //! For each session: the node reads no further lines while [`MAX_QUICK`] operations that only wait for the
 //! cluster, or [`MAX_BYTES`] of values, are under way. Operations that may wait for other programs (locks,
 //! leadership, calls) are refused beyond [`MAX_LONG`] instead, held locks included, and calls beyond as many
-//! bytes: the line that ends such a wait may stand behind them. Watches are refused beyond [`MAX_WATCHES`], and at the whole node blocks
-//! beyond [`MAX_BLOCKS`]. Requests of others are bounded by [`antiphon::calls::Config`]. Replies wait for the
-//! session's reader, and with them the operations' places.
+//! bytes: the line that ends such a wait may stand behind them. Watches are refused beyond [`MAX_WATCHES`],
+//! and at the whole node blocks beyond [`MAX_BLOCKS`]. Requests of others are bounded by
+//! [`antiphon::calls::Config`]. Replies wait for the session's reader, and with them the operations' places.
 //!
 //! # What happens when…
 //! | what | then |
