@@ -15,6 +15,8 @@ use crate::lab::Lab;
 
 /// Over which a share is counted.
 const PERIOD_US: u32 = 10_000;
+/// The kernel gives a group no less than a millisecond of each period.
+pub(crate) const LEAST_PERCENT: i64 = 10;
 /// For the kernel to take the last process out of a group.
 const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 

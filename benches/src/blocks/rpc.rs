@@ -13,7 +13,7 @@ use super::{grpc, mean};
 use crate::jgroups;
 use crate::lab::Lab;
 use crate::ours::version;
-use crate::processors::{Shares, share_one};
+use crate::processors::{LEAST_PERCENT, Shares, share_one};
 use crate::report::{Case, Headline, Report};
 use crate::{Common, Failure};
 
@@ -48,7 +48,7 @@ pub(crate) struct RpcArgs {
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1000))]
     callers: u16,
     /// Percent of one processor that each node gets, whatever their number; without it they share all
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(LEAST_PERCENT..=100))]
     share: Option<u32>,
 }
 

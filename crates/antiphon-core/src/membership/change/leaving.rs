@@ -54,6 +54,7 @@ pub(crate) enum Leaving {
         until: Time,
         /// Until then it stays in any case.
         deadline: Time,
+        /// Whether another member knows it.
         known: bool,
     },
 }

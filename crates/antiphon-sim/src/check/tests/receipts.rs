@@ -17,18 +17,23 @@ fn start_over(story: &mut Story) {
     story.add(1, Seen::Group(0, Heard::Resync("expelled".to_owned())));
 }
 
+/// The second one hears what became of its message 1.
+fn told(story: &mut Story, outcome: Outcome) {
+    let (first, count) = (1, 1);
+    let receipt = Heard::Receipts {
+        first,
+        count,
+        outcome,
+    };
+    story.add(1, Seen::Group(0, receipt));
+}
+
 #[test]
 fn a_receipt_of_a_loss_to_who_is_a_member_still_is_rejected() {
     for outcome in [Outcome::NotDelivered, Outcome::Unknown] {
         let mut story = Story::of(3, Order::Total);
         story.send(1, 1);
-        let (first, count) = (1, 1);
-        let lost = Heard::Receipts {
-            first,
-            count,
-            outcome,
-        };
-        story.add(1, Seen::Group(0, lost));
+        told(&mut story, outcome);
         story.is_rejected_for("R17");
     }
 }
@@ -44,17 +49,7 @@ fn a_receipt_that_lies_is_rejected() {
         }
         story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
         story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
-        story.add(
-            1,
-            Seen::Group(
-                0,
-                Heard::Receipts {
-                    first: 1,
-                    count: 1,
-                    outcome,
-                },
-            ),
-        );
+        told(&mut story, outcome);
         story.is_rejected_for("R17");
     }
 }
@@ -79,17 +74,7 @@ fn a_receipt_may_deny_what_only_a_dead_leader_delivered_in_a_view_of_its_own() {
         story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], crashed, 3, &[2, 3, 4]);
         start_over(&mut story);
         let outcome = Outcome::NotDelivered;
-        story.add(
-            1,
-            Seen::Group(
-                0,
-                Heard::Receipts {
-                    first: 1,
-                    count: 1,
-                    outcome,
-                },
-            ),
-        );
+        told(&mut story, outcome);
         if dead_end {
             story.is_accepted();
         } else {
@@ -105,17 +90,7 @@ fn a_receipt_that_never_comes_is_rejected() {
     story.at_rest().is_rejected_for("R17");
     let mut story = Story::of(3, Order::Total);
     expelled(&mut story);
-    story.add(
-        1,
-        Seen::Group(
-            0,
-            Heard::Receipts {
-                first: 1,
-                count: 1,
-                outcome: Outcome::NotDelivered,
-            },
-        ),
-    );
+    told(&mut story, Outcome::NotDelivered);
     story.at_rest().is_accepted();
 }
 
@@ -124,17 +99,7 @@ fn a_second_receipt_is_rejected() {
     let mut story = Story::of(3, Order::Total);
     expelled(&mut story);
     for _ in 0..2 {
-        story.add(
-            1,
-            Seen::Group(
-                0,
-                Heard::Receipts {
-                    first: 1,
-                    count: 1,
-                    outcome: Outcome::Unknown,
-                },
-            ),
-        );
+        told(&mut story, Outcome::Unknown);
     }
     story.is_rejected_for("R17");
 }
