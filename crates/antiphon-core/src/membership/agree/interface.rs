@@ -14,8 +14,9 @@ use crate::random::Random;
 pub(crate) struct ProposedChange {
     /// Members to remove.
     pub(crate) remove: Vec<Departure>,
-    /// The members of `remove` to whose removal others may object. Such a member is not proven dead, does not
-    /// leave, and neither a majority nor its observers accuse it.
+    /// The members of `remove` about which others are asked first. Such a member is not proven dead, does not
+    /// leave, and neither a majority nor its observers accuse it. Others may object, or, if it is one of two
+    /// that do not hear each other, the other one must answer.
     pub(crate) objectionable: BTreeSet<Incarnation>,
     /// Nodes to admit, all ready right now.
     pub(crate) join: Vec<Member>,

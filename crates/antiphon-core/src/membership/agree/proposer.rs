@@ -78,6 +78,8 @@ pub(crate) struct Proposer {
     /// when the answers to that count.
     announced: BTreeSet<Incarnation>,
     announced_until: Time,
+    /// Those of them that are one of two that do not hear each other, with the other one.
+    partners: BTreeMap<Incarnation, Incarnation>,
     /// The voters that promised in that ballot, also after there were enough promises.
     promised_by: BTreeSet<Incarnation>,
     /// Members that another member hears well: they are left out of the wanted change until then.
@@ -118,6 +120,7 @@ impl Proposer {
             joiners_cast: true,
             announced: BTreeSet::new(),
             announced_until: Time::ZERO,
+            partners: BTreeMap::new(),
             promised_by: BTreeSet::new(),
             objections: BTreeMap::new(),
             unopposed: BTreeMap::new(),
@@ -451,8 +454,8 @@ impl Proposer {
         if !unheard.is_empty() && around.now + self.patience < self.announced_until {
             return;
         }
-        self.note_unopposed(around);
         let announced: BTreeSet<Incarnation> = self.announced.difference(&unheard).copied().collect();
+        self.note_unopposed(around, &announced);
         if let Some((value, _)) = self.desired(around, Some(&announced)) {
             let step = self.slot.choose(value);
             self.perform(around, step);
@@ -658,7 +661,13 @@ impl Proposer {
                     self.effects.push_back(EngineEffect::Voted);
                     self.announced_until = around.now + self.patience * ANSWERS_COUNT;
                     self.promised_by = BTreeSet::from([self.me]);
-                    let removing = self.announced.iter().copied().collect();
+                    let announced = self.announced.iter();
+                    let partners = announced.filter_map(|member| Some((*member, self.partner(*member)?)));
+                    self.partners = partners.collect();
+                    let announced = self.announced.iter().copied();
+                    let removing = announced
+                        .filter(|member| !self.partners.contains_key(member))
+                        .collect();
                     self.broadcast(
                         &[],
                         &SlotMessage::Prepare {

@@ -59,8 +59,8 @@ impl Wants<'_> {
         let members = view.members.len();
         let (mut join, join_level, number) = joiners.admissible(&cx.config, now, view, self.named);
         self.limit(&mut join);
-        let (mut causes, objectionable) = self.causes(&join);
-        self.part_pairs(&mut causes);
+        let (mut causes, mut objectionable) = self.causes(&join);
+        self.part_pairs(&mut causes, &mut objectionable);
         // R3: every view keeps a member of its predecessor. The last member to leave ends by itself.
         if causes.len() == members {
             causes.remove(&cx.me);
@@ -167,7 +167,11 @@ impl Wants<'_> {
     /// Of each pair of reachable members that have not heard each other for long, one goes. Both must be
     /// heard here. Otherwise, suppose that a member stopped, and all others wait for it since it stopped
     /// before: the first member to doubt it would be blamed alone.
-    fn part_pairs(&self, causes: &mut BTreeMap<Incarnation, Cause>) {
+    fn part_pairs(
+        &self,
+        causes: &mut BTreeMap<Incarnation, Cause>,
+        objectionable: &mut BTreeSet<Incarnation>,
+    ) {
         let (detector, hears_all) = (&self.cx.detector, self.topology.hears_all());
         // In a wide view a broken path is an edge, or no member observes it. But where a group stands still
         // for it, one of the pair must go.
@@ -196,8 +200,13 @@ impl Wants<'_> {
             }
         };
         let rank = |member: Incarnation| self.view.rank(member).unwrap_or(usize::MAX);
-        let going = break_pairs(pairs, edges_down, rank).into_iter();
-        causes.extend(going.map(|(goes, from)| (goes, Cause::Unreachable { from })));
+        let going = break_pairs(pairs, edges_down, rank);
+        objectionable.extend(going.iter().map(|(goes, _)| *goes));
+        causes.extend(
+            going
+                .into_iter()
+                .map(|(goes, from)| (goes, Cause::Unreachable { from })),
+        );
     }
 
     /// The members that know, as far as this node was told, that a member is gone which nobody doubts: this

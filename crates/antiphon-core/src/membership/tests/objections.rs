@@ -74,14 +74,20 @@ impl Leader {
 
     /// It wants for this long that these were removed, if anybody.
     fn wants(&mut self, ms: u64, ranks: &[usize]) -> Vec<SlotMessage> {
-        let remove = ranks.iter().map(|rank| Departure {
+        let ranks: Vec<_> = ranks.iter().map(|rank| (*rank, Cause::Crashed)).collect();
+        self.wants_for(ms, &ranks)
+    }
+
+    /// The same, for these causes.
+    fn wants_for(&mut self, ms: u64, ranks: &[(usize, Cause)]) -> Vec<SlotMessage> {
+        let remove = ranks.iter().map(|(rank, cause)| Departure {
             member: self.view.members[*rank].clone(),
-            cause: Cause::Crashed,
+            cause: cause.clone(),
             accusers: Vec::new(),
         });
         let wanted = (!ranks.is_empty()).then(|| ProposedChange {
             remove: remove.collect(),
-            objectionable: ranks.iter().map(|rank| self.member(*rank)).collect(),
+            objectionable: ranks.iter().map(|(rank, _)| self.member(*rank)).collect(),
             join: Vec::new(),
             renew: false,
             unfinished: false,
@@ -181,4 +187,57 @@ fn an_objection_after_a_quorum_has_promised_counts() {
     let removed = removed.expect("it need not wait any more");
     assert_eq!(removed.len(), 1);
     assert_eq!(removed[0].member, leader.view.members[2]);
+}
+
+/// Of two that do not hear each other one goes when the other has answered: it may have stopped since, and
+/// this leader be behind.
+#[test]
+fn one_of_a_pair_goes_when_the_other_one_has_answered() {
+    let mut leader = Leader::of(6);
+    let from = leader.member(1);
+    let pair = [(2, Cause::Unreachable { from })];
+    let said = leader.wants_for(100, &pair);
+    let (ballot, removing) = prepared(&said).expect("it asks");
+    assert_eq!(removing, [], "all may hear both: nobody is to object");
+    let promise = SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    };
+    for rank in 2..6 {
+        assert_eq!(
+            leader.hears(rank, promise.clone()),
+            [],
+            "the other one has not answered"
+        );
+    }
+    leader.hears(1, promise);
+    let said = leader.wants_for(10, &pair);
+    let removes = |message: &SlotMessage| matches!(message, SlotMessage::Accept { value, .. } if value.departed.len() == 1);
+    assert!(said.iter().any(removes), "{said:?}");
+}
+
+/// It is asked whether the other one of a pair lives. Then the leader does not hear it itself: others may
+/// object to that.
+#[test]
+fn who_was_asked_about_as_one_of_a_pair_is_asked_about_anew_when_it_falls_silent() {
+    let mut leader = Leader::of(6);
+    let from = leader.member(1);
+    let said = leader.wants_for(100, &[(2, Cause::Unreachable { from })]);
+    let (ballot, _) = prepared(&said).expect("it asks");
+    let promise = SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    };
+    for rank in 3..6 {
+        leader.hears(rank, promise.clone());
+    }
+    let said = leader.wants(2_000, &[2]);
+    assert!(
+        !said
+            .iter()
+            .any(|message| matches!(message, SlotMessage::Accept { .. })),
+        "{said:?}"
+    );
+    let (_, removing) = prepared(&said).expect("it asks anew");
+    assert_eq!(removing, [leader.member(2)]);
 }

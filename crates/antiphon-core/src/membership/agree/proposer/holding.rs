@@ -13,6 +13,11 @@
 //! In a wide view only a few members could object to a removal. The quorum that answers first may have none
 //! of them, so the proposer waits for these few ([`Proposer::not_vouched_for`]).
 //!
+//! Of two members that do not hear each other one goes, if the proposer hears both. But a proposer that was
+//! slow may read now what the other one said before it stopped, and would remove the one that told of it
+//! first. So the other one must have answered the proposer's question: that it lives is newer than the
+//! question.
+//!
 //! [`lease`]: crate::membership::lease
 
 use std::collections::BTreeSet;
@@ -191,13 +196,13 @@ impl Proposer {
         held.max(counts)
     }
 
-    /// Phase 1 left the choice free: nobody objects to the announced members. Notes those that may not go
+    /// Phase 1 left the choice free: nobody objects to these announced members. Notes those that may not go
     /// yet.
-    pub(crate) fn note_unopposed(&mut self, around: &Surroundings<'_>) {
+    pub(crate) fn note_unopposed(&mut self, around: &Surroundings<'_>, announced: &BTreeSet<Incarnation>) {
         let Some((_, wanted)) = &self.wanted else { return };
         let unopposed = wanted.remove.iter().filter(|departure| {
             let member = departure.member.incarnation;
-            self.announced.contains(&member) && !self.objections.contains_key(&member)
+            announced.contains(&member) && !self.objections.contains_key(&member)
         });
         for departure in unopposed {
             if let Some(from) = self.goes_from(around, departure) {
@@ -223,6 +228,13 @@ impl Proposer {
     /// these observers are to go as well, nobody can vouch for the member, and the proposer does not wait.
     pub(crate) fn not_vouched_for(&self, around: &Surroundings<'_>) -> BTreeSet<Incarnation> {
         let is_vouched_for = |member: Incarnation| {
+            let partner = self.partner(member);
+            if partner != self.partners.get(&member).copied() {
+                return false;
+            }
+            if let Some(partner) = partner {
+                return self.promised_by.contains(&partner);
+            }
             let mut observers = (around.observers)(member);
             observers.retain(|by| around.reachable.contains(by) && !self.announced.contains(by));
             let promised = observers.iter().filter(|by| self.promised_by.contains(by));
@@ -231,6 +243,18 @@ impl Proposer {
         let announced = self.announced.iter().copied();
         let open = announced.filter(|member| !self.objections.contains_key(member));
         open.filter(|member| !is_vouched_for(*member)).collect()
+    }
+
+    /// The member that a wanted removal leaves in the view of a pair that do not hear each other, and this
+    /// node hears both. To such a removal nobody objects, for all may hear both.
+    pub(crate) fn partner(&self, member: Incarnation) -> Option<Incarnation> {
+        let (_, wanted) = self.wanted.as_ref()?;
+        let mut removed = wanted.remove.iter();
+        let departure = removed.find(|departure| departure.member.incarnation == member)?;
+        match departure.cause {
+            Cause::Unreachable { from } => (from != self.me).then_some(from),
+            _ => None,
+        }
     }
 
     /// Begins to propose in this ballot.
