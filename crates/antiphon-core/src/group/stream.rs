@@ -17,6 +17,7 @@ use std::time::Duration;
 use antiphon_wire::group::{Decision, GroupData};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
+use self::repair::Asking;
 use self::rows::Safe;
 use super::Effect;
 use super::cut::cut_of;
@@ -51,8 +52,7 @@ struct Told {
     now: bool,
     /// The sender waits for credit: tell it as soon as a fair part is consumed.
     eager: bool,
-    /// This member has asked for the gaps up to here.
-    asked: u64,
+    asking: Asking,
 }
 
 /// Where a member stands when a view begins.
@@ -100,7 +100,9 @@ pub(crate) struct Stream {
     starved: bool,
     backoff: u32,
     ack_at: Option<Time>,
+    /// When some gap is asked for again, or looked at.
     nak_at: Option<Time>,
+    order_nak_at: Option<Time>,
     probe_at: Option<Time>,
     mark_at: Option<Time>,
     /// Records that made no sense or found no room.
@@ -132,7 +134,7 @@ impl Stream {
             bytes: 0,
             now: false,
             eager: false,
-            asked: held,
+            asking: Asking::new(held),
         });
         Self {
             group,
@@ -160,6 +162,7 @@ impl Stream {
             backoff: 0,
             ack_at: None,
             nak_at: None,
+            order_nak_at: None,
             probe_at: None,
             mark_at: None,
             dropped: 0,
@@ -296,6 +299,7 @@ impl Stream {
         let bytes = super::log::charge(&messages);
         self.take(sender, first, messages);
         self.logs[sender].set_stable(stable);
+        self.ask_for_rest(now, profile, (sender, first, bytes), out);
         self.ask_for_gap(now, profile, sender, false, out);
         self.supply_owed(sender, out);
         self.owe_ack(now, profile, sender, bytes, ask);
@@ -340,7 +344,7 @@ impl Stream {
             self.dropped += 1;
             // If this member asked for it at once, it would come again at once. Messages behind a gap are
             // asked for again when the repair of the gap takes long.
-            self.told[sender].asked = self.told[sender].asked.max(log.end());
+            self.told[sender].asking.refused(log.end());
         }
         self.engine.held(sender, log);
     }
@@ -625,7 +629,7 @@ impl Stream {
             bytes: 0,
             now: false,
             eager,
-            asked: told.asked,
+            asking: told.asking,
         };
         let ack = GroupData::Ack {
             group: self.group,
@@ -654,6 +658,7 @@ impl Stream {
         [
             self.ack_at,
             self.nak_at,
+            self.order_nak_at,
             self.probe_at,
             self.mark_at,
             self.engine.next_timeout(),
@@ -680,8 +685,11 @@ impl Stream {
             }
         }
         if due(self.nak_at) {
-            self.nak_at = None;
             self.ask_again(now, profile, out);
+        }
+        if due(self.order_nak_at) {
+            self.order_nak_at = None;
+            self.ask_for_order(now, profile, true, out);
         }
         if due(self.probe_at) {
             self.probe_at = None;
@@ -727,14 +735,17 @@ impl Stream {
         self.probe_at = Some(now + self.patience(profile));
     }
 
+    /// What shows others, if they are asked, how far this member's log reaches, and otherwise only what all
+    /// of them hold: the rest may be under way, and would look lost.
     fn marks(&self, ask: bool) -> Vec<GroupData> {
         let (group, view, stable) = (self.group, self.id, self.published);
         let sender = self.me as u16;
+        let first = if ask { self.unsent } else { stable };
         let mut marks = vec![GroupData::Batch {
             group,
             view,
             sender,
-            first: self.unsent,
+            first,
             stable,
             ask,
             messages: Block::default(),

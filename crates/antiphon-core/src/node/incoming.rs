@@ -54,8 +54,12 @@ impl Node {
         let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
         let sealed = chained.then(|| frame.clone());
         let opened = self.codec.open(frame)?;
-        if self.phase == Phase::Stopped || opened.sender == self.me {
+        if self.phase == Phase::Stopped {
             return Ok(());
+        }
+        // Whoever sends this node its own frame has only seen it: it is no member for that.
+        if opened.sender == self.me {
+            return Err(OpenError::Replayed);
         }
         self.notice_lateness(now);
         let origin = Origin {

@@ -279,4 +279,12 @@ mod tests {
         node.handle_sealed(now, addr(2), control, None).unwrap();
         assert!(!deaf(&node));
     }
+
+    #[test]
+    fn its_own_frame_sent_back_shows_no_member() {
+        let mut node = between();
+        let own = FrameCodec::new("c", None, node.me).seal(Kind::Control, &[]);
+        let came = node.handle_frame(Time::from_micros(1), addr(2), own);
+        assert_eq!(came, Err(OpenError::Replayed));
+    }
 }

@@ -1,10 +1,14 @@
 //! Repairs: asks for what is missing of a log or of the order, and answers such requests.
 //!
-//! In an open view a member asks for a gap at once, and again at the retransmit interval. In a flush it asks
-//! the holders that the cut names ([pull](Stream::pull)). Answers are bounded per request, so that an answer
-//! never floods the member that asked.
+//! In an open view a member asks for a gap at once. Answers are bounded per request, so that an answer never
+//! floods the member that asked. When so much has come, it asks for the rest. If nothing comes for the
+//! retransmit interval, it asks again. On a slow link, or behind a long queue, the answer may be under way, and
+//! would be sent once more behind itself. So if a part of the answer came, or none to several questions, the
+//! member waits twice as long, and so on. In a flush a member asks the holders that the cut names
+//! ([pull](Stream::pull)).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, Run};
 use antiphon_wire::{Block, Incarnation, Level};
@@ -23,6 +27,55 @@ const MAX_NAKS: usize = 64;
 /// The largest record of a repair that joins blocks.
 const REPAIR_RECORD_BYTES: usize = 32 * 1024;
 
+/// How often the retransmit interval is doubled.
+const MAX_DOUBLINGS: u32 = 3;
+/// It is, after so many questions of which no answer came.
+const MAX_UNANSWERED: u32 = 2;
+
+/// What this member has asked for of a sender's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asking {
+    /// The gaps up to here.
+    upto: u64,
+    /// Whether the last question went past the member before, to the sender itself.
+    again: bool,
+    /// The end of the gap that comes first.
+    first_ends: u64,
+    /// How much of that gap has come since it was asked for.
+    bytes: usize,
+    /// The first message that was missing when one came last.
+    next: u64,
+    /// When all is asked for again, unless something comes.
+    again_at: Option<Time>,
+    /// Questions in a row of which nothing came.
+    unanswered: u32,
+    doublings: u32,
+}
+
+impl Asking {
+    pub(super) fn new(held: u64) -> Self {
+        Self {
+            upto: held,
+            again: false,
+            first_ends: 0,
+            bytes: 0,
+            next: held,
+            again_at: None,
+            unanswered: 0,
+            doublings: 0,
+        }
+    }
+
+    /// There was no room for what came, which ends here: it would come again at once if it was asked for.
+    pub(super) fn refused(&mut self, end: u64) {
+        self.upto = self.upto.max(end);
+    }
+
+    fn patience(&self, profile: &Profile) -> Duration {
+        profile.retransmit * (1 << self.doublings)
+    }
+}
+
 impl Stream {
     pub(super) fn ask_for_gap(
         &mut self,
@@ -32,26 +85,76 @@ impl Stream {
         again: bool,
         out: &mut VecDeque<Effect>,
     ) {
-        let asked = self.told[sender].asked;
-        let gaps: Vec<_> = self.logs[sender].gaps(asked).take(MAX_NAKS).collect();
-        for (first, end) in gaps {
-            self.told[sender].asked = end;
-            self.send_to(
-                self.disseminator.whom_to_ask(sender, again),
-                Class::Control,
-                GroupData::Nak {
-                    group: self.group,
-                    view: self.id,
-                    sender: sender as u16,
-                    first,
-                    end,
-                },
-                out,
-            );
+        let log = &self.logs[sender];
+        let asking = &mut self.told[sender].asking;
+        let gaps: Vec<_> = log.gaps(asking.upto).take(MAX_NAKS).collect();
+        if let Some((_, end)) = gaps.last() {
+            asking.upto = *end;
         }
-        if self.logs[sender].gaps(0).next().is_some() {
-            self.nak_at.get_or_insert(now + profile.retransmit);
+        match log.gaps(0).next() {
+            Some((next, _)) => {
+                if let Some((first, end)) = gaps.first()
+                    && *first == next
+                {
+                    (asking.again, asking.first_ends, asking.bytes) = (again, *end, 0);
+                }
+                let patience = asking.patience(profile);
+                let at = *asking.again_at.get_or_insert(now + patience);
+                self.nak_at = Some(self.nak_at.map_or(at, |due| due.min(at)));
+            }
+            None => (asking.again_at, asking.doublings) = (None, 0),
         }
+        for gap in gaps {
+            self.ask_for(sender, again, gap, out);
+        }
+    }
+
+    /// So many bytes have come of a sender's messages, from this one on. Asks for the rest of the first gap if
+    /// an answer has come whole and was not enough.
+    pub(super) fn ask_for_rest(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        (sender, first, bytes): (usize, u64, usize),
+        out: &mut VecDeque<Effect>,
+    ) {
+        let log = &self.logs[sender];
+        let next = log.next();
+        let asking = &mut self.told[sender].asking;
+        let news = next > asking.next;
+        asking.next = next;
+        if asking.again_at.is_none() || !news && first >= asking.first_ends {
+            return;
+        }
+        asking.unanswered = 0;
+        if next >= asking.first_ends {
+            let gap = log.gaps(0).next();
+            (asking.first_ends, asking.bytes) = (gap.map_or(next, |(_, end)| end), 0);
+            asking.doublings = 0;
+            return;
+        }
+        // What comes twice answers an earlier question: the answer to the last one comes behind it.
+        if news && first < asking.first_ends {
+            asking.bytes += bytes;
+        }
+        asking.again_at = Some(now + asking.patience(profile));
+        if asking.bytes >= REPAIR_BYTES {
+            asking.bytes = 0;
+            let (again, rest) = (asking.again, (next, asking.first_ends));
+            self.ask_for(sender, again, rest, out);
+        }
+    }
+
+    fn ask_for(&self, sender: usize, again: bool, (first, end): (u64, u64), out: &mut VecDeque<Effect>) {
+        let nak = GroupData::Nak {
+            group: self.group,
+            view: self.id,
+            sender: sender as u16,
+            first,
+            end,
+        };
+        let to = self.disseminator.whom_to_ask(sender, again);
+        self.send_to(to, Class::Control, nak, out);
     }
 
     /// Answers a request for messages of this or another member.
@@ -202,14 +305,20 @@ impl Stream {
         }
     }
 
+    /// Asks again for the gaps of which nothing has come for long.
     pub(super) fn ask_again(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
         for rank in 0..self.members.len() {
-            self.told[rank].asked = 0;
-            if rank != self.me {
+            let asking = &mut self.told[rank].asking;
+            if rank != self.me && asking.again_at.is_some_and(|at| at <= now) {
+                asking.unanswered += 1;
+                if asking.bytes > 0 || asking.unanswered > MAX_UNANSWERED {
+                    asking.doublings = (asking.doublings + 1).min(MAX_DOUBLINGS);
+                }
+                (asking.upto, asking.again_at) = (0, None);
                 self.ask_for_gap(now, profile, rank, true, out);
             }
         }
-        self.ask_for_order(now, profile, true, out);
+        self.nak_at = self.told.iter().filter_map(|told| told.asking.again_at).min();
     }
 
     /// Asks for the part of the order that is missing.
@@ -222,7 +331,7 @@ impl Stream {
     ) {
         if let Some((to, word)) = self.engine.missing(again) {
             self.say(to, word, out);
-            self.nak_at.get_or_insert(now + profile.retransmit);
+            self.order_nak_at.get_or_insert(now + profile.retransmit);
         }
     }
 }

@@ -69,6 +69,34 @@ fn what_is_lost_in_the_middle_is_supplied_by_the_member_before_and_by_that_to_th
 }
 
 #[test]
+fn much_that_is_lost_in_the_middle_comes_from_the_member_before_and_not_from_the_sender() {
+    let mut world = chain(Order::Fifo, 1).gather(&[1, 2, 3, 4, 5]);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let mut lost = 0;
+    world.drop_data = Some(Box::new(move |from, to, record| {
+        if from == 1 && to > 2 && text(record).is_some() {
+            seen.lock().unwrap().push((from, to));
+        }
+        let loses = (from, to) == (2, 3) && text(record).is_some() && lost < 20;
+        lost += u32::from(loses);
+        loses
+    }));
+    for _ in 0..20 {
+        world.send(1, &"x".repeat(30_000)).unwrap();
+    }
+    world.run(5);
+    world.send(1, "next").unwrap();
+    // Before anyone asks the sender.
+    world.run(40);
+    for id in 1..=5 {
+        assert_eq!(world.texts(id).len(), 21, "{id}");
+    }
+    assert_eq!(*asked.lock().unwrap(), []);
+    world.check().unwrap();
+}
+
+#[test]
 fn what_is_lost_on_the_first_link_goes_down_the_chain_again() {
     for order in Kind::ALL {
         let mut world = chain(order, 1).gather(&[1, 2, 3, 4]);

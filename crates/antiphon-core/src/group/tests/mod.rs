@@ -3,8 +3,8 @@
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and
 //! checkers that read only what the applications saw. [`stories`], [`returns`], [`gone`], [`left_behind`],
 //! [`large`], [`objects`], [`chain`], [`direct`], [`rotation`], [`safe`], [`token`], [`unordered`],
-//! [`scoped`], [`slow`] and [`latency`] are faults with names, made with [`loss`]; [`swarm`] draws faults
-//! from a seed, and [`liar`] what a member says.
+//! [`scoped`], [`slow`], [`repairs`] and [`latency`] are faults with names, made with [`loss`]; [`swarm`] draws
+//! faults from a seed, and [`liar`] what a member says.
 
 mod chain;
 mod direct;
@@ -15,6 +15,7 @@ mod left_behind;
 mod liar;
 mod loss;
 mod objects;
+mod repairs;
 mod returns;
 mod rotation;
 mod safe;

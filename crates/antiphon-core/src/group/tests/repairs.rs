@@ -1,0 +1,138 @@
+//! What two members ask of each other for repair, by a link that takes its time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use antiphon_wire::group::GroupData;
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, ViewId};
+
+use super::world::Kind;
+use crate::group::Effect;
+use crate::group::reached::Reached;
+use crate::group::stream::{BatchHeader, Beginning, Stream};
+use crate::{Order, Profile, Time};
+
+const STEP: Duration = Duration::from_millis(10);
+
+/// A sender, and the receiver beside it.
+fn two() -> [Stream; 2] {
+    [0, 1].map(|me| {
+        let node = ViewId { epoch: 1, counter: 1 };
+        let id = GroupViewId {
+            node,
+            number: 1,
+            k: 1,
+        };
+        let members = vec![Incarnation(1), Incarnation(2)];
+        let (start, credit) = (&[1; 2], &[1; 2]);
+        let beginning = Beginning { me, start, credit };
+        let consumed = vec![Reached::new(1); 2];
+        let options = Kind::from(Order::Fifo).options();
+        Stream::new(GroupId(1), id, members, beginning, consumed, options)
+    })
+}
+
+fn records(out: &mut VecDeque<Effect>) -> Vec<GroupData> {
+    let records = out.drain(..).flat_map(|effect| match effect {
+        Effect::Data { records, .. } => records,
+        _ => Vec::new(),
+    });
+    records.collect()
+}
+
+/// All that was sent was lost, and the link carries so much in each step. Returns how much was answered, and
+/// how long it took.
+fn repaired(sent: usize, a_step: usize) -> (usize, Duration) {
+    let profile = Profile::lan();
+    let [mut sender, mut receiver] = two();
+    let (mut out, mut now) = (VecDeque::new(), Time::from_micros(1));
+    let block = Block::of(&[b'x'; 30_000]);
+    for _ in 0..sent {
+        sender.append(block.clone());
+    }
+    sender.pack(now, &profile, 0, &mut out);
+    out.clear();
+    let end = 1 + sent as u64;
+    let header = |first| BatchHeader {
+        sender: 0,
+        first,
+        stable: 1,
+        ask: false,
+    };
+    receiver.batch(now, &profile, header(end), Block::default(), &mut out);
+    let mut link: VecDeque<(u64, Block)> = VecDeque::new();
+    let (mut answered, mut carried, began) = (0, 0, now);
+    while receiver.logs[0].next() < end {
+        for asked in records(&mut out) {
+            let GroupData::Nak { first, end, .. } = asked else {
+                continue;
+            };
+            let mut answer = VecDeque::new();
+            sender.nak(1, 0, first, end, &mut answer);
+            for record in records(&mut answer) {
+                if let GroupData::Batch { first, messages, .. } = record {
+                    answered += messages.bytes().len();
+                    link.push_back((first, messages));
+                }
+            }
+        }
+        now = now + STEP;
+        carried += a_step;
+        while let Some((first, messages)) =
+            link.pop_front_if(|(_, messages)| messages.bytes().len() <= carried)
+        {
+            carried -= messages.bytes().len();
+            receiver.batch(now, &profile, header(first), messages, &mut out);
+        }
+        if link.is_empty() {
+            carried = 0;
+        }
+        receiver.timeout(now, &profile, &mut out);
+        assert!(now.since(began) < Duration::from_secs(60), "it makes no progress");
+    }
+    (answered, now.since(began))
+}
+
+#[test]
+fn a_slow_link_carries_hardly_more_than_was_lost() {
+    // 10 and 1 Mbit/s.
+    for a_step in [12_500, 1_250] {
+        let (answered, took) = repaired(30, a_step);
+        let lost = 30 * 30_000;
+        assert!(answered < lost * 2, "{answered} bytes for {lost}");
+        let needed = STEP * (lost / a_step) as u32;
+        assert!(took < needed * 2, "{took:?}, of which the link needs {needed:?}");
+    }
+}
+
+#[test]
+fn a_fast_link_does_not_wait_between_the_parts_of_a_long_answer() {
+    let (answered, took) = repaired(30, 10 << 20);
+    assert!(answered < 31 * 30_000, "{answered}: nothing twice");
+    assert!(took <= STEP * 8, "{took:?}");
+}
+
+#[test]
+fn a_mark_says_nothing_of_what_may_be_under_way() {
+    let profile = Profile::lan();
+    let [mut sender, _] = two();
+    let (mut out, mut now) = (VecDeque::new(), Time::from_micros(1));
+    for _ in 0..4 {
+        sender.append(Block::of(b"one"));
+    }
+    sender.pack(now, &profile, 0, &mut out);
+    out.clear();
+    for held in [2, 3] {
+        sender.ack(now, &profile, 1, held, held, 0);
+        now = now + profile.retransmit + STEP;
+    }
+    sender.timeout(now, &profile, &mut out);
+    let marks: Vec<u64> = records(&mut out)
+        .into_iter()
+        .filter_map(|record| match record {
+            GroupData::Batch { first, .. } => Some(first),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marks, [3]);
+}
