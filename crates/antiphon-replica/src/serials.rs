@@ -47,6 +47,11 @@ pub(crate) fn founded_above(serial: u64) -> u64 {
 /// No state is founded later than this.
 const LAST_FOUNDED: u64 = u64::MAX >> COUNT_BITS;
 
+/// The last serial before those of a state that is founded at `founded`.
+pub(crate) fn last_before(founded: u64) -> u64 {
+    (founded.min(LAST_FOUNDED) << COUNT_BITS).saturating_sub(1)
+}
+
 /// The last number given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Serials {

@@ -159,7 +159,7 @@ fn ended(error: &CallError) -> (Code, &'static str) {
         ),
         Why::NotDelivered => (
             Code::Unknown,
-            "the majority was lost before the request was delivered: call again when it is back",
+            "the majority was lost, and has not delivered the request: call again when it is back, if that does no harm",
         ),
     }
 }

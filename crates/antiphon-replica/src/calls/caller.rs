@@ -324,7 +324,8 @@ impl Caller {
         true
     }
 
-    /// What the group says of a call to all that it did not deliver here.
+    /// What the group says of a call to all that it did not deliver here. A member that was cut off with this
+    /// one, and is in no primary since, may have run it.
     pub(super) fn not_delivered(&mut self, number: u64, outcome: Outcome) -> Option<Event> {
         if outcome == Outcome::Delivered {
             // It comes, or this membership ends.
@@ -335,12 +336,7 @@ impl Caller {
         if !matches!(pending.to_all, Some(ToAll::Sent { .. })) {
             return None;
         }
-        let ran = if outcome == Outcome::NotDelivered {
-            Ran::No
-        } else {
-            Ran::Maybe
-        };
-        let error = pending.error(Why::NotDelivered, ran);
+        let error = pending.error(Why::NotDelivered, Ran::Maybe);
         self.remove(number);
         Some(ended(number, Err(error)))
     }

@@ -164,7 +164,8 @@ pub enum Why {
     Cancelled,
     /// This member's own membership has ended.
     MembershipEnded,
-    /// The primary was lost, and the group did not deliver the call to all, or cannot say whether it did.
+    /// The primary was lost, and the group did not deliver the call to all, or cannot say whether it did. A
+    /// member that was cut off with the caller may have run it.
     NotDelivered,
 }
 
@@ -277,7 +278,7 @@ impl fmt::Display for CallError {
             Why::Deadline => "no answer within the deadline",
             Why::Cancelled => "the call was cancelled",
             Why::MembershipEnded => "this node's own membership ended",
-            Why::NotDelivered => "the primary was lost before the request was delivered",
+            Why::NotDelivered => "the primary was lost, and has not delivered the request",
         })?;
         f.write_str(match self.ran {
             Ran::No => "; no handler ran",

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digests::Rounds;
 use super::format::{Member, Point, Seen};
-use crate::serials::founded_above;
+use crate::serials::{founded_above, last_before};
 use crate::{AgreedTime, At};
 
 /// Views that are remembered. A member that comes back from an earlier one costs a renewal of the numbers.
@@ -133,10 +133,11 @@ impl Agreed {
         self.view = view;
     }
 
-    /// What a member whose state is void has seen of it.
+    /// What a member whose state is void has seen of it, of which `serial` is the last. What it saw before may
+    /// have lifted the founding, and no number since.
     pub(super) fn seen(&self, serial: u64) -> Seen {
         Seen {
-            serial,
+            serial: serial.max(last_before(self.founded)),
             time: self.time,
             view: self.view,
             messages: self.point.messages,
@@ -240,6 +241,26 @@ impl Agreed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_member_saw_before_it_was_removed_twice_is_not_forgotten() {
+        let founded = |founded| Agreed {
+            founded,
+            ..Agreed::default()
+        };
+        let mut first = founded(5);
+        let seen = Seen {
+            serial: last_before(9),
+            ..first.seen(0)
+        };
+        assert!(first.rise(seen, 0, true));
+        assert_eq!(first.founded, 9);
+        // It is removed before any number was given.
+        let again = first.seen(0);
+        let mut second = founded(6);
+        second.rise(again, 0, true);
+        assert_eq!(second.founded, 9);
+    }
 
     #[test]
     fn members_that_diverged_stay_known_as_such_however_many_there_are() {

@@ -362,11 +362,12 @@ impl Inside {
                 self.machine.handle_view(now, &core_view(&view));
             }
             Event::Message(message) => {
-                let sender = message.sender.incarnation;
-                self.machine.handle_message(now, sender, &message.payload);
+                // A request may wait for a place, and a slice would keep its whole block.
+                let payload = Bytes::copy_from_slice(&message.payload);
+                self.machine
+                    .handle_message(now, message.sender.incarnation, &payload);
             }
             Event::Told(message) => {
-                // A request may wait for a place, and a slice would keep its whole block.
                 let payload = Bytes::copy_from_slice(&message.payload);
                 self.machine
                     .handle_told(now, message.sender.incarnation, &payload);

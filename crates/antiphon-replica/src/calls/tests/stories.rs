@@ -130,7 +130,8 @@ fn a_call_to_all_does_not_wait_for_members_that_are_gone() {
 #[test]
 fn a_call_to_all_that_was_not_delivered_ends_once_with_what_its_receipt_says() {
     for (outcome, answered, ran) in [
-        (Outcome::NotDelivered, false, Ran::No),
+        // A member that is cut off with the caller may have run it.
+        (Outcome::NotDelivered, false, Ran::Maybe),
         (Outcome::Unknown, false, Ran::Maybe),
         (Outcome::Unknown, true, Ran::Yes),
     ] {
