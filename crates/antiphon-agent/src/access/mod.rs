@@ -159,6 +159,7 @@ impl Access {
             is_trusted: false,
             certificates: force.certificates,
             place: Mutex::new(place),
+            _seat: None,
         })
     }
 
@@ -170,6 +171,7 @@ impl Access {
             is_trusted: true,
             certificates: None,
             place: Mutex::default(),
+            _seat: None,
         }
     }
 
@@ -198,6 +200,8 @@ pub(crate) struct Visitor {
     certificates: Option<Arc<Certificates>>,
     /// Among those that have shown nothing.
     place: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Among all connections.
+    _seat: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a token does not let a connection in.
@@ -208,6 +212,12 @@ pub(crate) enum Denied {
 }
 
 impl Visitor {
+    /// It keeps this place among all connections, whatever becomes of it.
+    pub(crate) fn seated(self, seat: OwnedSemaphorePermit) -> Self {
+        let _seat = Some(seat);
+        Self { _seat, ..self }
+    }
+
     /// With which its handshake is made, if it makes one.
     pub(crate) fn certificates(&self) -> Option<Arc<Certificates>> {
         self.certificates.clone()

@@ -78,11 +78,8 @@ impl Door {
                 Ok((stream, _)) => {
                     let Some(place) = self.place() else { continue };
                     let (door, no) = (self.clone(), stranger(&stream));
-                    let visitor = self.access.local(self.hub.meters().clone());
-                    tokio::spawn(async move {
-                        door.serve(stream, visitor, no).await;
-                        drop(place);
-                    });
+                    let visitor = self.access.local(self.hub.meters().clone()).seated(place);
+                    tokio::spawn(async move { door.serve(stream, visitor, no).await });
                 }
                 Err(error) => complain(&error).await,
             }
@@ -99,13 +96,12 @@ impl Door {
                         self.hub.meters().refused(Refused::Strangers);
                         continue;
                     };
-                    let door = self.clone();
+                    let (door, visitor) = (self.clone(), visitor.seated(place));
                     tokio::spawn(async move {
                         match visitor.certificates() {
                             Some(certificates) => door.greet(stream, visitor, &certificates).await,
                             None => door.serve(stream, visitor, None).await,
                         }
-                        drop(place);
                     });
                 }
                 Err(error) => complain(&error).await,

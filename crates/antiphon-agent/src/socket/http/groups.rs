@@ -11,9 +11,9 @@
 //! first request, and leaves it [`LINGER`] after the last one. It reads the group's events and forgets them.
 //!
 //! # Bounds
-//! At most [`ROOM_BYTES`] of payloads are under way; further requests wait, until their clients go. A payload
-//! that was handed to the group is sent, whether the client of the request still waits or not. The shared
-//! client is in at most as many groups as any session.
+//! At most [`ROOM_BYTES`] of payloads are under way in a group; further requests wait, until their clients go,
+//! and those of other groups do not. A payload that was handed to the group is sent, whether the client of the
+//! request still waits or not. The shared client is in at most as many groups as any session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,8 +40,8 @@ use crate::hub::{Events, MAX_JOINED, Session};
 pub(super) const NAME: &str = "http";
 /// How long it stays in a group after the last request.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
-/// Payloads under way.
-const ROOM_BYTES: usize = 8 << 20;
+/// Payloads under way in one group.
+const ROOM_BYTES: usize = 2 << 20;
 /// The least that a message counts of `ROOM_BYTES`.
 const LEAST_BYTES: usize = 4 << 10;
 /// After this time a group counts as left even if it has not said so.
@@ -53,7 +53,6 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct Speaker {
     hub: Hub,
     voice: AsyncMutex<Option<Arc<Voice>>>,
-    room: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -77,6 +76,8 @@ struct Stay {
     /// Ends with the stay.
     phase: watch::Sender<Phase>,
     requests: usize,
+    /// For payloads under way. Requests whose stay is over may still have some of it.
+    room: Arc<Semaphore>,
     /// Since then there is none, or it leaves.
     since: Instant,
 }
@@ -94,7 +95,6 @@ impl Speaker {
         Self {
             hub,
             voice: AsyncMutex::default(),
-            room: Arc::new(Semaphore::new(ROOM_BYTES)),
         }
     }
 
@@ -108,10 +108,10 @@ impl Speaker {
         };
         let voice = self.voice().await?;
         let group = asked.path(0).to_owned();
-        let _inside = voice.enter(&group).await?;
+        let inside = voice.enter(&group).await?;
         let bytes = length.clamp(LEAST_BYTES, ROOM_BYTES) as u32;
         // Never closed.
-        let room = self.room.clone().acquire_many_owned(bytes).await.ok();
+        let room = inside.room.clone().acquire_many_owned(bytes).await.ok();
         let send = |id| {
             Command::Send(command::Send {
                 group: Some(group),
@@ -174,6 +174,7 @@ impl Voice {
                         number,
                         phase: watch::Sender::new(Phase::Coming),
                         requests: 0,
+                        room: Arc::new(Semaphore::new(ROOM_BYTES)),
                         since: Instant::now(),
                     }
                 });
@@ -182,6 +183,7 @@ impl Voice {
                     voice: self.clone(),
                     group: group.to_owned(),
                     number: stay.number,
+                    room: stay.room.clone(),
                 };
                 (stay.phase.subscribe(), staying)
             };
@@ -327,6 +329,7 @@ struct Staying {
     voice: Arc<Voice>,
     group: String,
     number: u64,
+    room: Arc<Semaphore>,
 }
 
 impl Drop for Staying {

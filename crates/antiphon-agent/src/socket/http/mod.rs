@@ -148,7 +148,7 @@ impl Http {
                 let stranger = visitor.clone();
                 let service = service_fn(move |request| {
                     let (http, busy, visitor) = (self.clone(), pace.busy(), visitor.clone());
-                    async move { Ok::<_, Infallible>(http.answer(request, busy, &visitor).await) }
+                    async move { Ok::<_, Infallible>(http.answer(request, busy, visitor).await) }
                 });
                 let mut builder = http1::Builder::new();
                 builder
@@ -174,7 +174,7 @@ impl Http {
         refuse(Wire::new(stream, Vec::new(), pace), refused).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, busy: Busy, visitor: &Visitor) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, busy: Busy, visitor: Arc<Visitor>) -> Answer {
         let answer = self.try_answer(request, busy, visitor).await;
         answer.unwrap_or_else(Problem::answer)
     }
@@ -183,7 +183,7 @@ impl Http {
         &self,
         mut request: Request<Incoming>,
         busy: Busy,
-        visitor: &Visitor,
+        visitor: Arc<Visitor>,
     ) -> Result<Answer, Problem> {
         // Of the request alone: after it nothing can be upgraded.
         let upgrade = hyper::upgrade::on(&mut request);
@@ -247,7 +247,13 @@ impl Http {
             Does::Call => calls::call(hub, &asked, body).await,
             Does::Command => calls::command(hub, &asked, body).await,
             Does::Commands => calls::commands(hub).await,
-            Does::Stream => stream::begin(hub, &asked.head().headers, upgrade, busy, (resumable, halves)),
+            Does::Stream => stream::begin(
+                hub,
+                (&asked.head().headers, visitor),
+                upgrade,
+                busy,
+                (resumable, halves),
+            ),
         }
     }
 }

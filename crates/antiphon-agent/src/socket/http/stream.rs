@@ -30,6 +30,7 @@ use super::answer::{self, Answer};
 use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
+use crate::access::Visitor;
 use crate::metrics::Carrier;
 use crate::socket::counted::{Counted, HalfSaid};
 use crate::socket::ends::{self, Said, Stop};
@@ -44,10 +45,10 @@ const KEY_BYTES: usize = 24;
 
 type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
 
-/// Answers that the WebSocket begins, and serves it after that.
+/// Answers that the WebSocket begins, and serves it after that. The visitor keeps its places as long.
 pub(super) fn begin(
     hub: &Hub,
-    headers: &HeaderMap,
+    (headers, visitor): (&HeaderMap, Arc<Visitor>),
     upgrade: OnUpgrade,
     busy: Busy,
     (resumable, halves): (&Resumable, &Halves),
@@ -57,7 +58,7 @@ pub(super) fn begin(
     let (resumable, halves) = (resumable.clone(), halves.clone());
     let connected = hub.meters().connected(Carrier::WebSocket);
     tokio::spawn(async move {
-        let _connected = connected;
+        let _connected = (connected, visitor);
         // It fails only if the client has gone.
         if let Ok(upgraded) = upgrade.await {
             let config = WebSocketConfig::default()

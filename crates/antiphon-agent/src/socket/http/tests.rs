@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
+use crate::access::Access;
 use crate::testing::{Agent, SOON, until};
 
 /// What came back.
@@ -118,7 +119,10 @@ impl Agent {
     }
 
     async fn websocket(&self) -> WebSocketStream<BufReader<TcpStream>> {
-        let mut wired = self.wired().await;
+        Self::upgraded(self.wired().await).await
+    }
+
+    async fn upgraded(mut wired: Wired) -> WebSocketStream<BufReader<TcpStream>> {
         let headers = [
             "Connection: Upgrade",
             "Upgrade: websocket",
@@ -728,6 +732,49 @@ async fn bodies_that_are_left_half_sent_do_not_keep_others_out() {
         .ask("PUT /v1/maps/m/k", &[], vec![b'y'; MAX_BODY_BYTES / 2])
         .await;
     assert_eq!(put.status, 200, "{put:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_stands_still_holds_up_no_message_to_another_one() {
+    let node = Agent::alone().await;
+    let mut slow = node.wired().await;
+    slow.write(request("GET /v1/groups/slow/events", &[], "")).await;
+    slow.event("view").await;
+    // From now on nobody reads it. More than its connection, its group and the room for requests take.
+    let mut posts = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let mut wired = node.wired().await;
+        posts.spawn(async move {
+            let body = vec![b'x'; 900 << 10];
+            wired
+                .write(request("POST /v1/groups/slow/messages", &[], body))
+                .await;
+            wired.said().await
+        });
+    }
+    while timeout(SPEAK_WITHIN / 10, posts.join_next()).await.is_ok() {}
+    assert!(!posts.is_empty(), "all of it was taken");
+    let other = node.post("/v1/groups/other/messages", "x");
+    let said = timeout(Duration::from_secs(3), other).await.unwrap();
+    assert_eq!(said.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_websocket_keeps_its_place_among_connections() {
+    let node = Agent::alone().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    let places = Arc::new(tokio::sync::Semaphore::new(1));
+    let visitor = Access::default().local(Arc::default());
+    let visitor = visitor.seated(places.clone().try_acquire_owned().unwrap());
+    let http = Http::new(node.hub.clone(), Resumable::default(), Halves::default());
+    let served = tokio::spawn(http.serve(server, Vec::new(), Beginning::Request, visitor));
+    let socket = Agent::upgraded(Wired(BufReader::new(client))).await;
+    timeout(SOON, served).await.unwrap().unwrap();
+    assert_eq!(places.available_permits(), 0);
+    drop(socket);
+    until(|| places.available_permits() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
