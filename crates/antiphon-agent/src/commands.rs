@@ -74,7 +74,7 @@ fn told(all: Replies) -> Reply {
 fn nobody(failures: &BTreeMap<String, Failure>) -> Failure {
     let ran = failures.values().map(|failure| failure.ran);
     Failure {
-        ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::No),
+        ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::Maybe),
         ..Failure::nothing_done(Code::Failed, "no node did it: `failures` says why each")
     }
 }

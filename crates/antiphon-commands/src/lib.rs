@@ -68,19 +68,20 @@
 //! | the sender dies | what its peers have begun, they do |
 //! | the sender has joined a moment ago, in a view that the receiver does not have yet | the receiver waits 1 s for it, then `unavailable`, `no` |
 //! | this node is removed from the cluster | what waits is refused, what was sent is `unknown`; it goes on as another incarnation |
-//! | there is no majority | commands go on among those that reach each other, except verbs with `primary = true`: `unavailable`, `no` |
+//! | there is no majority | commands go on among those that reach each other; by the library's way none do, and by no way those with `primary = true`: `unavailable`, `no` |
 //! | the receiver's list refuses | `refused`, `no`, with its version |
 //! | no session serves the verb; too much runs | `unavailable`, `no` |
 //! | what carries it out dies, or takes too long | `failed` or `timeout`, `maybe`; a program is killed with its group |
-//! | the node stops | programs that it started are killed; it takes no commands, and what it was asked is `unknown` or `timeout`, `maybe` |
+//! | the node stops | programs that it started are killed; it takes no commands, and what it was asked is `unknown` or `timeout`, `maybe`; what it asked is `unknown`, `maybe` |
 //! | the node is killed with SIGKILL | programs that it started go on |
 //!
 //! # Bounds
 //! A list: 1 MiB, 256 verbs, 32 arguments a verb. An envelope 64 KiB; a reply 64 KiB unless its verb says
-//! less or more, up to 1 MiB; by UDP 1,400 bytes each way, signatures included. A queue: 1,024 commands, 4
-//! MiB. Under way to a peer by a way: 64, or 16 connections. At a node run 256 commands, 64 of one peer, 16
-//! of a verb unless its list says another number; more are refused. A gate: 1,024 connections, 8 of an
-//! address that is no member's; 10 s for a first byte, 60 s idle.
+//! less or more, up to 1 MiB; by the library's way 59,744 bytes and by UDP 1,400 each way, signatures
+//! included. A queue: 1,024 commands, 4 MiB. Under way to a peer by a way: 64, or 16 connections. At a node
+//! run 256 commands, 64 of one peer, 16 of a verb unless its list says another number; more are refused. A
+//! gate: 1,024 connections, of which addresses that are no member's have 256 together and 8 each; 10 s for a
+//! first byte, 10 s for a request's head, and for a first envelope by RESP and WebSocket; 60 s idle.
 //!
 //! # What it does not do
 //! A key is that of the whole cluster: a process that has it can say to be any member. "Which nodes may
@@ -228,6 +229,32 @@ impl Handed {
     }
 }
 
+/// Tells what came of a command at one node, once. Dropped before, it tells that nobody can say: the node
+/// stopped, and the task that waited for the answer ended with it.
+struct Tell(Option<oneshot::Sender<Result<Bytes, Failure>>>);
+
+impl Tell {
+    fn new(told: oneshot::Sender<Result<Bytes, Failure>>) -> Self {
+        Self(Some(told))
+    }
+
+    fn tell(mut self, result: Result<Bytes, Failure>) {
+        if let Some(told) = self.0.take() {
+            // It fails if the caller waits no more.
+            let _ = told.send(result);
+        }
+    }
+}
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            let reason = "this node stopped before the command was over";
+            let _ = told.send(Err(failure(Code::Unknown, Ran::Maybe, reason)));
+        }
+    }
+}
+
 impl Replies {
     fn add(&mut self, node: String, result: Result<Bytes, Failure>) {
         let bytes: usize = self.replies.values().map(Bytes::len).sum();
@@ -351,24 +378,30 @@ impl Commands {
             if !command.reply {
                 return Err(refused("to any needs a reply: without one, ask one".to_owned()));
             }
-            let (asking, in_turn) = (node.clone(), targets.clone());
+            let asking = node.clone();
+            let mut turns = targets.clone().into_iter().zip(ways_back);
+            let mut take_turn = move || turns.next().map(|(target, told)| (target, Tell::new(told)));
+            // The task may end before it runs. Then the caller is told of the first node.
+            let mut turn = take_turn();
             node.spawn(async move {
-                for (target, tell) in in_turn.into_iter().zip(ways_back) {
+                while let Some((target, tell)) = turn {
                     let (over, result) = oneshot::channel();
                     asking.hand_over(&target, task.clone(), move |result| drop(over.send(result)));
                     let Ok(result) = result.await else { return };
                     let goes_on = matches!(&result, Err(failed) if failed.ran == Ran::No);
-                    let _ = tell.send(result);
+                    tell.tell(result);
                     if !goes_on || tokio::time::Instant::now() >= until {
                         return;
                     }
+                    turn = take_turn();
                 }
             });
         } else {
             let mut tasks = std::iter::repeat_n(task, asked);
-            for (target, tell) in targets.iter().zip(ways_back) {
+            for (target, told) in targets.iter().zip(ways_back) {
                 let Some(task) = tasks.next() else { break };
-                node.hand_over(target, task, move |result| drop(tell.send(result)));
+                let tell = Tell::new(told);
+                node.hand_over(target, task, move |result| tell.tell(result));
             }
         }
         let told = targets.into_iter().zip(receivers).collect();

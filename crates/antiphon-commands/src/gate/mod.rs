@@ -9,10 +9,11 @@
 //! ends its connection. A connection that has shown no good envelope yet is a stranger's.
 //!
 //! # Bounds
-//! [`MAX_CONNECTIONS`], of one address [`MAX_OF_MEMBER`], and [`MAX_OF_STRANGER`] if it is no member's; a
+//! [`MAX_CONNECTIONS`], of one address [`MAX_OF_MEMBER`], and [`MAX_OF_STRANGER`] if it is no member's. All
+//! addresses that are no member's have [`MAX_STRANGERS`] together, so that they leave places for members. A
 //! WebSocket keeps the place of its connection. [`SPEAK_WITHIN`] for the handshake of TLS and the first byte;
-//! [`HEAD_WITHIN`] for the head of a request; [`IDLE_FOR`] without a byte; [`WRITE_WITHIN`] for a peer that
-//! takes nothing.
+//! [`HEAD_WITHIN`] for the head of a request, and for the first envelope by RESP and WebSocket; [`IDLE_FOR`]
+//! without a byte; [`WRITE_WITHIN`] for a peer that takes nothing.
 
 mod http;
 mod paced;
@@ -38,11 +39,13 @@ use crate::ways::{Endpoint, METADATA};
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Connections of one address that is no member's.
 pub const MAX_OF_STRANGER: usize = 8;
+/// Connections of all addresses together that are no member's.
+pub const MAX_STRANGERS: usize = 256;
 /// Connections of one address.
 pub const MAX_OF_MEMBER: usize = 256;
 /// For a first byte, and for TLS's handshake.
 pub const SPEAK_WITHIN: Duration = Duration::from_secs(10);
-/// For the head of a request.
+/// For the head of a request, and for the first envelope of a connection.
 pub const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Without a byte from the peer. Longer than a peer keeps a connection that is idle.
 pub const IDLE_FOR: Duration = Duration::from_secs(60);
@@ -105,6 +108,7 @@ struct Places(Arc<Mutex<Taken>>);
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
+    strangers: usize,
     /// Each address has at least one.
     of: HashMap<IpAddr, usize>,
 }
@@ -112,6 +116,7 @@ struct Taken {
 struct Place {
     places: Places,
     of: IpAddr,
+    is_members: bool,
 }
 
 impl Places {
@@ -124,13 +129,19 @@ impl Places {
         let mut taken = self.taken();
         // An address that is refused gets no entry: nothing would take that away again.
         let count = taken.of.get(&of).copied().unwrap_or_default();
-        if taken.all >= MAX_CONNECTIONS || count >= most {
+        let is_full = taken.all >= MAX_CONNECTIONS || !is_members && taken.strangers >= MAX_STRANGERS;
+        if is_full || count >= most {
             return None;
         }
         taken.of.insert(of, count + 1);
         taken.all += 1;
+        taken.strangers += usize::from(!is_members);
         let places = self.clone();
-        Some(Place { places, of })
+        Some(Place {
+            places,
+            of,
+            is_members,
+        })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -142,6 +153,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
         taken.all -= 1;
+        taken.strangers -= usize::from(!self.is_members);
         if let Some(count) = taken.of.get_mut(&self.of) {
             *count -= 1;
             if *count == 0 {
@@ -203,16 +215,31 @@ async fn serve(stream: TcpStream, node: &Arc<Node>) {
 mod tests {
     use super::*;
 
+    fn address(number: usize) -> IpAddr {
+        IpAddr::from(u32::try_from(number).unwrap().to_be_bytes())
+    }
+
+    #[test]
+    fn strangers_leave_places_for_members() {
+        let places = Places::default();
+        let strangers = (0..MAX_CONNECTIONS).filter_map(|number| places.take(address(number), false));
+        let strangers: Vec<_> = strangers.collect();
+        assert_eq!(strangers.len(), MAX_STRANGERS);
+        assert!(places.take(address(MAX_CONNECTIONS), true).is_some());
+        drop(strangers);
+        assert!(places.take(address(0), false).is_some());
+    }
+
     #[test]
     fn an_address_that_is_refused_leaves_nothing_behind() {
-        let address = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
         let places = Places::default();
         let mut taken: Vec<_> = (0..MAX_OF_STRANGER)
             .filter_map(|_| places.take(address(0), false))
             .collect();
         assert!(places.take(address(0), false).is_none());
-        let further = (MAX_OF_STRANGER..MAX_CONNECTIONS).map(|number| places.take(address(number), false));
-        taken.extend(further.flatten());
+        let further = (MAX_OF_STRANGER..MAX_CONNECTIONS)
+            .filter_map(|number| places.take(address(number), number >= MAX_STRANGERS));
+        taken.extend(further);
         let before = places.taken().of.clone();
         assert_eq!(
             (taken.len(), before.values().sum()),
@@ -225,13 +252,13 @@ mod tests {
         assert_eq!(places.taken().of, before);
         // A place that is given back is the next one's.
         taken.pop();
-        taken.extend(places.take(address(MAX_CONNECTIONS), false));
+        taken.extend(places.take(address(MAX_CONNECTIONS), true));
         assert_eq!(
             (taken.len(), places.taken().all),
             (MAX_CONNECTIONS, MAX_CONNECTIONS)
         );
         drop(taken);
         let left = places.taken();
-        assert_eq!((left.all, left.of.len()), (0, 0));
+        assert_eq!((left.all, left.strangers, left.of.len()), (0, 0, 0));
     }
 }

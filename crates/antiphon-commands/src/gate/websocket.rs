@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures_util::stream::SplitStream;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -11,8 +13,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::WRITE_WITHIN;
 use super::paced::Busy;
+use super::{HEAD_WITHIN, WRITE_WITHIN};
 use crate::envelope::{MAX_COMMAND_BYTES, Way};
 use crate::lane::MAX_SENT;
 use crate::node::{Node, Served};
@@ -26,10 +28,10 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + Unpin, no
     let (reply, mut replies) = mpsc::channel(MAX_SENT);
     let read = async {
         let mut serving = JoinSet::new();
-        while let Some(Ok(message)) = stream.next().await {
-            let Message::Binary(envelope) = message else {
-                continue;
-            };
+        // A stranger shows an envelope soon, or goes: one that is forged ends the connection.
+        let first = timeout(HEAD_WITHIN, take(&mut stream)).await;
+        let mut taken = first.unwrap_or_default();
+        while let Some(envelope) = taken {
             while serving.try_join_next().is_some() {}
             if serving.len() >= MAX_SENT {
                 serving.join_next().await;
@@ -41,6 +43,7 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + Unpin, no
                 let _ = reply.send(served).await;
                 drop(busy);
             });
+            taken = take(&mut stream).await;
         }
     };
     let write = async {
@@ -60,4 +63,16 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + Unpin, no
         () = read => {}
         () = write => {}
     }
+}
+
+/// The next envelope. None: the connection is over.
+async fn take<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut SplitStream<WebSocketStream<S>>,
+) -> Option<Bytes> {
+    while let Some(Ok(message)) = stream.next().await {
+        if let Message::Binary(envelope) = message {
+            return Some(envelope);
+        }
+    }
+    None
 }

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon::config::Given;
 pub use antiphon_api::commands::{Args, Value};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,8 @@ const RUNNING: u16 = 16;
 const CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// How far they may differ at most.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
+/// What is expected of an argument that a program takes: its options are the list's alone.
+const NO_OPTION: &str = "what does not begin with `-`, since a program takes it";
 
 /// An allow-list.
 #[derive(Debug, Clone, PartialEq)]
@@ -283,7 +286,7 @@ impl List {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, ListError> {
-        let file = toml::from_str::<written::File>(text).map_err(|error| ListError(error.to_string()))?;
+        let file: written::File = Given::more(text).map_err(ListError)?;
         file.check()
     }
 
@@ -344,9 +347,8 @@ impl Verb {
                         Refusal::Argument(format!("argument {name} of {}: expected {expected}", self.name))
                     };
                     argument.kind.check(value).map_err(refused)?;
-                    if self.gives_to_program(name) && value.to_string().starts_with('-') {
-                        let expected = "what does not begin with `-`, since a program takes it";
-                        return Err(refused(expected.to_owned()));
+                    if self.gives_option(name, value) {
+                        return Err(refused(NO_OPTION.to_owned()));
                     }
                 }
                 (None, Some(default)) => {
@@ -362,13 +364,15 @@ impl Verb {
         Ok(())
     }
 
-    fn gives_to_program(&self, name: &str) -> bool {
-        match &self.deliver {
+    /// Whether a program would take this value of an argument for an option.
+    fn gives_option(&self, name: &str, value: &Value) -> bool {
+        let is_taken = match &self.deliver {
             Deliver::Program(words) => words
                 .iter()
                 .any(|word| matches!(word, Word::Arg { arg } if arg == name)),
             _ => false,
-        }
+        };
+        is_taken && value.to_string().starts_with('-')
     }
 }
 

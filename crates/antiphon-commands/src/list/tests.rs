@@ -145,6 +145,29 @@ fn a_list_that_is_not_right_is_refused_with_the_place_and_the_reason() {
 }
 
 #[test]
+fn a_default_that_a_program_would_take_for_an_option_is_refused_with_the_list() {
+    let list = LIST.replace("max-bytes = 8", r#"max-bytes = 8, default = "-x""#);
+    let refused = List::parse(&list).unwrap_err().to_string();
+    assert!(
+        refused.contains("argument key: its default: expected what does not begin with `-`"),
+        "{refused}"
+    );
+    // The program does not take this argument.
+    let list = LIST.replace("min = 0", "min = -3");
+    assert!(List::parse(&list.replace("default = 1", "default = -3")).is_ok());
+}
+
+#[test]
+fn a_key_that_was_given_in_place_of_a_list_is_not_shown() {
+    let key = "ab12".repeat(16);
+    let refused = List::parse(&key).unwrap_err().to_string();
+    assert!(
+        refused.contains("line 1") && !refused.contains("ab12"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_list_of_no_verbs_allows_nothing() {
     let list = List::parse("version = 1").unwrap();
     let refused = list.check("a", "b", "node.leave", &mut Args::new());

@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::{
     AllWord, Argument, CLOCK_SKEW, Deliver, Hook, Kind, List, ListError, MAX_ARGS, MAX_CLOCK_SKEW,
-    MAX_NAME_BYTES, MAX_REPLY_BYTES, MAX_TEXT_BYTES, MAX_VERBS, MAX_WITHIN, NodeVerb, Nodes, REPLY_BYTES,
-    RUNNING, Value, Verb, WITHIN, Word,
+    MAX_NAME_BYTES, MAX_REPLY_BYTES, MAX_TEXT_BYTES, MAX_VERBS, MAX_WITHIN, NO_OPTION, NodeVerb, Nodes,
+    REPLY_BYTES, RUNNING, Value, Verb, WITHIN, Word,
 };
 
 /// The file as it is written.
@@ -143,7 +143,7 @@ impl WrittenVerb {
         if max_running == 0 {
             return Err("max-running is at least 1: leave the verb out to forbid it".to_owned());
         }
-        Ok(Verb {
+        let verb = Verb {
             name: self.name,
             about: self.about,
             from: self.from.check()?,
@@ -154,7 +154,14 @@ impl WrittenVerb {
             primary: self.primary,
             max_running,
             max_reply_bytes,
-        })
+        };
+        for (of, argument) in &verb.args {
+            let default = argument.default.as_ref();
+            if default.is_some_and(|default| verb.gives_option(of, default)) {
+                return Err(format!("argument {of}: its default: expected {NO_OPTION}"));
+            }
+        }
+        Ok(verb)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon::calls::{Call, Calls, CallsError, Refusal, Replies as CallReplies, Rule, Target};
+use antiphon::calls::{
+    Call, Calls, CallsError, MAX_CALL_BYTES, Refusal, Replies as CallReplies, Rule, Target,
+};
 use antiphon::{Incarnation, Member, NodeView};
 use antiphon_api::Payload;
 use antiphon_api::blocks::{Code, Failure, Ran};
@@ -15,7 +17,7 @@ use crate::counts::{Counted, Side, failure};
 use crate::envelope::{Asked, MAX_COMMAND_BYTES, Outcome, Signer, Way, signature};
 use crate::lane::{Lane, Open};
 use crate::list::Args;
-use crate::ways::{Connections, Endpoint, Lost, MAX_DATAGRAM};
+use crate::ways::{Connections, Endpoint, Lost, MAX_DATAGRAM, source};
 
 impl Node {
     /// Puts a command into a peer's queue; what comes of it is told when it is over.
@@ -26,7 +28,7 @@ impl Node {
         told: impl FnOnce(Result<Bytes, Failure>) + Send + 'static,
     ) {
         let (node, to) = (self.clone(), to.to_owned());
-        if to == self.name {
+        if to == self.name && !self.has_stopped() {
             self.spawn(async move { told(node.ask_self(task).await) });
             return;
         }
@@ -132,6 +134,7 @@ impl Node {
         let signer = &active.signers[0];
         let envelope = signer.sign_command(&asked);
         let most = match task.way {
+            Way::Library => MAX_CALL_BYTES,
             Way::Udp => MAX_DATAGRAM,
             _ => MAX_COMMAND_BYTES,
         };
@@ -202,13 +205,21 @@ impl Node {
             Endpoint::of(member).ok_or_else(missing)
         };
         match way {
+            // A call would wait for a majority until its time is over, and nobody could say whether it ran.
+            Way::Library if !self.is_primary() => Err(Lost::NotSent(
+                "the library's way needs a majority, and there is none: take another way".to_owned(),
+            )),
             Way::Library => {
                 let calls = self.calls(within).await?;
                 self.call(&calls, member.incarnation, envelope.clone(), within)
                     .await
                     .map(Some)
             }
-            Way::Udp => self.datagrams.ask(gate()?.addr, envelope, reply).await,
+            Way::Udp => {
+                let to = gate()?.addr;
+                let from = self.member(&self.name).and_then(|us| source(&us, to));
+                self.datagrams.ask(from, to, envelope, reply).await
+            }
             Way::Https | Way::HttpsKept if !gate()?.tls => Err(Lost::NotSent(
                 "its gate has no certificate, so it cannot be asked by HTTPS".to_owned(),
             )),

@@ -303,6 +303,11 @@ impl Node {
         }
     }
 
+    /// Whether this node is in a primary view.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.view.borrow().as_ref().is_some_and(|view| view.is_primary())
+    }
+
     pub(crate) fn is_members(&self, ip: IpAddr) -> bool {
         let view = self.view.borrow();
         view.iter()

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use antiphon::calls::MAX_CALL_BYTES;
 use antiphon::{Member, NodeView};
 use antiphon_api::Payload;
 use antiphon_api::blocks::{Code, Failure, Ran};
@@ -15,7 +16,7 @@ use crate::counts::{Counted, Side, failure};
 use crate::deliver::{Request, post, run};
 use crate::envelope::{Answered, Asked, MAX_SIGNED_REPLY_BYTES, Outcome, Signer, Unreadable, Way, signature};
 use crate::list::{Args, Deliver, NodeVerb, Verb};
-use crate::ways::{MAX_DATAGRAM, is_of};
+use crate::ways::{MAX_DATAGRAM, addresses, is_of};
 
 impl Node {
     /// What this node is asked by itself: by its list, and no way.
@@ -73,7 +74,11 @@ impl Node {
         // From here on its number is taken, so whatever is answered is the only answer to it.
         let result = self.admit(&active, &asked, from).await;
         let result = match result {
-            Ok(None) => return Served::Seen,
+            Ok(None) => {
+                self.counts
+                    .count(Side::Served, Some(&asked.from), None, Counted::Forged);
+                return Served::Seen;
+            }
             Ok(Some((verb, args, left))) => {
                 let (node, by) = (self.clone(), asked.from.clone());
                 // The peer may go: what it has begun is done.
@@ -124,6 +129,7 @@ impl Node {
         };
         let signed = signer.sign_reply(&answered);
         let most = match asked.way {
+            Way::Library => MAX_CALL_BYTES,
             Way::Udp => MAX_DATAGRAM,
             _ => MAX_SIGNED_REPLY_BYTES,
         };
@@ -196,7 +202,14 @@ impl Node {
             let reason = format!("{} is no member in the view of {}", asked.from, self.name);
             return Err(failure(Code::Unavailable, Ran::No, reason));
         };
-        if from.is_some_and(|ip| !is_of(&member, ip)) {
+        if let Some(seen) = from
+            && !is_of(&member, seen)
+        {
+            let known: Vec<_> = addresses(&member).collect();
+            tracing::debug!(
+                target: "antiphon::commands", from = %asked.from, %seen, ?known,
+                "a command came by UDP from an address that its sender does not have"
+            );
             return Ok(None);
         }
         self.heard(&asked.from);
@@ -230,8 +243,7 @@ impl Node {
         args: Args,
         left: Duration,
     ) -> Result<Bytes, Failure> {
-        let primary = self.view.borrow().as_ref().is_some_and(|view| view.is_primary());
-        if verb.primary && !primary {
+        if verb.primary && !self.is_primary() {
             let reason = format!("{} is in no primary view, which {} needs", self.name, verb.name);
             return Err(failure(Code::Unavailable, Ran::No, reason));
         }

@@ -1,6 +1,7 @@
 //! Nodes that command each other by every way, on the loopback interface.
 
 mod deliver;
+mod failures;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

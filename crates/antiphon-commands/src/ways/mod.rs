@@ -10,7 +10,9 @@
 //! | `udp` | a datagram for each envelope, of at most [`MAX_DATAGRAM`] bytes | 64 |
 //!
 //! A connection on which a command was not answered is closed with it: what comes there later is for nobody.
-//! One that was idle for [`IDLE_FOR`] is not used again: the peer's gate may be closing it.
+//! A WebSocket, on which others may wait, only takes no new commands if the peer answered none since that
+//! command was sent. A connection that was idle for [`IDLE_FOR`] is not used again: the peer's gate may be
+//! closing it. Nor is one to an address that the peer has no more.
 
 pub(crate) mod http;
 pub(crate) mod pending;
@@ -79,12 +81,25 @@ impl Endpoint {
     }
 }
 
+/// A member's addresses: those of its node, and that of its gate.
+pub(crate) fn addresses(member: &Member) -> impl Iterator<Item = IpAddr> {
+    let gate = Endpoint::of(member).map(|gate| gate.addr);
+    let node = std::iter::once(member.addr).chain(member.further.iter().copied());
+    node.chain(gate).map(|addr| addr.ip().to_canonical())
+}
+
 /// Whether this is one of a member's addresses.
 pub(crate) fn is_of(member: &Member, ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
-    let gate = Endpoint::of(member).map(|gate| gate.addr.ip());
-    let mut addrs = std::iter::once(member.addr).chain(member.further.iter().copied());
-    addrs.any(|addr| addr.ip().to_canonical() == ip) || gate.is_some_and(|gate| gate.to_canonical() == ip)
+    addresses(member).any(|of| of == ip)
+}
+
+/// From which address a member sends a datagram, if it has only one of that family. If it has several, the
+/// system's routes know the right one.
+pub(crate) fn source(member: &Member, to: SocketAddr) -> Option<IpAddr> {
+    let mut own = addresses(member).filter(|ip| ip.is_ipv4() == to.is_ipv4() && !ip.is_unspecified());
+    let only = own.next()?;
+    own.all(|other| other == only).then_some(only)
 }
 
 /// Why there is no answer: nothing was sent, or something may have been.
@@ -102,13 +117,13 @@ pub(crate) fn sent(error: impl std::fmt::Display) -> Lost {
     Lost::Sent(error.to_string())
 }
 
-/// The connections of one lane.
+/// The connections of one lane, each with the address to which it was opened.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// With the renewal of the certificates by which they were opened.
-    http: Pool<(u64, http::Sender)>,
-    resp: Pool<Boxed>,
-    link: tokio::sync::Mutex<Option<Link>>,
+    /// With the renewal of the certificates by which they were opened, too.
+    http: Pool<((SocketAddr, u64), http::Sender)>,
+    resp: Pool<(SocketAddr, Boxed)>,
+    link: tokio::sync::Mutex<Option<(SocketAddr, Link)>>,
 }
 
 impl std::fmt::Debug for Connections {
@@ -155,10 +170,10 @@ impl Connections {
                 sender.ask(to, envelope).await
             }
             Way::HttpKept | Way::HttpsKept => {
-                let renewal = tls.map_or(0, Tls::renewal);
+                let opened = (to.addr, tls.map_or(0, Tls::renewal));
                 let mut sender = None;
                 while let Some((of, mut kept)) = self.http.take() {
-                    if of == renewal && kept.is_ready().await {
+                    if of == opened && kept.is_ready().await {
                         sender = Some(kept);
                         break;
                     }
@@ -168,13 +183,13 @@ impl Connections {
                     None => http::Sender::new(open().await?).await?,
                 };
                 let reply = sender.ask(to, envelope).await?;
-                self.http.keep((renewal, sender));
+                self.http.keep((opened, sender));
                 Ok(reply)
             }
             Way::Resp => {
                 let mut stream = None;
-                while let Some(mut kept) = self.resp.take() {
-                    if resp::is_open(&mut kept) {
+                while let Some((of, mut kept)) = self.resp.take() {
+                    if of == to.addr && resp::is_open(&mut kept) {
                         stream = Some(kept);
                         break;
                     }
@@ -184,17 +199,18 @@ impl Connections {
                     None => open().await?,
                 };
                 let reply = resp::ask(&mut stream, &envelope).await?;
-                self.resp.keep(stream);
+                self.resp.keep((to.addr, stream));
                 Ok(reply)
             }
             Way::Websocket => {
                 let link = {
                     let mut link = self.link.lock().await;
-                    match link.as_ref().filter(|link| link.is_open()) {
-                        Some(link) => link.clone(),
+                    let kept = link.as_ref();
+                    match kept.filter(|(of, link)| *of == to.addr && link.is_open()) {
+                        Some((_, link)) => link.clone(),
                         None => {
                             let opened = Link::open(open().await?, to).await?;
-                            link.insert(opened).clone()
+                            link.insert((to.addr, opened)).1.clone()
                         }
                     }
                 };

@@ -1,6 +1,6 @@
 //! UDP: a datagram for each envelope. Nothing is sent again, and nothing says that it came but the reply.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,13 +32,15 @@ impl Drop for Socket {
 }
 
 impl Datagrams {
+    /// Sends from this address if there is one: the peer takes nothing from an address that it does not know.
     pub(crate) async fn ask(
         &self,
+        from: Option<IpAddr>,
         to: SocketAddr,
         envelope: &[u8],
         reply: bool,
     ) -> Result<Option<Bytes>, Lost> {
-        let socket = self.socket(to).await.map_err(not_sent)?;
+        let socket = self.socket(from, to).await.map_err(not_sent)?;
         let mut awaited = self.pending.add(envelope);
         socket.send_to(envelope, to).await.map_err(not_sent)?;
         if !reply {
@@ -48,16 +50,24 @@ impl Datagrams {
         reply.map(Some).ok_or_else(|| sent("the socket was closed"))
     }
 
-    async fn socket(&self, to: SocketAddr) -> std::io::Result<Arc<UdpSocket>> {
+    async fn socket(&self, from: Option<IpAddr>, to: SocketAddr) -> std::io::Result<Arc<UdpSocket>> {
         let (place, any) = match to {
-            SocketAddr::V4(_) => (&self.v4, "0.0.0.0:0"),
-            SocketAddr::V6(_) => (&self.v6, "[::]:0"),
+            SocketAddr::V4(_) => (&self.v4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            SocketAddr::V6(_) => (&self.v6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         };
         let mut place = place.lock().await;
         if let Some(open) = &*place {
             return Ok(open.socket.clone());
         }
-        let socket = Arc::new(UdpSocket::bind(any).await?);
+        // Behind a translation of addresses, the one that others know is none of this host.
+        let bound = match from {
+            Some(from) => UdpSocket::bind((from, 0)).await.ok(),
+            None => None,
+        };
+        let socket = Arc::new(match bound {
+            Some(socket) => socket,
+            None => UdpSocket::bind((any, 0)).await?,
+        });
         let reading = tokio::spawn(read(socket.clone(), self.pending.clone()));
         *place = Some(Socket {
             socket: socket.clone(),

@@ -1,5 +1,6 @@
 //! WebSocket: one connection, a binary message for each envelope, replies in any order.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,10 @@ struct Inner {
     out: mpsc::Sender<Bytes>,
     pending: Pending,
     used: Mutex<Instant>,
+    /// How many replies came.
+    replies: Arc<AtomicUsize>,
+    /// A command was given up, and no reply had come since it was sent.
+    hangs: AtomicBool,
     task: JoinHandle<()>,
 }
 
@@ -79,23 +84,29 @@ impl Link {
             WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await;
         let (out, envelopes) = mpsc::channel(MAX_SENT);
         let pending = Pending::default();
-        let task = tokio::spawn(run(socket, envelopes, pending.clone()));
+        let replies = Arc::new(AtomicUsize::new(0));
+        let task = tokio::spawn(run(socket, envelopes, pending.clone(), replies.clone()));
         Ok(Self(Arc::new(Inner {
             out,
             pending,
             used: Mutex::new(Instant::now()),
+            replies,
+            hangs: AtomicBool::new(false),
             task,
         })))
     }
 
-    /// Whether it can be used: a peer that closes it while it is idle does so later.
+    /// Whether a new command can use it. The peer does not hang, as far as is known; and a peer that closes
+    /// it while it is idle does so later.
     pub(crate) fn is_open(&self) -> bool {
         let used = *self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
-        !self.0.out.is_closed() && (used.elapsed() < IDLE_FOR || !self.0.pending.is_empty())
+        let hangs = self.0.hangs.load(Ordering::Relaxed);
+        !hangs && !self.0.out.is_closed() && (used.elapsed() < IDLE_FOR || !self.0.pending.is_empty())
     }
 
     pub(crate) async fn ask(&self, envelope: Bytes) -> Result<Bytes, Lost> {
         let mut awaited = self.0.pending.add(&envelope);
+        let _under_way = UnderWay::new(&self.0);
         *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.0
             .out
@@ -106,10 +117,33 @@ impl Link {
     }
 }
 
+/// A command that waits for its reply. If it is dropped and the peer answered nothing meanwhile, the
+/// connection may be dead although nothing has closed it.
+struct UnderWay<'a> {
+    on: &'a Inner,
+    replies_before: usize,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(on: &'a Inner) -> Self {
+        let replies_before = on.replies.load(Ordering::Relaxed);
+        Self { on, replies_before }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.on.replies.load(Ordering::Relaxed) == self.replies_before {
+            self.on.hangs.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 async fn run(
     socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>,
     mut envelopes: mpsc::Receiver<Bytes>,
     pending: Pending,
+    replies: Arc<AtomicUsize>,
 ) {
     let (mut sink, mut stream) = socket.split();
     let write = async {
@@ -123,6 +157,8 @@ async fn run(
     let read = async {
         while let Some(Ok(message)) = stream.next().await {
             if let Message::Binary(reply) = message {
+                // Counted first: the command that gets the reply looks at the number.
+                replies.fetch_add(1, Ordering::Relaxed);
                 pending.answer(reply);
             }
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use antiphon_core::text::shortened;
 use serde::de::DeserializeOwned;
 
-use super::Error;
+use super::{Error, Given};
 
 /// A configuration file larger than this is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -48,6 +48,14 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     text.lines().position(gives).map(|before| before + 1)
 }
 
+impl Given {
+    /// What a text gives a program that has a file of its own. An error is as it is for settings.
+    #[doc(hidden)]
+    pub fn more<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+        parse(text)
+    }
+}
+
 /// What a text says. An error names the line, the unknown key and the keys there are.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Some editors begin each text with a byte order mark.
@@ -61,7 +69,8 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-/// The part of a line that is meant, with its number and a mark below.
+/// The part of a line that is meant, with its number and a mark below. A line that TOML cannot have may be a
+/// secret of a file that was named by mistake: of that only the number is told.
 fn excerpt(text: &str, span: Range<usize>) -> String {
     let within = span.start.min(text.len());
     let start = (0..=within)
@@ -73,6 +82,11 @@ fn excerpt(text: &str, span: Range<usize>) -> String {
     let before = before.rsplit('\n').next().unwrap_or_default();
     let after = after.lines().next().unwrap_or_default();
     let column = before.chars().count();
+    let mut shown = format!("line {number}, column {}\n", column + 1);
+    let may_be_toml = |part: &str| part.contains(['=', '[', '#']);
+    if !may_be_toml(before) && !may_be_toml(after) {
+        return shown;
+    }
     let (left, cut) = match column > BEFORE {
         true => (before.chars().skip(column - BEFORE).collect::<String>(), "…"),
         false => (before.to_owned(), ""),
@@ -81,7 +95,6 @@ fn excerpt(text: &str, span: Range<usize>) -> String {
     let more = if right.len() < after.len() { "…" } else { "" };
     let margin = " ".repeat(number.to_string().len());
     let mark = " ".repeat(cut.chars().count() + left.chars().count());
-    let mut shown = format!("line {number}, column {}\n", column + 1);
     // Never fails: it is a string.
     let _ = writeln!(
         shown,
@@ -105,6 +118,15 @@ mod tests {
             error.starts_with("line 2, column 7\n  |\n2 | bcd = \"x\"\n  |       ^\ninvalid type"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_key_that_was_given_in_place_of_a_file_is_not_shown() {
+        let key = "ab12".repeat(16);
+        for text in [key.clone(), format!("# the key\n{key}\n")] {
+            let error = Given::from_toml_str(&text).unwrap_err().to_string();
+            assert!(error.contains("line ") && !error.contains("ab12"), "{error}");
+        }
     }
 
     #[test]

@@ -1,0 +1,222 @@
+//! What becomes of commands when a node stops, a way cannot carry them, or a peer is not where it was.
+
+use std::net::SocketAddr;
+
+use tokio::sync::Notify;
+
+use super::*;
+
+/// A node that joins the first one. It has the IP address of its gate, and tells others where that is.
+async fn joined(first: &Member, name: &str, gate: Gate, told: SocketAddr) -> Member {
+    let addr = gate.addr();
+    let builder = Cluster::builder("commands")
+        .name(name)
+        .bind(SocketAddr::new(addr.ip(), 0))
+        .metadata(ways::METADATA, told.to_string());
+    let builder = builder
+        .key(ClusterKey::from_bytes(KEY))
+        .seeds([first.cluster.addr().to_string()]);
+    let cluster = builder.join().await.unwrap();
+    let config = Config {
+        list: list_file(LIST),
+        key: Some(ClusterKey::from_bytes(KEY)),
+        tls: None,
+    };
+    let list = config.list.clone();
+    let commands = Commands::start(cluster.clone(), config, Some(gate)).unwrap();
+    let echo = commands.serve("echo", |_| Box::pin(async { Ok(Bytes::from_static(b"echoed")) }));
+    let member = Member {
+        commands,
+        cluster,
+        gate: addr,
+        list,
+        _serving: echo.into_iter().collect(),
+    };
+    for node in [first, &member] {
+        while node.commands.0.node.members().len() < 2 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    member
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_that_stops_has_asked_may_have_run() {
+    let members = members(&["a", "b"], LIST).await;
+    let both = asked("slow", "{}", to(&["a", "b"]), Way::HttpKept);
+    let any = asked("slow", "{}", To::Any, Way::HttpKept);
+    let handed = [both, any].map(|command| members[0].commands.hand_over(command).unwrap());
+    let is_under_way = || {
+        let queues = members[0].commands.status().queues;
+        queues.iter().any(|queue| queue.open > 0)
+    };
+    while !is_under_way() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    members[0].commands.stop();
+    for (handed, asked) in handed.into_iter().zip([2, 1]) {
+        let done = handed.replies().await;
+        assert_eq!((done.replies.len(), done.failures.len()), (0, asked), "{done:?}");
+        for failed in done.failures.values() {
+            assert_eq!((failed.code, failed.ran), (Code::Unknown, Ran::Maybe));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_cannot_carry_is_refused_or_says_that_it_ran() {
+    const LARGE: &str = r#"
+        [[verb]]
+        name = "large"
+        from = "all"
+        to = "all"
+        deliver = "session"
+        args.one = { type = "text", max-bytes = 16384, optional = true }
+        args.two = { type = "text", max-bytes = 16384, optional = true }
+        args.three = { type = "text", max-bytes = 16384, optional = true }
+        args.four = { type = "text", max-bytes = 16384, optional = true }
+    "#;
+    let members = members(&["a", "b"], &format!("{LIST}{LARGE}")).await;
+    let reply = |_| -> Handled { Box::pin(async { Ok(Bytes::from(vec![b'x'; 60_000])) }) };
+    let _serving = members[1].commands.serve("large", reply).unwrap();
+    let text = "x".repeat(15_000);
+    let large = format!(r#"{{"one":"{text}","two":"{text}","three":"{text}","four":"{text}"}}"#);
+    for (way, args, expected) in [
+        (Way::Http, large.as_str(), None),
+        (Way::Library, large.as_str(), Some((Code::Refused, Ran::No))),
+        (Way::Library, "{}", Some((Code::Failed, Ran::Yes))),
+    ] {
+        let command = asked("large", args, to(&["b"]), way);
+        let mut done = members[0].commands.hand_over(command).unwrap().replies().await;
+        let length = done.replies.get("b").map(Bytes::len);
+        assert_eq!(length, expected.is_none().then_some(60_000));
+        let failed = done.failures.remove("b");
+        let said = failed.as_ref().map(|failed| (failed.code, failed.ran));
+        assert_eq!(said, expected, "{failed:?}");
+        assert!(failed.is_none_or(|failed| failed.reason.contains("take another way")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_the_librarys_way_refuses_at_once_and_others_go_on() {
+    let members = members(&["a", "b", "c", "d", "e"], LIST).await;
+    for gone in &members[2..] {
+        gone.cluster.abort();
+    }
+    let begun = Instant::now();
+    let is_alone = |member: &Member| {
+        let node = &member.commands.0.node;
+        !node.is_primary() && node.members() == ["a", "b"]
+    };
+    while !members[..2].iter().all(is_alone) {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let begun = Instant::now();
+    let failed = echo(&members[0], &["b"], Way::Library).await.failures;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{failed:?}");
+    let failed = &failed["b"];
+    assert_eq!((failed.code, failed.ran), (Code::Unavailable, Ran::No));
+    assert!(failed.reason.contains("needs a majority"), "{failed:?}");
+    let done = echo(&members[0], &["b"], Way::HttpKept).await;
+    assert_eq!(done.replies.len(), 1, "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_that_brings_no_replies_is_opened_anew() {
+    let members = members(&["a"], LIST).await;
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gate = Gate::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (told, behind) = (proxy.local_addr().unwrap(), gate.addr());
+    let _peer = joined(&members[0], "b", gate, told).await;
+    let cut = Arc::new(Notify::new());
+    let cuts = cut.clone();
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = proxy.accept().await {
+            let mut to = TcpStream::connect(behind).await.unwrap();
+            let cut = cuts.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut from, &mut to) => {}
+                    // The connection stays open, and carries nothing any more.
+                    () = cut.notified() => std::future::pending::<()>().await,
+                }
+            });
+        }
+    });
+    let mut command = asked("echo", r#"{"text":"x"}"#, to(&["b"]), Way::Websocket);
+    let ask = async |command: &Command| {
+        let handed = members[0].commands.hand_over(command.clone()).unwrap();
+        handed.replies().await
+    };
+    assert_eq!(ask(&command).await.replies.len(), 1);
+    cut.notify_waiters();
+    command.within = Some(Duration::from_millis(500));
+    assert_eq!(ask(&command).await.failures["b"].ran, Ran::Maybe);
+    let _ = ask(&command).await;
+    let third = ask(&command).await;
+    assert_eq!(third.replies.len(), 1, "{third:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_an_address_that_the_peer_has_no_more_is_not_used() {
+    let members = members(&["a", "b", "c"], LIST).await;
+    for way in [Way::HttpKept, Way::Websocket, Way::Resp] {
+        let connections = ways::Connections::default();
+        for peer in &members[1..] {
+            let name = peer.commands.0.node.name.clone();
+            let envelope = envelope(&members, |asked| {
+                asked.way = way;
+                asked.to.clone_from(&name);
+                asked.to_incarnation = peer.cluster.incarnation().to_string();
+            });
+            let gate = ways::Endpoint {
+                addr: peer.gate,
+                tls: false,
+                name,
+            };
+            let reply = connections.exchange(way, &gate, None, envelope).await;
+            assert!(reply.is_ok(), "{way:?}: {reply:?}");
+        }
+    }
+    let forged = |member| count(member, Side::Served, Counted::Forged);
+    assert_eq!(members.iter().map(forged).sum::<u64>(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_that_shows_no_envelope_loses_its_place() {
+    let members = members(&["a"], LIST).await;
+    let websocket = websocket(members[0].gate).await.unwrap();
+    let mut resp = TcpStream::connect(members[0].gate).await.unwrap();
+    resp.write_all(b"*2\r\n").await.unwrap();
+    for mut stranger in [websocket, resp] {
+        let ended = tokio::time::timeout(2 * gate::HEAD_WITHIN, stranger.read_u8());
+        assert!(ended.await.unwrap().is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datagram_from_an_address_that_its_sender_does_not_have_is_counted() {
+    let members = members(&["a", "b"], LIST).await;
+    let socket = UdpSocket::bind("127.0.0.2:0").await.unwrap();
+    let envelope = envelope(&members, |asked| asked.way = Way::Udp);
+    socket.send_to(&envelope, members[1].gate).await.unwrap();
+    let begun = Instant::now();
+    while count(&members[1], Side::Served, Counted::Forged) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(count(&members[1], Side::Served, Counted::Forged), 1);
+    assert_eq!(count(&members[1], Side::Served, Counted::Done), 0);
+}
+
+/// The routes of the host would send from 127.0.0.1.
+#[tokio::test(flavor = "multi_thread")]
+async fn datagrams_go_out_from_the_only_address_of_their_node() {
+    let members = members(&["a"], LIST).await;
+    let gate = Gate::bind("127.0.0.2:0".parse().unwrap()).await.unwrap();
+    let told = gate.addr();
+    let other = joined(&members[0], "b", gate, told).await;
+    let done = echo(&other, &["a"], Way::Udp).await;
+    assert_eq!(done.replies["a"], Bytes::from("a b grüße"), "{done:?}");
+}
