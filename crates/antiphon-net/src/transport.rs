@@ -5,13 +5,14 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use antiphon_core::{Class, LifelineCommand, LifelineEvent, PathTrouble};
 use antiphon_wire::frame::{Frame, OpenError};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::tcp::refusals::Refusals;
 use crate::{Faults, Lack};
@@ -212,6 +213,10 @@ struct ConnectionShared {
     /// Not a connection that a node made to this one, but a stream that is heard at the multicast address.
     multicast: bool,
     authenticated: AtomicBool,
+    /// Something authentic came since the last look at `silent_since`.
+    heard: AtomicBool,
+    /// As of that look; none if the connection may be silent for ever.
+    silent_since: Mutex<Option<Instant>>,
     /// What was authentic was of no use to the core.
     unused: AtomicBool,
     refused: AtomicU8,
@@ -239,6 +244,8 @@ impl Connection {
                 remote,
                 multicast,
                 authenticated: AtomicBool::new(false),
+                heard: AtomicBool::new(false),
+                silent_since: Mutex::new(None),
                 unused: AtomicBool::new(false),
                 refused: AtomicU8::new(0),
                 closed: AtomicBool::new(false),
@@ -251,6 +258,7 @@ impl Connection {
 
     /// The core took a frame for authentic: the connection may stay.
     pub fn accepted(&self) {
+        self.heard();
         if !self.shared.authenticated.swap(true, Ordering::AcqRel) {
             self.shared.changed.notify_one();
         }
@@ -316,9 +324,34 @@ impl Connection {
         self.shared.refusal.get().copied()
     }
 
-    /// Whether it is open (another part of the program holds it) and has brought nothing authentic yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.is_authenticated() && Arc::strong_count(&self.shared) > 1
+    /// Whether another part of the program holds it: it is open, or was until a moment ago.
+    pub(crate) fn is_held(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
+    /// It is in use: its silence begins anew.
+    pub(crate) fn heard(&self) {
+        self.shared.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it may be ended for its silence.
+    pub(crate) fn must_speak(&self) {
+        *self.silence() = Some(Instant::now());
+    }
+
+    /// Since when it has brought nothing authentic, if it must. The clock is read for each look and not for
+    /// each frame: what came since the look before counts as of now.
+    pub(crate) fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let mut since = self.silence();
+        if since.is_some() && self.shared.heard.swap(false, Ordering::Relaxed) {
+            *since = Some(now);
+        }
+        *since
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Option<Instant>> {
+        let silence = self.shared.silent_since.lock();
+        silence.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it was ended, for what it has brought or to make room. What it has brought besides is not

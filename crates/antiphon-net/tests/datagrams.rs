@@ -240,6 +240,34 @@ async fn when_udp_stops_passing_messages_go_by_tcp_and_when_it_passes_again_by_u
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_path_passes_only_smaller_datagrams_messages_go_in_smaller_ones() {
+    let (mut a, _a_inputs, _) = udp("127.0.0.1:0", |config| config.max_datagram = Some(1472));
+    let (_b, mut b_inputs, b_addr) = udp("127.0.0.1:0", |_| {});
+    let relay = Relay::to(b_addr).await;
+    let mut traffic = Traffic::new();
+    traffic.open(&mut a, relay.addr, &mut b_inputs).await;
+    relay.weather.largest.store(1300, Ordering::Relaxed);
+    // The last segment of each frame is small, and is reported.
+    let before = traffic.got;
+    let deadline = Instant::now() + PATIENCE;
+    while traffic.got == before {
+        assert!(Instant::now() < deadline, "nothing large arrives any more");
+        traffic.send(&mut a, relay.addr, 3000);
+        let receives = traffic.receive(&mut b_inputs);
+        let _ = tokio::time::timeout(Duration::from_millis(20), receives).await;
+    }
+    let before = a.counters().segments_sent;
+    while a.counters().segments_sent == before {
+        assert!(Instant::now() < deadline, "UDP was never used again");
+        traffic.send(&mut a, relay.addr, 3000);
+        while traffic.got < traffic.sent {
+            traffic.receive(&mut b_inputs).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_peer_that_has_no_udp_gets_its_messages_by_tcp_and_the_other_way() {
     let (mut a, mut a_inputs, a_addr) = udp("127.0.0.1:0", |_| {});

@@ -495,6 +495,76 @@ async fn connections_that_stay_silent_do_not_take_the_last_places() {
     drop(held);
 }
 
+/// A stranger that says this, and the connection by which it came.
+async fn heard(addr: SocketAddr, kind: Kind, inputs: &mut Inputs) -> (TcpStream, Connection) {
+    let sealed = frame(&mut codec(5), kind, "once").to_bytes();
+    let stream = stranger(addr, &[&length_prefix(sealed.len())[..], &sealed].concat());
+    let connection = wait_for(inputs, |input| match input {
+        Input::Frames { connection, .. } => Some(connection),
+        Input::Lifeline { connection, .. } => connection,
+        _ => None,
+    })
+    .await;
+    (stream, connection)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_fall_silent_after_an_authentic_frame_do_not_take_the_last_places() {
+    let (_node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
+        config.max_inbound = 8;
+        config.idle_control_timeout = Duration::from_millis(100);
+    });
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let (stream, connection) = heard(addr, Kind::Bulk, &mut inputs).await;
+        connection.accepted();
+        held.push(stream);
+    }
+    let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (mut sealer, mut got) = (codec(1), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    // A peer that comes before there is room is turned away, and comes again.
+    while got.is_empty() {
+        assert!(Instant::now() < deadline, "no place for a peer");
+        send(
+            &mut peer,
+            addr,
+            Class::Control,
+            frame(&mut sealer, Kind::Control, "hello"),
+        );
+        let wait = inputs.recv_many(&mut got, 1);
+        let _ = tokio::time::timeout(Duration::from_millis(50), wait).await;
+    }
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_falls_silent_is_closed_after_twice_the_idle_time_unless_it_is_a_lifeline() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
+        config.idle_timeout = Duration::from_millis(200);
+        config.idle_control_timeout = Duration::from_millis(200);
+    });
+    let (mut lifeline, watched) = heard(addr, Kind::Lifeline, &mut inputs).await;
+    watched.accepted();
+    for kind in [Kind::Control, Kind::Bulk] {
+        let (stream, connection) = heard(addr, kind, &mut inputs).await;
+        connection.accepted();
+        let closed = tokio::task::spawn_blocking(move || is_closed(stream))
+            .await
+            .expect("no panic");
+        assert!(closed, "{kind:?}");
+    }
+    assert_eq!(node.counters().connections_refused, 2);
+    lifeline
+        .set_read_timeout(Some(Duration::from_millis(10)))
+        .expect("a timeout");
+    let read = lifeline.read(&mut [0]).map_err(|error| error.kind());
+    assert!(
+        matches!(read, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)),
+        "{read:?}"
+    );
+}
+
 #[tokio::test]
 async fn without_a_key_no_address_beyond_this_host_is_dialled() {
     let (mut node, _inputs, _) = tcp("127.0.0.1:0", |config| config.loopback_only = true);

@@ -87,6 +87,21 @@ async fn a_hello_shows_that_udp_passes_to_a_node_that_takes_probes_alone() {
     }
 }
 
+/// On Linux each address of 127.0.0.0/8 is one of this host; a node that is bound to none has them all.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_hello_to_any_address_of_a_node_that_is_bound_to_none_is_answered_from_there() {
+    for bind in ["0.0.0.0:0", "[::]:0"] {
+        let (_node, _inputs, addr) = with_probes(bind);
+        let (_other, _other_inputs, other_addr) = udp(bind, |_| {});
+        let second = |addr: SocketAddr| SocketAddr::from(([127, 0, 0, 2], addr.port()));
+        let greeted = greet(second(addr), addr, PATIENCE).await;
+        assert!(matches!(greeted, Greeted::ForProbes { .. }), "{greeted:?}");
+        let greeted = greet(second(other_addr), addr, PATIENCE).await;
+        assert!(matches!(greeted, Greeted::Welcome { .. }), "{greeted:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_probe_is_dropped_and_not_answered() {
     let (node, mut inputs, addr) = with_probes("127.0.0.1:0");

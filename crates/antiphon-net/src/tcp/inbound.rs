@@ -7,11 +7,17 @@
 //! ```
 //! A connection that has brought no authentic frame in time is closed: a port scanner, a browser, a slow
 //! loris. The core says what is authentic, through [`Connection`].
+//!
+//! One authentic frame does not earn a connection with frames its place for ever: a stranger may have got it
+//! from a member. A dialler closes what it does not use for long. So a connection that brings nothing
+//! authentic for twice as long is closed here. Where places run out, the connection that was silent longest
+//! goes sooner. A lifeline may be silent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,14 +40,21 @@ use crate::{Connection, Input};
 const SPARE_PLACES: usize = 16;
 /// After an error of `accept` (no descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks for silent connections, at least.
+const MIN_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How many connections may be open, and from which addresses.
 #[derive(Debug)]
 pub(super) struct InboundLimits {
     all: Arc<Semaphore>,
-    /// Connections that have brought no authentic frame yet, oldest first.
-    unauthenticated: Mutex<VecDeque<Connection>>,
+    max: usize,
+    /// Oldest first.
+    open: Mutex<Vec<Connection>>,
     max_unauthenticated: usize,
+    /// A connection with frames may be silent for this long.
+    max_silence: Duration,
+    /// The same where places run out: control connections that are in use are never silent for so long.
+    max_silence_if_full: Duration,
     spare: usize,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     max_per_ip: usize,
@@ -59,8 +72,11 @@ impl InboundLimits {
     pub(super) fn new(config: &TcpConfig) -> Self {
         Self {
             all: Arc::new(Semaphore::new(config.max_inbound)),
-            unauthenticated: Mutex::default(),
+            max: config.max_inbound,
+            open: Mutex::default(),
             max_unauthenticated: config.max_unauthenticated,
+            max_silence: config.idle_timeout.saturating_mul(2),
+            max_silence_if_full: config.idle_control_timeout,
             spare: SPARE_PLACES.min(config.max_inbound / 8),
             by_ip: Arc::default(),
             max_per_ip: config.max_inbound_per_ip,
@@ -88,23 +104,55 @@ impl InboundLimits {
         })
     }
 
-    /// Makes room, for a newcomer that was admitted or the next one, by ending the oldest connections that
-    /// have not said anything authentic. A flood of silent connections must not keep members out, and members
-    /// speak within milliseconds. Returns the ended ones.
-    fn make_room(&self, newcomer: &Connection) -> Vec<Connection> {
-        let mut waiting = self
-            .unauthenticated
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(Connection::is_waiting);
-        let too_many = (waiting.len() + 1).saturating_sub(self.max_unauthenticated);
+    /// Makes room, for a newcomer that was admitted or the next one: a flood of silent connections must not
+    /// keep members out. First the oldest connections go that have not said anything authentic, since members
+    /// speak within milliseconds. If those are too few, the connection goes that has been silent longest.
+    /// Returns what the caller has to end.
+    fn make_room(&self, now: Instant, admitted: Option<&Connection>) -> Vec<Connection> {
+        let mut open = self.open();
+        let newcomer = usize::from(admitted.is_some());
+        let staying = open.iter().filter(|connection| !connection.is_closed());
+        let waiting = staying
+            .clone()
+            .filter(|connection| !connection.is_authenticated());
         // Those that were ended give back their places a moment later.
-        let too_few_left = self.spare.saturating_sub(self.all.available_permits());
-        let surplus = too_many.max(too_few_left).min(waiting.len());
-        let ended: Vec<Connection> = waiting.drain(..surplus).collect();
-        waiting.push_back(newcomer.clone());
-        ended
+        let left = self.max.saturating_sub(staying.count() + newcomer);
+        let too_few_left = self.spare.saturating_sub(left.max(self.all.available_permits()));
+        let too_many = (waiting.clone().count() + newcomer).saturating_sub(self.max_unauthenticated);
+        let mut surplus: Vec<Connection> = waiting.take(too_many.max(too_few_left)).cloned().collect();
+        if surplus.len() < too_few_left {
+            let longest = silent(&open, now, self.max_silence_if_full).min_by_key(|(since, _)| *since);
+            surplus.extend(longest.map(|(_, connection)| connection.clone()));
+        }
+        open.extend(admitted.cloned());
+        surplus
     }
+
+    /// The connections that were silent for too long.
+    fn long_silent(&self, now: Instant) -> Vec<Connection> {
+        let open = self.open();
+        silent(&open, now, self.max_silence)
+            .map(|(_, connection)| connection.clone())
+            .collect()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(Connection::is_held);
+        open
+    }
+}
+
+/// The connections that were authenticated and have brought nothing authentic for this long, and since when.
+fn silent(
+    open: &[Connection],
+    now: Instant,
+    this_long: Duration,
+) -> impl Iterator<Item = (Instant, &Connection)> {
+    open.iter()
+        .filter(|connection| connection.is_authenticated() && !connection.is_closed())
+        .filter_map(move |connection| Some((connection.silent_since(now)?, connection)))
+        .filter(move |(since, _)| now.duration_since(*since) >= this_long)
 }
 
 impl Drop for Share {
@@ -122,18 +170,25 @@ impl Drop for Share {
 /// Accepts until it is aborted; its connections end with it.
 pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: Arc<InboundLimits>) {
     let mut connections = JoinSet::new();
+    let look_every = common.config.idle_control_timeout.max(MIN_LOOK_EVERY);
+    let mut look = pin!(tokio::time::sleep(look_every));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, remote)) => {
                     let remote = canonical(remote);
                     let connection = Connection::new(remote, common.refusals.clone());
-                    match limits.admit(&connection) {
+                    let admitted = limits.admit(&connection);
+                    for surplus in limits.make_room(Instant::now(), admitted.is_ok().then_some(&connection)) {
+                        let limit = match surplus.is_authenticated() {
+                            true => "limit-silent",
+                            false => "limit-unauthenticated",
+                        };
+                        common.refusals.limit(surplus.remote(), limit);
+                        surplus.close();
+                    }
+                    match admitted {
                         Ok(share) => {
-                            for ended in limits.make_room(&connection) {
-                                common.refusals.limit(ended.remote(), "limit-unauthenticated");
-                                ended.close();
-                            }
                             let inbound = Inbound::new(common.clone(), stream, connection, share);
                             connections.spawn(inbound.run());
                         }
@@ -149,6 +204,14 @@ pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: A
                 }
             },
             Some(_) = connections.join_next() => {}
+            () = &mut look => {
+                let now = Instant::now();
+                for silent in limits.long_silent(now) {
+                    common.refusals.slow(silent.remote(), limits.max_silence);
+                    silent.close();
+                }
+                look.as_mut().reset(now + look_every);
+            }
         }
     }
 }
@@ -266,6 +329,7 @@ impl Inbound {
     }
 
     async fn pass_frames(mut self, class: Class, first: Bytes) {
+        self.connection.must_speak();
         let mut frames = vec![first];
         loop {
             let intact = loop {
@@ -278,6 +342,8 @@ impl Inbound {
             if self.common.faults.blocks(self.from) {
                 self.common.counters.faulted(frames.len() as u64);
                 frames.clear();
+                // Through a cut cable no end would come.
+                self.connection.heard();
             }
             if !frames.is_empty() {
                 self.common.counters.received(&frames);

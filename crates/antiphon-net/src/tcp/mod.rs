@@ -21,7 +21,8 @@
 //! # Bounds
 //! Per outbound connection a queue in frames and bytes (full: frames are dropped and counted, the core
 //! repairs). Inbound: connections in all, per IP address, and without an authentic frame yet, which must come
-//! within five seconds; a length is checked before anything is reserved for it.
+//! within five seconds; later a connection with frames may bring none for twice [`TcpConfig::idle_timeout`].
+//! A length is checked before anything is reserved for it.
 //!
 //! # What happens when…
 //! - *the peer's process ends*: its kernel ends our outbound connections: trouble `Lost` at once, then
@@ -81,11 +82,13 @@ pub struct TcpConfig {
     pub user_timeout: Duration,
     /// A connection attempt may take this long.
     pub connect_timeout: Duration,
-    /// An outbound connection on which no message was sent for this long is closed.
+    /// An outbound connection on which no message was sent for this long is closed, and an inbound one with
+    /// frames that brought no authentic one for twice as long.
     pub idle_timeout: Duration,
     /// The same for control connections. Members that speak at all do so several times in it. Most of the
     /// other control connections were used once while the cluster formed, and a large cluster has too many of
-    /// them to keep.
+    /// them to keep. Where places run out, an inbound connection with frames that was silent for this long
+    /// makes room.
     pub idle_control_timeout: Duration,
     /// A node dials so many control connections without looking whether it needs them. When it dials another
     /// one beyond them, it closes at once the connections that were not used for three tenths of

@@ -23,7 +23,7 @@ use socket2::SockAddr;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::socket::{SMALLEST_DATAGRAM, sizes};
+use super::socket::{Offload, SMALLEST_DATAGRAM, sizes};
 use super::window::{Again, Silence, Window, all};
 use super::{Ports, Shared};
 use crate::tcp::AbortOnDrop;
@@ -208,6 +208,7 @@ struct Link {
     /// Bytes of a segment.
     size: usize,
     window: usize,
+    offload: Offload,
     answers: mpsc::Receiver<Answer>,
     _registered: Registered,
 }
@@ -332,6 +333,7 @@ impl Path {
                         session,
                         size: usize::from(welcome.size) - SEGMENT_HEADER_BYTES,
                         window: welcome.window as usize,
+                        offload: self.shared.socket.offload(),
                         answers,
                         _registered: registered,
                     });
@@ -360,7 +362,7 @@ impl Path {
         let mut again = Vec::new();
         let mut closing = false;
         let end = loop {
-            let sent = self.send_backlog(&link, &mut window, &mut backlog).await;
+            let sent = self.send_backlog(&mut link, &mut window, &mut backlog).await;
             if let Err(error) = sent {
                 break End::Broken(reason(&error));
             }
@@ -379,7 +381,10 @@ impl Path {
                     Some(Answer::Report(report)) => {
                         window.report(Instant::now(), &report, &mut again);
                         self.shared.tcp.counters.dropped(window.take_abandoned());
-                        if let Err(error) = self.send_again(&link, &window, &mut again).await {
+                        if window.is_narrow() {
+                            break End::Broken("large datagrams do not arrive any more");
+                        }
+                        if let Err(error) = self.send_again(&mut link, &window, &mut again).await {
                             break End::Broken(reason(&error));
                         }
                     }
@@ -397,7 +402,7 @@ impl Path {
                         match window.silent(now) {
                             Silence::Ask(ask) => {
                                 again.push(ask);
-                                if let Err(error) = self.send_again(&link, &window, &mut again).await {
+                                if let Err(error) = self.send_again(&mut link, &window, &mut again).await {
                                     break End::Broken(reason(&error));
                                 }
                             }
@@ -421,7 +426,7 @@ impl Path {
     /// Sends what the window allows.
     async fn send_backlog(
         &mut self,
-        link: &Link,
+        link: &mut Link,
         window: &mut Window,
         backlog: &mut VecDeque<Queued>,
     ) -> io::Result<()> {
@@ -452,7 +457,12 @@ impl Path {
         Ok(())
     }
 
-    async fn send_again(&mut self, link: &Link, window: &Window, again: &mut Vec<Again>) -> io::Result<()> {
+    async fn send_again(
+        &mut self,
+        link: &mut Link,
+        window: &Window,
+        again: &mut Vec<Again>,
+    ) -> io::Result<()> {
         let blocked = self.shared.tcp.faults.blocks(self.to);
         for send in again.drain(..).filter(|_| !blocked) {
             self.send_segments(link, &send, window.behind(send.number), true)
@@ -463,14 +473,20 @@ impl Path {
     }
 
     /// Sends segments of a frame: consecutive segments with one system call.
-    async fn send_segments(&mut self, link: &Link, send: &Again, behind: u16, ask: bool) -> io::Result<()> {
+    async fn send_segments(
+        &mut self,
+        link: &mut Link,
+        send: &Again,
+        behind: u16,
+        ask: bool,
+    ) -> io::Result<()> {
         let length = send.frame.len();
         let segment_bytes = send.size + SEGMENT_HEADER_BYTES;
         let mut left = send.segments;
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let run = (!(left >> first)).trailing_zeros().min(64) as usize;
-            let count = run.min(self.shared.socket.segments_at_once(segment_bytes));
+            let count = run.min(link.offload.segments_at_once(segment_bytes));
             self.headers.clear();
             for index in first..first + count {
                 let bytes = (length - index * send.size).min(send.size);
@@ -501,7 +517,7 @@ impl Path {
             match sent {
                 Ok(()) => left &= !run_of(first, count),
                 // The same again, one by one.
-                Err(error) if count > 1 && self.shared.socket.is_unsegmented(&error) => {}
+                Err(error) if count > 1 && link.offload.is_refused(&self.destination, &error) => {}
                 // Full queues of the device lose a datagram as the network does.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => left &= !run_of(first, count),
                 Err(error) => return Err(error),
@@ -620,6 +636,38 @@ mod tests {
         let (_transport, _flow, mut path) = by_hand("[::1]:9");
         let looked = tokio::time::timeout(ANSWER_WITHIN / 2, path.look()).await;
         assert!(looked.is_err(), "given up at once");
+    }
+
+    #[tokio::test]
+    async fn a_path_on_which_datagrams_cannot_be_cut_leaves_the_other_paths_of_the_socket_as_they_were() {
+        // The system refuses port 0 with the error of a device that cannot cut.
+        let (_transport, _flow, mut path) = by_hand("127.0.0.1:0");
+        let offload = path.shared.socket.offload();
+        if offload.segments_at_once(1000) == 1 {
+            // Nor can the system.
+            return;
+        }
+        let mut link = Link {
+            session: 1,
+            size: 1000,
+            window: 1 << 20,
+            offload,
+            answers: mpsc::channel(1).1,
+            _registered: Registered {
+                shared: path.shared.clone(),
+                flow: 1,
+            },
+        };
+        let send = Again {
+            number: 1,
+            frame: Bytes::from(vec![1; 3000]).into(),
+            size: 1000,
+            segments: all(3),
+        };
+        assert!(path.send_segments(&mut link, &send, 0, false).await.is_err());
+        assert_eq!(link.offload.segments_at_once(1000), 1);
+        assert!(path.hello(0, 1, 1300).is_err());
+        assert!(path.shared.socket.offload().segments_at_once(1000) > 1);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

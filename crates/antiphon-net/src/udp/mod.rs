@@ -49,6 +49,8 @@
 //!   comes after, the sender asks. Frames wait for the one before them, for 0.4 s at most;
 //! - *all datagrams are lost*: after six questions without an answer, within two seconds, messages go by TCP,
 //!   and a hello is tried from time to time;
+//! - *the path passes only smaller datagrams from now on*: the receiver names the same large segments twelve
+//!   times, and the sender says hello again, which finds the size that passes;
 //! - *the driver does not take frames*: nothing is reported, senders stop when their windows are full;
 //! - *a stranger sends*: without a cookie that was sent to the address it claims, it leaves no trace but a
 //!   counter and a line in the log now and then. With one, it has a session that may hold 128 KiB until the

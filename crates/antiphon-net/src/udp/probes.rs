@@ -13,16 +13,16 @@
 //! A node whose UDP port is taken, or whose system forbids it, goes on without probes. Its silence is then as
 //! long as TCP's, as if UDP did not pass.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::datagram::{Datagram, Hello, decode};
 use antiphon_wire::frame::{self, Kind, MAX_PROBE_BYTES};
 use bytes::Bytes;
-use tokio::net::UdpSocket;
+use quinn_udp::RecvMeta;
 
-use super::{SMALLEST_DATAGRAM, socket};
+use super::socket::{self, AddressPair, Datagrams};
 use crate::Input;
 use crate::faults::is_lost;
 use crate::tcp::{self, AbortOnDrop, Common};
@@ -76,20 +76,19 @@ pub(super) fn may_send(common: &Common, to: SocketAddr) -> bool {
 #[derive(Debug)]
 pub(crate) struct Prober {
     common: Arc<Common>,
-    sockets: Vec<(SocketAddr, Arc<UdpSocket>)>,
+    sockets: Vec<Arc<Datagrams>>,
     receivers: Vec<AbortOnDrop>,
 }
 
 impl Prober {
     /// Begins to receive.
     pub(crate) fn start(common: Arc<Common>, sockets: Vec<std::net::UdpSocket>) -> io::Result<Self> {
-        let sockets: Vec<(SocketAddr, Arc<UdpSocket>)> = sockets
+        let sockets: Vec<Arc<Datagrams>> = sockets
             .into_iter()
-            .map(|socket| Ok((socket.local_addr()?, Arc::new(UdpSocket::from_std(socket)?))))
+            .map(|socket| Ok(Arc::new(Datagrams::as_it_is(socket)?)))
             .collect::<io::Result<_>>()?;
-        let receive = |(_, socket): &(SocketAddr, Arc<UdpSocket>)| {
-            AbortOnDrop(tokio::spawn(receive(common.clone(), socket.clone())))
-        };
+        let receive =
+            |socket: &Arc<Datagrams>| AbortOnDrop(tokio::spawn(receive(common.clone(), socket.clone())));
         Ok(Self {
             receivers: sockets.iter().map(receive).collect(),
             sockets,
@@ -102,10 +101,8 @@ impl Prober {
         if !may_send(&self.common, to) {
             return;
         }
-        let chosen = socket::towards(&self.sockets, |(local, _)| *local, to);
-        let sent = chosen.is_some_and(|(local, socket)| {
-            socket.try_send_to(frame, socket::destination(*local, to)).is_ok()
-        });
+        let chosen = socket::towards(&self.sockets, |socket| socket.local, to);
+        let sent = chosen.is_some_and(|socket| socket.send_or_forget(to, frame).is_ok());
         self.common.counters.probe_sent(sent);
     }
 
@@ -118,37 +115,47 @@ impl Prober {
     }
 }
 
+fn take(common: &Common, socket: &Datagrams, pair: AddressPair, datagram: &[u8]) {
+    if is_one(datagram) {
+        return hand_over(common, datagram);
+    }
+    common.counters.datagram_refused();
+    if let Ok(Datagram::Hello(hello)) = decode(datagram) {
+        answer(common, socket, pair, &hello);
+    }
+}
+
 /// Says that this node is here and takes no messages so. Now or never: a node that greets does so again.
-fn answer(common: &Common, socket: &UdpSocket, to: SocketAddr, hello: &Hello) {
+fn answer(common: &Common, socket: &Datagrams, to: AddressPair, hello: &Hello) {
     if common.faults.blocks(hello.advertised) {
         return;
     }
     let mut bytes = Vec::new();
     Datagram::Unknown { session: hello.flow }.encode(&mut bytes);
     // Without room it is lost.
-    let _ = socket.try_send_to(&bytes, to);
+    let _ = socket.send_or_forget(to, &bytes);
 }
 
-/// The largest datagram that is looked at.
-const MAX_HELLO_BYTES: usize = 2048;
-const _: () = assert!(MAX_PROBE_BYTES < MAX_HELLO_BYTES && SMALLEST_DATAGRAM < MAX_HELLO_BYTES);
-/// Datagrams read before others of this process may run.
+/// The kernel joins datagrams of one sender up to this.
+const BUFFER_BYTES: usize = 1 << 16;
+/// Reads before others of this process may run.
 const READS: usize = 64;
 
-async fn receive(common: Arc<Common>, socket: Arc<UdpSocket>) {
-    // A hello is as large as what would follow it; more is cut off, and is neither.
-    let mut buffer = [0; MAX_HELLO_BYTES];
+async fn receive(common: Arc<Common>, socket: Arc<Datagrams>) {
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         if socket.readable().await.is_err() {
             return;
         }
         for _ in 0..READS {
-            match socket.try_recv_from(&mut buffer) {
-                Ok((length, _)) if is_one(&buffer[..length]) => hand_over(&common, &buffer[..length]),
-                Ok((length, from)) => {
-                    common.counters.datagram_refused();
-                    if let Ok(Datagram::Hello(hello)) = decode(&buffer[..length]) {
-                        answer(&common, &socket, from, &hello);
+            let mut meta = [RecvMeta::default()];
+            let received = socket.try_receive(&mut [IoSliceMut::new(&mut buffer)], &mut meta);
+            match received {
+                Ok(_) => {
+                    let [meta] = meta;
+                    let (first, more) = buffer[..meta.len].split_at(meta.stride.min(meta.len));
+                    for datagram in std::iter::once(first).chain(more.chunks(meta.stride.max(1))) {
+                        take(&common, &socket, AddressPair::of(&meta), datagram);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

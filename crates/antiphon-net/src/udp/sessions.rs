@@ -17,9 +17,11 @@
 //! hold twice their share of the kernel's buffer.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::slice::Chunks;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,13 +29,14 @@ use std::time::{Duration, Instant};
 use antiphon_wire::datagram::{Assembly, Datagram, Gap, Hello, Inserted, Report, Segment, Welcome, decode};
 use bytes::Bytes;
 use quinn_udp::RecvMeta;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::OwnedPermit;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 
 use super::Shared;
 use super::flow::Answer;
 use super::memory::Memory;
 use super::probes;
-use crate::tcp::canonical;
+use super::socket::AddressPair;
 use crate::{Connection, Input};
 
 /// One read brings at most so much: few enough bytes to be still in the cache when frames are made of them.
@@ -84,7 +87,8 @@ pub(super) struct Receiver {
 }
 
 struct Session {
-    remote: SocketAddr,
+    /// The addresses that its sender sends from and to.
+    pair: AddressPair,
     /// The sender's advertised address.
     from: SocketAddr,
     flow: u64,
@@ -105,6 +109,9 @@ struct Session {
     every: Duration,
     reported_seen: u64,
 }
+
+/// A place in the driver's queue, as soon as there is one.
+type Place = Pin<Box<dyn Future<Output = Result<OwnedPermit<Input>, SendError<()>>> + Send>>;
 
 impl Receiver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
@@ -127,8 +134,13 @@ impl Receiver {
     /// Runs until it is aborted, or until the driver is gone.
     pub(super) async fn run(mut self) {
         let mut buffers = vec![0; BUFFERS * BUFFER_BYTES];
-        let driver = self.shared.tcp.inputs.bulk.clone();
+        // Kept until it is used. A place that is asked for anew comes after those of all connections that
+        // wait for the driver, and this task wakes too often to get there.
+        let mut place: Option<Place> = None;
         loop {
+            if place.is_none() && !self.pending.is_empty() {
+                place = Some(Box::pin(self.shared.tcp.inputs.bulk.clone().reserve_owned()));
+            }
             let may_read = self.pending_bytes < MAX_PENDING_BYTES;
             tokio::select! {
                 readable = self.shared.socket.readable(), if may_read => {
@@ -139,7 +151,13 @@ impl Receiver {
                     self.read(now, &mut buffers);
                     self.hand_over_touched(now);
                 }
-                room = driver.reserve(), if !self.pending.is_empty() => {
+                room = async {
+                    match &mut place {
+                        Some(place) => place.await,
+                        None => std::future::pending().await,
+                    }
+                } => {
+                    place = None;
                     let Ok(room) = room else { return };
                     if let Some(input) = self.pending.pop_front() {
                         self.pending_bytes -= bytes_of(&input);
@@ -167,7 +185,7 @@ impl Receiver {
             };
             for (meta, buffer) in meta.iter().take(count).zip(buffers.chunks_exact(BUFFER_BYTES)) {
                 let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
-                self.datagrams(now, canonical(meta.addr), datagrams);
+                self.datagrams(now, AddressPair::of(meta), datagrams);
             }
             if count < BUFFERS {
                 return;
@@ -176,37 +194,37 @@ impl Receiver {
     }
 
     /// Datagrams that came together from one address.
-    fn datagrams(&mut self, now: Instant, remote: SocketAddr, mut datagrams: Chunks<'_, u8>) {
+    fn datagrams(&mut self, now: Instant, pair: AddressPair, mut datagrams: Chunks<'_, u8>) {
         while let Some(bytes) = datagrams.next() {
             if probes::is_one(bytes) {
                 probes::hand_over(&self.shared.tcp, bytes);
                 continue;
             }
             match decode(bytes) {
-                Ok(Datagram::Segment(segment)) => self.segments(now, remote, segment, &mut datagrams),
+                Ok(Datagram::Segment(segment)) => self.segments(now, pair, segment, &mut datagrams),
                 Ok(Datagram::Report(report)) => self.shared.flows.pass(report.flow, Answer::Report(report)),
-                Ok(Datagram::Hello(hello)) => self.hello(now, remote, &hello, bytes.len()),
+                Ok(Datagram::Hello(hello)) => self.hello(now, pair, &hello, bytes.len()),
                 Ok(Datagram::Welcome(welcome)) => {
                     self.shared.flows.pass(welcome.flow, Answer::Welcome(welcome));
                 }
                 Ok(Datagram::Unknown { session }) => self.shared.flows.unknown(session),
                 Err(error) => {
                     self.shared.counters.refused(1);
-                    self.shared.tcp.refusals.datagram(remote, &error);
+                    self.shared.tcp.refusals.datagram(pair.remote, &error);
                 }
             }
         }
     }
 
-    fn hello(&mut self, now: Instant, remote: SocketAddr, hello: &Hello, size: usize) {
+    fn hello(&mut self, now: Instant, pair: AddressPair, hello: &Hello, size: usize) {
         if self.shared.tcp.faults.blocks(hello.advertised) {
             return;
         }
         // Nothing is remembered of a host that cannot be reached: the cookie shows that this one has heard
         // us.
-        let cookie = self.secret.hash_one((remote, hello.flow, hello.advertised));
+        let cookie = self.secret.hash_one((pair.remote, hello.flow, hello.advertised));
         let open = hello.session == cookie && cookie != 0;
-        if open && !self.open(now, cookie, remote, hello) {
+        if open && !self.open(now, cookie, pair, hello) {
             return;
         }
         let window = self
@@ -220,16 +238,17 @@ impl Receiver {
             size: size as u16,
             open,
         });
-        self.answer(remote, &welcome);
+        self.answer(pair, &welcome);
     }
 
     /// Opens a session, unless it is open; false if there is no room for it.
-    fn open(&mut self, now: Instant, number: u64, remote: SocketAddr, hello: &Hello) -> bool {
+    fn open(&mut self, now: Instant, number: u64, pair: AddressPair, hello: &Hello) -> bool {
         if self.sessions.contains_key(&number) {
             return true;
         }
+        let remote = pair.remote;
         let config = &self.shared.tcp.config;
-        let of_ip = |session: &&Session| session.remote.ip() == remote.ip();
+        let of_ip = |session: &&Session| session.pair.remote.ip() == remote.ip();
         let refusals = &self.shared.tcp.refusals;
         if self.sessions.values().filter(of_ip).count() >= config.max_inbound_per_ip {
             refusals.limit(remote, "limit-per-ip");
@@ -252,7 +271,7 @@ impl Receiver {
             return false;
         }
         let session = Session {
-            remote,
+            pair,
             from: hello.advertised,
             flow: hello.flow,
             connection: Connection::new(remote, refusals.clone()),
@@ -274,19 +293,23 @@ impl Receiver {
 
     /// A segment, and those of the same session that follow: what is the same for all of them is looked up
     /// once.
-    fn segments(&mut self, now: Instant, remote: SocketAddr, first: Segment<'_>, more: &mut Chunks<'_, u8>) {
+    fn segments(&mut self, now: Instant, pair: AddressPair, first: Segment<'_>, more: &mut Chunks<'_, u8>) {
         let number = first.session;
         let known = self
             .sessions
             .get_mut(&number)
-            .filter(|session| session.remote == remote && !session.connection.is_closed());
+            .filter(|session| session.pair.remote == pair.remote && !session.connection.is_closed());
         let Some(session) = known else {
-            return self.unknown_session(remote, number);
+            return self.unknown_session(pair, number);
         };
         if self.shared.tcp.faults.blocks(session.from) {
             return;
         }
         session.heard = now;
+        // Its sender may have been granted more since the last look at the session.
+        if session.connection.is_authenticated() {
+            session.assembly.set_limit(2 * self.share);
+        }
         let (mut taken, mut refused) = (0, 0);
         let mut next = Some(first);
         while let Some(segment) = next {
@@ -320,7 +343,7 @@ impl Receiver {
     }
 
     /// The sender may start over at once. Not too often: this answers any host.
-    fn unknown_session(&mut self, remote: SocketAddr, session: u64) {
+    fn unknown_session(&mut self, pair: AddressPair, session: u64) {
         self.shared.counters.refused(1);
         if self
             .sessions
@@ -332,7 +355,7 @@ impl Receiver {
         if self.unknown < MAX_UNKNOWN {
             self.unknown += 1;
             self.wake_by(self.swept + SWEEP_EVERY);
-            self.answer(remote, &Datagram::Unknown { session });
+            self.answer(pair, &Datagram::Unknown { session });
         }
     }
 
@@ -358,9 +381,6 @@ impl Receiver {
             Some(since) if frames.is_empty() => Some(since),
             _ => Some(now),
         };
-        if session.connection.is_authenticated() {
-            session.assembly.set_limit(2 * self.share);
-        }
         let wake = session.blocked.map(|since| since + HOLD);
         if !frames.is_empty() {
             self.shared.tcp.counters.received(&frames);
@@ -408,7 +428,7 @@ impl Receiver {
             let due = *session.due.get_or_insert(now + REPORT_WITHIN);
             return self.wake_by(due.max(now + REPORT_WITHIN / 4));
         }
-        let (remote, seen) = (session.remote, session.assembly.seen());
+        let (pair, seen) = (session.pair, session.assembly.seen());
         let report = Datagram::Report(Report {
             flow: session.flow,
             seen,
@@ -416,7 +436,7 @@ impl Receiver {
             waited_us: now.duration_since(session.heard).as_micros().min(u32::MAX.into()) as u32,
             gaps: session.assembly.gaps().collect::<Vec<Gap>>(),
         });
-        let sent = self.answer(remote, &report);
+        let sent = self.answer(pair, &report);
         let Some(session) = self.sessions.get_mut(&number) else {
             return;
         };
@@ -483,7 +503,7 @@ impl Receiver {
 
     /// False if the system did not take it. Only a report needs to be sent again then: the cause of any other
     /// answer comes again, as if the answer was lost on the way.
-    fn answer(&mut self, to: SocketAddr, datagram: &Datagram<'_>) -> bool {
+    fn answer(&mut self, to: AddressPair, datagram: &Datagram<'_>) -> bool {
         self.out.clear();
         datagram.encode(&mut self.out);
         self.shared.socket.send_or_forget(to, &self.out).is_ok()
@@ -522,42 +542,80 @@ fn bytes_of(input: &Input) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use antiphon_wire::datagram::SEGMENT_HEADER_BYTES;
+    use tokio::task::JoinSet;
+
     use super::super::{UdpConfig, UdpTransport, listen};
     use super::*;
+    use crate::{Inputs, Lack};
+
+    const NUMBER: u64 = 1;
+    /// Bytes of a segment.
+    const SIZE: usize = 1000;
+
+    /// A receiver in the test's hands with an open session, what its driver gets, and the session's sender.
+    fn receiver(now: Instant) -> (UdpTransport, Inputs, Receiver, std::net::UdpSocket) {
+        let listeners = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let config = UdpConfig::new(listeners.0.local_addr().unwrap());
+        let (transport, inputs) = UdpTransport::start(listeners, config).unwrap();
+        let mut receiver = Receiver::new(transport.ports.all[0].clone());
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let hello = Hello {
+            session: NUMBER,
+            flow: 77,
+            advertised: address_of(&sender),
+        };
+        assert!(receiver.open(now, NUMBER, address_of(&sender).into(), &hello));
+        (transport, inputs, receiver, sender)
+    }
+
+    fn address_of(sender: &std::net::UdpSocket) -> SocketAddr {
+        sender.local_addr().unwrap()
+    }
+
+    /// The segments of frames of this length, in datagrams one behind the other.
+    fn arrive(
+        receiver: &mut Receiver,
+        now: Instant,
+        sender: &std::net::UdpSocket,
+        frames: std::ops::RangeInclusive<u64>,
+        length: usize,
+    ) {
+        let frame = vec![9; length];
+        let size = length.min(SIZE);
+        let mut bytes = Vec::new();
+        for number in frames {
+            for (index, part) in frame.chunks(size).enumerate() {
+                let segment = Segment {
+                    session: NUMBER,
+                    number,
+                    behind: 0,
+                    length,
+                    size,
+                    index: index as u8,
+                    report_at_once: true,
+                    bytes: part,
+                };
+                Datagram::Segment(segment).encode(&mut bytes);
+            }
+        }
+        let datagrams = bytes.chunks(size + SEGMENT_HEADER_BYTES);
+        receiver.datagrams(now, address_of(sender).into(), datagrams);
+    }
 
     #[tokio::test]
     async fn a_report_that_the_system_did_not_take_is_sent_soon_after_without_being_asked_for() {
-        let listeners = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let config = UdpConfig::new(listeners.0.local_addr().unwrap());
-        let (transport, _inputs) = UdpTransport::start(listeners, config).unwrap();
-        let mut receiver = Receiver::new(transport.ports.all[0].clone());
-        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let now = Instant::now();
+        let (_transport, _inputs, mut receiver, sender) = receiver(now);
         sender.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let remote = sender.local_addr().unwrap();
-        let (now, number) = (Instant::now(), 1);
-        let hello = Hello {
-            session: number,
-            flow: 77,
-            advertised: remote,
-        };
-        assert!(receiver.open(now, number, remote, &hello));
-        let segment = Datagram::Segment(Segment {
-            session: number,
-            number: 1,
-            behind: 0,
-            length: 100,
-            size: 100,
-            index: 0,
-            report_at_once: true,
-            bytes: &[9; 100],
-        });
-        let mut bytes = Vec::new();
-        segment.encode(&mut bytes);
-        receiver.datagrams(now, remote, bytes.chunks(bytes.len()));
+        arrive(&mut receiver, now, &sender, 1..=1, 100);
         // A socket for IPv4 sends nothing there.
-        receiver.sessions.get_mut(&number).unwrap().remote = "[::1]:9".parse().unwrap();
+        let nowhere: SocketAddr = "[::1]:9".parse().unwrap();
+        receiver.sessions.get_mut(&NUMBER).unwrap().pair = nowhere.into();
         receiver.hand_over_touched(now);
-        receiver.sessions.get_mut(&number).unwrap().remote = remote;
+        receiver.sessions.get_mut(&NUMBER).unwrap().pair = address_of(&sender).into();
         let soon = now + REPORT_WITHIN;
         assert!(receiver.wake.is_some_and(|wake| wake <= soon));
         receiver.look_after(soon);
@@ -567,7 +625,57 @@ mod tests {
             panic!("no report")
         };
         assert_eq!((report.flow, report.seen), (77, 1));
-        let session = &receiver.sessions[&number];
+        let session = &receiver.sessions[&NUMBER];
         assert!(!session.at_once && session.unreported == 0 && session.due.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_was_granted_after_a_first_small_frame_is_taken_at_once() {
+        let now = Instant::now();
+        let (_transport, mut inputs, mut receiver, sender) = receiver(now);
+        arrive(&mut receiver, now, &sender, 1..=1, 100);
+        receiver.hand_over_touched(now);
+        let mut some = Vec::new();
+        inputs.recv_many(&mut some, 1).await;
+        let Some(Input::Frames { connection, .. }) = some.pop() else {
+            panic!("no frame")
+        };
+        connection.accepted();
+        let soon = now + REPORT_WITHIN;
+        receiver.look_after(soon);
+        // More than a stranger may have, and all of it comes with one read.
+        arrive(&mut receiver, soon, &sender, 2..=4, 60_000);
+        assert_eq!(receiver.shared.counters.refused.load(Ordering::Relaxed), 0);
+        receiver.hand_over_touched(soon);
+        inputs.recv_many(&mut some, 1).await;
+        assert!(matches!(some.pop(), Some(Input::Frames { frames, .. }) if frames.len() == 3));
+    }
+
+    #[tokio::test]
+    async fn frames_reach_a_busy_driver_although_many_connections_wait_for_it_and_reports_are_due() {
+        let now = Instant::now();
+        let (_transport, mut inputs, mut receiver, sender) = receiver(now);
+        let bulk = receiver.shared.tcp.inputs.bulk.clone();
+        let other = || Input::Lack { lack: Lack::Files };
+        while bulk.try_send(other()).is_ok() {}
+        arrive(&mut receiver, now, &sender, 1..=1, 100);
+        receiver.hand_over_touched(now);
+        assert_eq!(receiver.pending.len(), 1);
+        let mut tasks = JoinSet::new();
+        for _ in 0..16 {
+            let bulk = bulk.clone();
+            tasks.spawn(async move { while bulk.send(other()).await.is_ok() {} });
+        }
+        tasks.spawn(receiver.run());
+        // 64 inputs are in the queue, and 16 wait before the receiver's.
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let mut one = Vec::new();
+            inputs.recv_many(&mut one, 1).await;
+            if matches!(one[..], [Input::Frames { .. }]) {
+                return;
+            }
+        }
+        panic!("the frame never has its turn");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use antiphon_wire::datagram::MAX_DATAGRAM_BYTES;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -10,7 +9,7 @@ use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use crate::tcp;
+use crate::tcp::{self, canonical};
 
 /// What the kernel is asked to hold for this node until it is read.
 const RECEIVE_BYTES: usize = 8 << 20;
@@ -59,20 +58,81 @@ pub(super) struct Datagrams {
     state: UdpSocketState,
     /// What it is bound to.
     pub(super) local: SocketAddr,
-    /// Cleared when it turns out that the path does not support it.
-    segments_in_kernel: AtomicBool,
+    /// Segments of one send; 1 where the system cannot cut.
+    most_segments: usize,
     /// What the kernel holds until it is read, as it counts: with its overhead.
     pub(super) receive_bytes: usize,
 }
 
+/// The two addresses of a datagram that was received. An answer goes back from the address that it came to:
+/// its sender, or a firewall in between, may take an answer from no other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AddressPair {
+    pub(super) remote: SocketAddr,
+    /// The address of this host; none: the system chooses.
+    local: Option<IpAddr>,
+}
+
+impl AddressPair {
+    pub(super) fn of(meta: &RecvMeta) -> Self {
+        Self {
+            remote: canonical(meta.addr),
+            local: meta.dst_ip,
+        }
+    }
+}
+
+impl From<SocketAddr> for AddressPair {
+    fn from(remote: SocketAddr) -> Self {
+        Self { remote, local: None }
+    }
+}
+
+/// How many segments the kernel cuts for one path. Each search of a path begins anew: the device of the
+/// route decides, and other paths of the socket have other devices.
+#[derive(Debug)]
+pub(super) struct Offload {
+    most_segments: usize,
+}
+
+impl Offload {
+    /// How many segments of this size one [`send`](Datagrams::send) may have.
+    pub(super) fn segments_at_once(&self, segment_bytes: usize) -> usize {
+        (MAX_SEND_BYTES / segment_bytes).clamp(1, self.most_segments)
+    }
+
+    /// Whether a send of several segments failed because they cannot be cut on this path: from now on they
+    /// are sent one by one.
+    pub(super) fn is_refused(&mut self, to: &SockAddr, error: &io::Error) -> bool {
+        let refused = matches!(
+            error.raw_os_error(),
+            Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
+        );
+        if refused {
+            self.most_segments = 1;
+            let to = to.as_socket();
+            tracing::info!(target: "antiphon::net", ?to, %error, "the system does not cut datagrams on the way there: they are sent one by one");
+        }
+        refused
+    }
+}
+
 impl Datagrams {
+    /// With buffers as large as the system grants.
     pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+        enlarge_buffers(&socket)?;
+        Self::as_it_is(socket)
+    }
+
+    /// With the buffers that the socket has.
+    pub(super) fn as_it_is(socket: std::net::UdpSocket) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let state = UdpSocketState::new((&socket).into())?;
-        let receive_bytes = enlarge_buffers(&socket)?;
+        let receive_bytes = SockRef::from(&socket).recv_buffer_size()?;
         Ok(Self {
             socket: UdpSocket::from_std(socket)?,
-            segments_in_kernel: AtomicBool::new(state.max_gso_segments() > 1),
+            // Asked now: later, any refused send sets it to 1 for the whole socket.
+            most_segments: state.max_gso_segments(),
             state,
             local,
             receive_bytes,
@@ -82,23 +142,22 @@ impl Datagrams {
     /// Sends one small datagram now or never: a timer repeats everything that is sent so. It does not ask the
     /// runtime whether the socket is ready: while flows fill the buffer the runtime says no, although the
     /// kernel has room for a datagram most of the time.
-    pub(super) fn send_or_forget(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
+    pub(super) fn send_or_forget(&self, to: impl Into<AddressPair>, contents: &[u8]) -> io::Result<()> {
+        let to = to.into();
         let transmit = Transmit {
-            destination: self.destination(to),
+            destination: self.destination(to.remote),
             ecn: None,
             contents,
             segment_size: None,
-            src_ip: None,
+            src_ip: to.local,
         };
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// How many segments of this size one [`send`](Self::send) may have.
-    pub(super) fn segments_at_once(&self, segment_bytes: usize) -> usize {
-        if self.segments_in_kernel.load(Ordering::Relaxed) {
-            (MAX_SEND_BYTES / segment_bytes).clamp(1, self.state.max_gso_segments())
-        } else {
-            1
+    /// For a path on which nothing was sent yet.
+    pub(super) fn offload(&self) -> Offload {
+        Offload {
+            most_segments: self.most_segments,
         }
     }
 
@@ -106,8 +165,7 @@ impl Datagrams {
     /// gives their bytes to a function that sends them.
     ///
     /// # Errors
-    /// What the system says. [`is_unsegmented`](Self::is_unsegmented) tells whether sending them one by one
-    /// may help.
+    /// What the system says. [`Offload::is_refused`] tells whether sending them one by one may help.
     pub(super) async fn send(
         &self,
         to: &SockAddr,
@@ -127,19 +185,6 @@ impl Datagrams {
                 })
             })
             .await
-    }
-
-    /// Whether a send of several segments failed because the kernel or the device cannot cut them: from now
-    /// on they are sent one by one.
-    pub(super) fn is_unsegmented(&self, error: &io::Error) -> bool {
-        let unable = matches!(
-            error.raw_os_error(),
-            Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
-        );
-        if unable && self.segments_in_kernel.swap(false, Ordering::Relaxed) {
-            tracing::info!(target: "antiphon::net", %error, "the network device does not segment datagrams; sending them one by one");
-        }
-        unable
     }
 
     /// The address as this socket wants it.
@@ -170,7 +215,7 @@ fn reaches(local: SocketAddr, to: SocketAddr) -> bool {
 }
 
 /// The address as a socket bound there wants it.
-pub(super) fn destination(local: SocketAddr, to: SocketAddr) -> SocketAddr {
+fn destination(local: SocketAddr, to: SocketAddr) -> SocketAddr {
     match (to, local.is_ipv6()) {
         (SocketAddr::V4(v4), true) => SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port()),
         _ => to,
@@ -190,8 +235,8 @@ pub(super) fn towards<T>(all: &[T], local: impl Fn(&T) -> SocketAddr, to: Socket
         .or_else(|| all.iter().find(able))
 }
 
-/// Asks for large buffers; gives what the kernel granted for receiving.
-fn enlarge_buffers(socket: &std::net::UdpSocket) -> io::Result<usize> {
+/// Asks for large buffers.
+fn enlarge_buffers(socket: &std::net::UdpSocket) -> io::Result<()> {
     let reference = SockRef::from(socket);
     // If one fails, the default stays; what was granted is asked for below.
     let _ = reference.set_send_buffer_size(SEND_BYTES);
@@ -207,7 +252,7 @@ fn enlarge_buffers(socket: &std::net::UdpSocket) -> io::Result<usize> {
              have less on their way at a time"
         );
     }
-    Ok(granted)
+    Ok(())
 }
 
 /// The control message that has the kernel cut what is sent into datagrams (`UDP_SEGMENT`).

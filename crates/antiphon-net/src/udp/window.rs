@@ -8,8 +8,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use antiphon_wire::datagram::{MAX_AHEAD, MAX_GAPS, Report};
+use antiphon_wire::datagram::{MAX_AHEAD, MAX_GAPS, Report, SEGMENT_HEADER_BYTES};
 use antiphon_wire::frame::Frame;
+
+use super::socket::SMALLEST_DATAGRAM;
 
 /// What a datagram costs the kernel that holds it, beyond its bytes.
 pub(super) const DATAGRAM_COST: usize = 512;
@@ -23,6 +25,11 @@ const GROWTH: usize = 64 << 10;
 const MAX_FRAMES: usize = MAX_AHEAD as usize / 2;
 /// How often the missing part of a frame is sent again before the repair is left to the core.
 const MAX_REPAIRS: u8 = 12;
+/// Segments of this size pass on every path.
+const SAFE_BYTES: usize = SMALLEST_DATAGRAM - SEGMENT_HEADER_BYTES;
+/// After so many round trips in a row in which larger segments did not arrive, the path counts as too small.
+/// In an outage the receiver reports the same, every 40 ms: half a second of it is borne.
+const MAX_NARROW: u8 = 12;
 /// Without a report for a round trip and this, the sender asks for one. Receivers collect for 5 ms.
 const PATIENCE: Duration = Duration::from_millis(20);
 const MAX_PATIENCE: Duration = Duration::from_millis(400);
@@ -48,6 +55,18 @@ pub(super) struct Window {
     silence: u32,
     /// Frames left to the core.
     abandoned: u64,
+    narrow: Narrow,
+}
+
+/// Whether the path has become too small for large segments. A router or a tunnel may drop them without a
+/// word while small ones pass. Reports go on then, so the path is not silent, but nothing large arrives.
+#[derive(Debug)]
+struct Narrow {
+    /// Round trips in a row in which a frame lacked all its largest segments.
+    times: u8,
+    counted: Instant,
+    /// Bytes of those segments. If others of this size arrive, they were lost by chance.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -94,6 +113,11 @@ impl Window {
             since: now,
             silence: 0,
             abandoned: 0,
+            narrow: Narrow {
+                times: 0,
+                counted: now,
+                bytes: 0,
+            },
         }
     }
 
@@ -182,6 +206,10 @@ impl Window {
             .take_while(|(number, _)| *number <= end)
         {
             if !frame.settled && !named(number) {
+                // If it was sent again, the receiver may have given it up.
+                if frame.repairs == 0 {
+                    self.narrow.arrived(frame.largest().0);
+                }
                 frame.settled = true;
                 self.cost -= cost(frame.frame.len(), frame.size);
             }
@@ -192,6 +220,7 @@ impl Window {
     fn collect_missing(&mut self, now: Instant, report: &Report, again: &mut Vec<Again>) -> bool {
         let round_trip = self.round_trip.unwrap_or(PATIENCE);
         let mut news = false;
+        let (mut arrived, mut missing) = (0, 0);
         for gap in &report.gaps {
             let Some(number) = report.seen.checked_sub(gap.behind.into()) else {
                 continue;
@@ -211,6 +240,12 @@ impl Window {
                 continue;
             }
             news |= frame.repairs == 0;
+            let (bytes, largest) = frame.largest();
+            if segments & largest == largest {
+                missing = bytes.max(missing);
+            } else {
+                arrived = bytes.max(arrived);
+            }
             if frame.repairs >= MAX_REPAIRS {
                 frame.settled = true;
                 self.cost -= cost(frame.frame.len(), frame.size);
@@ -226,7 +261,16 @@ impl Window {
                 segments,
             });
         }
+        self.narrow.arrived(arrived);
+        if missing > arrived.max(SAFE_BYTES) {
+            self.narrow.missing(now, missing, round_trip);
+        }
         news
+    }
+
+    /// Whether only small segments arrive, however often large ones are sent again.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.narrow.times >= MAX_NARROW
     }
 
     fn grow(&mut self, arrived: usize) {
@@ -300,6 +344,31 @@ impl Window {
 
     fn at(&self, number: u64) -> Option<&InFlight> {
         self.frames.get(number.checked_sub(self.first)? as usize)
+    }
+}
+
+impl Narrow {
+    fn arrived(&mut self, bytes: usize) {
+        if bytes >= self.bytes {
+            (self.times, self.bytes) = (0, 0);
+        }
+    }
+
+    /// At most once in a round trip, as a loss counts.
+    fn missing(&mut self, now: Instant, bytes: usize, round_trip: Duration) {
+        self.bytes = self.bytes.max(bytes);
+        if now.duration_since(self.counted) >= round_trip + PATIENCE {
+            self.times = self.times.saturating_add(1);
+            self.counted = now;
+        }
+    }
+}
+
+impl InFlight {
+    /// Bytes of its largest segments, and which these are.
+    fn largest(&self) -> (usize, u64) {
+        let length = self.frame.len();
+        (length.min(self.size), all(length / self.size))
     }
 }
 
@@ -445,6 +514,50 @@ mod tests {
         }
         now = window.deadline().expect("still");
         assert_eq!(window.silent(now), Silence::Broken);
+    }
+
+    /// How many reports say that of a frame of 3000 bytes only the last segment arrives, until the path
+    /// counts as narrow.
+    fn reports_until_narrow(window: &mut Window, mut now: Instant, size: usize, at_most: u32) -> u32 {
+        let mut number = 0;
+        for reports in 0..at_most {
+            if window.is_narrow() {
+                return reports;
+            }
+            if window.is_empty() {
+                number = window.send(now, frame(3000), size);
+            }
+            now += 40 * MS;
+            told(window, now, &report(number, &[(0, 0b011)]));
+        }
+        at_most
+    }
+
+    #[test]
+    fn a_path_on_which_only_what_is_small_arrives_is_narrow_although_reports_come() {
+        let now = Instant::now();
+        let mut window = Window::new(now, 1 << 20);
+        let reports = reports_until_narrow(&mut window, now, 1444, 100);
+        assert!((12..=30).contains(&reports), "{reports} reports");
+    }
+
+    #[test]
+    fn a_path_is_not_narrow_by_what_chance_takes_nor_for_segments_that_pass_everywhere() {
+        let mut now = Instant::now();
+        let mut window = Window::new(now, 1 << 20);
+        for _ in 0..10 * MAX_NARROW {
+            let number = window.send(now, frame(3000), 1444);
+            now += 100 * MS;
+            told(&mut window, now, &report(number, &[(0, 0b011)]));
+            // Of the next frame a part arrives, and then all of both.
+            let number = window.send(now, frame(3000), 1444);
+            now += 100 * MS;
+            told(&mut window, now, &report(number, &[(0, 0b010)]));
+            told(&mut window, now, &report(number, &[]));
+            assert!(window.is_empty() && !window.is_narrow());
+        }
+        let mut window = Window::new(now, 1 << 20);
+        assert_eq!(reports_until_narrow(&mut window, now, SAFE_BYTES, 100), 100);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A network between two nodes that loses, doubles and reorders datagrams, and passes streams.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::copy_bidirectional;
@@ -9,11 +9,24 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
 /// In thousandths of the datagrams of both directions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Weather {
     pub(crate) lost: AtomicU32,
     pub(crate) doubled: AtomicU32,
     pub(crate) late: AtomicU32,
+    /// Bytes of the largest datagram that passes.
+    pub(crate) largest: AtomicUsize,
+}
+
+impl Default for Weather {
+    fn default() -> Self {
+        Self {
+            lost: AtomicU32::default(),
+            doubled: AtomicU32::default(),
+            late: AtomicU32::default(),
+            largest: AtomicUsize::new(usize::MAX),
+        }
+    }
 }
 
 /// Who dials its address reaches the node behind it.
@@ -106,7 +119,8 @@ impl Passing {
     /// What leaves when this comes in.
     fn through(&mut self, weather: &Weather, datagram: &[u8]) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
-        if !self.happens(&weather.lost) {
+        let fits = datagram.len() <= weather.largest.load(Ordering::Relaxed);
+        if fits && !self.happens(&weather.lost) {
             out.push(datagram.to_vec());
             if self.happens(&weather.doubled) {
                 out.push(datagram.to_vec());

@@ -58,7 +58,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc;
 
 use super::flow::{MAX_SLICES, fill};
-use super::socket::{Datagrams, SMALLEST_DATAGRAM};
+use super::socket::{Datagrams, Offload, SMALLEST_DATAGRAM};
 use crate::tcp::{AbortOnDrop, Common};
 use hearing::Hearing;
 
@@ -130,6 +130,7 @@ impl Multicaster {
         let casting = Casting {
             common: common.clone(),
             destination: scoped(config).into(),
+            offload: mouth.offload(),
             mouth,
             stream,
             size: datagram - SEGMENT_HEADER_BYTES,
@@ -301,6 +302,7 @@ struct Casting {
     common: Arc<Common>,
     destination: SockAddr,
     mouth: Datagrams,
+    offload: Offload,
     stream: u64,
     /// Bytes of a segment.
     size: usize,
@@ -341,7 +343,7 @@ impl Casting {
         let mut first = 0;
         while first < count {
             let at_once = self
-                .mouth
+                .offload
                 .segments_at_once(self.size + SEGMENT_HEADER_BYTES)
                 .min(count - first);
             self.headers.clear();
@@ -372,7 +374,7 @@ impl Casting {
             match sent {
                 Ok(()) => first += at_once,
                 // The same again, one by one.
-                Err(error) if at_once > 1 && self.mouth.is_unsegmented(&error) => {}
+                Err(error) if at_once > 1 && self.offload.is_refused(&self.destination, &error) => {}
                 // Full queues of the device lose a datagram as the network does.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => first += at_once,
                 Err(error) => return Err(error),
