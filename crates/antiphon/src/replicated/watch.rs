@@ -131,7 +131,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
                 ReplicaEvent::Machine { event, .. } if self.watch.matches(&event.key) => {
                     return Some(change(event));
                 }
-                ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
+                ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } => {
                     self.behind = true;
                 }
                 _ => {}

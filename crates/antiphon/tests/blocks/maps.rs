@@ -338,3 +338,26 @@ fn a_watch_that_lags_while_its_member_may_not_act_begins_again_when_it_may() -> 
         Ok(())
     })
 }
+
+#[test]
+fn a_watch_that_missed_nothing_does_not_begin_again_when_the_lease_comes_back() -> Result<(), RunError> {
+    World::new(12, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        let mut watch = maps[0].watch()?;
+        let first = watch.next().await.ok_or("it has ended")??;
+        assert_eq!(first, WatchEvent::Snapshot(Vec::new()));
+        // None is in the primary, none is removed.
+        for (one, other) in [("a", "b"), ("a", "c"), ("b", "c")] {
+            world.partition([one], [other])?;
+        }
+        let serves = |map: &Map<String, u64>| map.get(&text("key")).is_ok();
+        world.until(|| !serves(&maps[0])).await;
+        world.heal();
+        world.until(|| maps.iter().all(serves)).await;
+        maps[1].put(&text("end"), &0).await?;
+        let next = watch.next().await.ok_or("it has ended")??;
+        assert!(matches!(next, WatchEvent::Put { key, .. } if key == "end"));
+        Ok(())
+    })
+}
