@@ -655,6 +655,7 @@ impl Node {
         }
         for departure in &view.departed {
             self.holdback.forget(departure.member.incarnation);
+            self.channels.departed(departure.member.incarnation);
         }
         if !view.merged.is_empty() {
             let subviews = view.subviews();

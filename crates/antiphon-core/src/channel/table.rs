@@ -19,8 +19,8 @@ pub(crate) struct Channels {
     entries: BTreeMap<Incarnation, Entry>,
     /// Channels that may have something to send.
     dirty: BTreeSet<Incarnation>,
-    /// All channels that wait for something, and some that do not. A node of a large cluster keeps channels
-    /// to many that it does not speak to any more, and the clock is asked at each input.
+    /// All channels in use that wait for something, and some that do not. A node of a large cluster keeps
+    /// channels to many that it does not speak to any more, and the clock is asked at each input.
     busy: BTreeSet<Incarnation>,
 }
 
@@ -29,6 +29,8 @@ struct Entry {
     addr: Option<SocketAddr>,
     channel: Channel,
     broken: bool,
+    /// Its view has departed from the peer: most likely it is never used again.
+    departed: bool,
     last_used: Time,
 }
 
@@ -48,13 +50,13 @@ impl Channels {
         self.busy.insert(peer);
     }
 
-    /// The channel has nothing to send now.
+    /// The channel has nothing to send now, or may not.
     fn rest(&mut self, peer: Incarnation) {
         self.dirty.remove(&peer);
         if self
             .entries
             .get(&peer)
-            .is_none_or(|entry| entry.channel.is_idle())
+            .is_none_or(|entry| entry.addr.is_none() || entry.channel.is_idle())
         {
             self.busy.remove(&peer);
         }
@@ -78,6 +80,14 @@ impl Channels {
             entry.addr = None;
         }
         self.rest(peer);
+    }
+
+    /// The peer was removed, or has left. Where there is no room for another channel, its own goes first: of
+    /// a member that lives, both ends must go on where they were.
+    pub(crate) fn departed(&mut self, peer: Incarnation) {
+        if let Some(entry) = self.entries.get_mut(&peer) {
+            entry.departed = true;
+        }
     }
 
     /// Where the peer is, if its channel is in use.
@@ -186,7 +196,7 @@ impl Channels {
                 .entries
                 .iter()
                 .filter(|(_, entry)| entry.addr.is_none())
-                .min_by_key(|(_, entry)| entry.last_used)
+                .min_by_key(|(_, entry)| (!entry.departed, entry.last_used))
                 .map(|(peer, _)| *peer);
             if let Some(oldest) = oldest {
                 self.entries.remove(&oldest);
@@ -197,6 +207,7 @@ impl Channels {
             addr: None,
             channel: Channel::new(self.retransmit),
             broken: false,
+            departed: false,
             last_used: now,
         });
         entry.last_used = now;
@@ -240,6 +251,30 @@ mod tests {
         assert_eq!(acknowledged(&mut channels), [OTHER]);
         channels.acknowledge_now(now, None);
         assert_eq!(acknowledged(&mut channels), [PEER]);
+    }
+
+    #[test]
+    fn a_parked_channel_of_the_departed_waits_for_nothing_and_goes_before_that_of_a_member() {
+        let now = Time::ZERO;
+        let mut channels = Channels::new(Duration::from_millis(50));
+        let connect = |channels: &mut Channels, peer| {
+            channels.connect(now, peer, ([127, 0, 0, 1], 7400).into());
+            channels.push(now, peer, b"something").unwrap();
+            while channels.poll_record(now).is_some() {}
+        };
+        connect(&mut channels, PEER);
+        channels.park(PEER);
+        for number in 0..MAX_CHANNELS as u128 {
+            let gone = Incarnation(1000 + number);
+            connect(&mut channels, gone);
+            channels.departed(gone);
+            channels.park(gone);
+        }
+        assert!(channels.busy.is_empty());
+        channels.connect(now, PEER, ([127, 0, 0, 1], 7400).into());
+        channels.push(now, PEER, b"more").unwrap();
+        let sent = std::iter::from_fn(|| channels.poll_record(now)).last();
+        assert_eq!(sent.map(|(_, _, record)| record.first), Some(2), "it goes on");
     }
 
     #[test]
@@ -304,7 +339,11 @@ mod tests {
             let next = used.filter_map(|(_, entry)| entry.channel.next_timeout()).min();
             assert_eq!(here.next_timeout(), next);
             let left_out = all.filter(|(peer, _)| !here.busy.contains(peer));
-            assert!(left_out.into_iter().all(|(_, entry)| entry.channel.is_idle()));
+            assert!(
+                left_out
+                    .into_iter()
+                    .all(|(_, entry)| entry.addr.is_none() || entry.channel.is_idle())
+            );
             waited += usize::from(here.busy.len() < here.entries.len());
         }
         assert!(waited > 1000, "idle channels were left out {waited} times");

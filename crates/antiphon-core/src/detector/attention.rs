@@ -1,8 +1,8 @@
 //! This node's own attention: how much of the time it ran when it wanted to.
 //!
 //! A node that was stopped, or gets too little processor, hears late what came in time. It must not take that
-//! for the silence of others. Two things show it: a gap without any input, though a driver wakes a node at
-//! least once per heartbeat, and timers that are served late. What the node missed is given to every peer. If
+//! for the silence of others. Two things show it: a gap without any input, though a timer was due long before
+//! its end, and timers that are served late. What the node missed is given to every peer. If
 //! it was much, the application is told, since the operator of the host should know.
 
 use std::time::Duration;
@@ -60,12 +60,13 @@ impl Attention {
         if due.is_some() {
             self.note_lag(now, late);
         }
-        let stopped = gap > self.heartbeat * 2;
+        // Where nothing was due, nothing woke it.
+        let stopped = gap > self.heartbeat * 2 && (due.is_none() || late > self.heartbeat);
         // What came meanwhile came while it did not look; no more than that.
-        let missed = if stopped {
-            gap - self.heartbeat
-        } else {
-            late.min(gap)
+        let missed = match due {
+            Some(_) => late.min(if stopped { gap - self.heartbeat } else { gap }),
+            None if stopped => gap - self.heartbeat,
+            None => Duration::ZERO,
         };
         if missed > self.heartbeat / SLIGHTLY_LATE {
             self.sum_up(now, missed);
@@ -191,6 +192,22 @@ mod tests {
             attention.awake(at(20_400), Some(at(20_300))),
             None,
             "a little late is nothing"
+        );
+    }
+
+    #[test]
+    fn a_node_that_has_nothing_to_do_for_long_is_not_starved() {
+        let mut attention = Attention::new(BEAT);
+        for wake in 1..100 {
+            let due = at(wake * 2_900);
+            assert_eq!(attention.awake(due, Some(due)), None);
+            assert_eq!(attention.take_news(due), None);
+        }
+        // It slept past what was due.
+        let late = Duration::from_millis(5_000);
+        assert_eq!(
+            attention.awake(at(100 * 2_900 + 5_000), Some(at(100 * 2_900))),
+            Some(late)
         );
     }
 }

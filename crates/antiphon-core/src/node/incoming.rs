@@ -221,10 +221,11 @@ impl Node {
     }
 
     fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
+        let bytes = message.len();
         match decode_all::<Control>(message) {
             Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
             Ok(Control::Group(GroupControl { view, body })) => {
-                match self.holdback.admit(self.primary, sender, view, body) {
+                match self.holdback.admit(self.primary, sender, view, (body, bytes)) {
                     holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
                     holdback::Verdict::Held => self.membership.behind(now, view, sender),
                     holdback::Verdict::Full => self.channel_broke(now, sender),
