@@ -419,7 +419,8 @@ impl Membership {
         match &self.phase {
             // After a pause an input may come before the timer that shows how late the node is.
             Phase::Seated(seat) => self.cx.detector.served(now, seat.next_heartbeat),
-            Phase::Seeking(_) | Phase::Stopped => self.cx.detector.awake(now),
+            Phase::Seeking(seeking) => self.cx.detector.served(now, seeking.next_deadline()),
+            Phase::Stopped => self.cx.detector.awake(now),
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) enum EngineEffect {
     Voted,
     /// These members are to be removed. This node does not answer them until then.
     Withhold { from: Vec<Incarnation> },
+    /// They are not to be removed any more.
+    Release { members: Vec<Incarnation> },
     /// To a voter, or to a joiner of the proposed view.
     Send { to: Incarnation, message: SlotMessage },
     /// To all voters that are not proven dead, and to these joiners of the proposed view.

@@ -87,6 +87,8 @@ pub(crate) struct Proposer {
     /// Members to whose removal nobody objected when asked, and which may believe in their view for a while
     /// yet (R7); until when the answers count.
     unopposed: BTreeMap<Incarnation, Time>,
+    /// Members that get no answers because this node would remove them.
+    withheld: BTreeSet<Incarnation>,
     /// When the ballot under way is given up for a higher one.
     retry: Option<Time>,
     /// When to look at the wanted change again.
@@ -124,6 +126,7 @@ impl Proposer {
             promised_by: BTreeSet::new(),
             objections: BTreeMap::new(),
             unopposed: BTreeMap::new(),
+            withheld: BTreeSet::new(),
             retry: None,
             wake: None,
             deferred: None,
@@ -229,6 +232,7 @@ impl Proposer {
             self.wanted = None;
             self.unopposed.clear();
             self.wake = None;
+            self.release_unwanted();
             return;
         };
         let since = self.wanted.as_ref().map_or(now, |(since, _)| *since);
@@ -240,6 +244,7 @@ impl Proposer {
         self.unopposed
             .retain(|member, until| *until > now && removed.contains(member));
         self.wanted = Some((since, wanted));
+        self.release_unwanted();
         self.objections.retain(|_, until| *until > now);
         // When a quorum comes together again after a partition, members that are silent now are about to be
         // heard.

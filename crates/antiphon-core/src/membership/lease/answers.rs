@@ -103,9 +103,7 @@ impl Lease {
         }
         // The leader is about to remove these members, and will ask others to vote them out.
         if beat.leads {
-            let goes = |member: &Incarnation| *member != self.me && self.rings.contains(*member);
-            let members: Vec<Incarnation> = said.withheld.iter().copied().filter(goes).collect();
-            self.withhold(now, &members);
+            self.withhold_for(now, from, &said.withheld);
         }
         self.answers_at_once(now, &beat)
     }
@@ -118,7 +116,7 @@ impl Lease {
         let length = Duration::from_millis(u64::from(beat.said.length_ms)).min(LONGEST_LEASE);
         self.lengths.insert(from, length);
         let voted = self.voted.is_some() && !planted!(AnswerAfterVote);
-        let withheld = self.withheld.get(&from).is_some_and(|until| now < *until);
+        let withheld = self.is_withheld(now, from);
         let noted_later = self.noted.get(&from).is_some_and(|noted| view < noted.view);
         if voted || withheld || noted_later {
             return;

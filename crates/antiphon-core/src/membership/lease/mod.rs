@@ -119,6 +119,14 @@ struct Noted {
     came: Time,
 }
 
+/// A member that is to be removed is not noted until then.
+#[derive(Debug, Clone, Copy)]
+struct Withheld {
+    until: Time,
+    /// The leader that means to remove it; none if this node does, or waits to vote for it.
+    said_by: Option<Incarnation>,
+}
+
 /// Ticks that were answered: which members they let believe, and when they came.
 #[derive(Debug)]
 struct TickNoted {
@@ -165,8 +173,8 @@ pub(crate) struct Lease {
     noted: BTreeMap<Incarnation, Noted>,
     /// For how long each member believes an answer, as it said.
     lengths: BTreeMap<Incarnation, Duration>,
-    /// Members that are to be removed: their heartbeats are not noted until then.
-    withheld: BTreeMap<Incarnation, Time>,
+    /// Members that are to be removed: their heartbeats are not noted.
+    withheld: BTreeMap<Incarnation, Withheld>,
     /// The members that were answered at once, when, and the pause before that is done again.
     answered_at_once: BTreeMap<Incarnation, (Time, Duration)>,
     installed: Time,
@@ -356,13 +364,42 @@ impl Lease {
     pub(crate) fn withhold(&mut self, now: Time, from: &[Incarnation]) {
         for member in from {
             let until = now + self.waits_for(*member) * 2;
-            self.withheld.insert(*member, until);
+            let said_by = None;
+            self.withheld.insert(*member, Withheld { until, said_by });
         }
+    }
+
+    /// This node removes these members no more. To note them again puts votes off, and no more than that (R7).
+    pub(crate) fn release(&mut self, members: &[Incarnation]) {
+        self.withheld
+            .retain(|member, withheld| withheld.said_by.is_some() || !members.contains(member));
+    }
+
+    /// A leader is about to remove these members, and no others any more.
+    fn withhold_for(&mut self, now: Time, leader: Incarnation, from: &[Incarnation]) {
+        let by_leader = |withheld: &Withheld| withheld.said_by == Some(leader);
+        self.withheld
+            .retain(|member, withheld| !by_leader(withheld) || from.contains(member));
+        for member in from {
+            if *member != self.me && self.rings.contains(*member) {
+                let until = now + self.waits_for(*member) * 2;
+                let said_by = Some(leader);
+                let withheld = self.withheld.entry(*member);
+                let withheld = withheld.or_insert(Withheld { until, said_by });
+                withheld.until = withheld.until.max(until);
+            }
+        }
+    }
+
+    fn is_withheld(&self, now: Time, member: Incarnation) -> bool {
+        let withheld = self.withheld.get(&member);
+        withheld.is_some_and(|withheld| now < withheld.until)
     }
 
     /// The members that this node would remove, and therefore does not answer.
     fn withheld(&self, now: Time) -> impl Iterator<Item = Incarnation> {
-        let withheld = self.withheld.iter().filter(move |(_, until)| now < **until);
+        let withheld = self.withheld.iter();
+        let withheld = withheld.filter(move |(_, withheld)| now < withheld.until);
         withheld.map(|(member, _)| *member)
     }
 

@@ -222,6 +222,7 @@ impl Seat {
                     self.spread(cx, now, &joiners, message);
                 }
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
+                EngineEffect::Release { members } => self.lease.release(&members),
                 EngineEffect::Accepted { ballot, view } => {
                     self.lease
                         .assert_none_believes(now, &self.installed.engine, ballot, &view);

@@ -322,8 +322,29 @@ impl Proposer {
         let first = first.min();
         let settled = |departure: &&Departure| self.is_settled(wanted, departure.member.incarnation);
         let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
-        self.withhold(around, &settled);
+        if self.withhold(around, &settled).is_some() {
+            self.withheld
+                .extend(settled.iter().map(|departure| departure.member.incarnation));
+        }
         first
+    }
+
+    /// Members that this node would have removed, and now would not, get answers again.
+    pub(crate) fn release_unwanted(&mut self) {
+        if self.withheld.is_empty() {
+            return;
+        }
+        let wanted = self.wanted.iter().flat_map(|(_, wanted)| &wanted.remove);
+        let deferred = self.deferred.iter().flat_map(|deferred| &deferred.value.departed);
+        let removed = wanted
+            .chain(deferred)
+            .map(|departure| departure.member.incarnation);
+        let removed: BTreeSet<Incarnation> = removed.collect();
+        let members: Vec<Incarnation> = self.withheld.difference(&removed).copied().collect();
+        if !members.is_empty() {
+            self.withheld.retain(|member| removed.contains(member));
+            self.effects.push_back(EngineEffect::Release { members });
+        }
     }
 
     /// R7: whether this node must wait before it votes for this value; it then votes as soon as it may.
