@@ -193,8 +193,19 @@ impl Config {
             return conflict("a seed has at most 8 addresses, each of them once: leave some out");
         }
         let profile = &self.profile;
-        if profile.suspect_after < profile.heartbeat * 4 || profile.suspect_after_loss > profile.suspect_after
-        {
+        let timers = [
+            profile.heartbeat,
+            profile.suspect_after_loss,
+            profile.retransmit,
+            profile.batch,
+        ];
+        if timers.iter().any(|timer| *timer < MIN_TIMER) {
+            return conflict(
+                "`heartbeat`, `suspect_after_loss`, `retransmit` and `batch` of a profile must be at least 1 ms",
+            );
+        }
+        let least = profile.heartbeat.saturating_mul(4);
+        if profile.suspect_after < least || profile.suspect_after_loss > profile.suspect_after {
             return conflict(
                 "`suspect_after` must be at least 4 × `heartbeat`, and `suspect_after_loss` not above it",
             );
@@ -225,6 +236,9 @@ pub(crate) const MAX_FOUNDERS: usize = 256;
 
 /// The most seeds a node may be given.
 pub const MAX_SEEDS: usize = 64;
+
+/// What happens each so often happens so often at most: a node must not flood others.
+const MIN_TIMER: Duration = Duration::from_millis(1);
 
 pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), ConfigError> {
     if value.is_empty() || value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {

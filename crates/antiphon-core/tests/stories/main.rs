@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::frame::{FrameCodec, Kind, OpenError};
-use antiphon_core::{Config, Event, GroupEvent, GroupOptions, Node, Order, SendError, Time};
+use antiphon_core::{
+    Config, ConfigError, Event, GroupEvent, GroupOptions, Node, Order, Profile, SendError, Time,
+};
 use bytes::Bytes;
 use cluster::{Cluster, addr};
 
@@ -204,4 +206,20 @@ fn a_frame_of_nobody_is_passed_over_by_multicast_only_and_refused_elsewhere() {
         Err(OpenError::NotAFrame)
     );
     assert_eq!(node.counters().frames_refused, 2);
+}
+
+#[test]
+fn a_profile_whose_timers_would_flood_others_is_refused() {
+    let timers: [fn(&mut Profile) -> &mut Duration; 4] = [
+        |profile| &mut profile.heartbeat,
+        |profile| &mut profile.suspect_after_loss,
+        |profile| &mut profile.retransmit,
+        |profile| &mut profile.batch,
+    ];
+    for timer in timers {
+        let mut config = Config::new("c", "n", addr(0));
+        *timer(&mut config.profile) = Duration::ZERO;
+        let refused = Node::new(config, [1, 2, 3, 4], Time::from_micros(1));
+        assert!(matches!(refused, Err(ConfigError::Conflict { .. })));
+    }
 }
