@@ -10,8 +10,14 @@ use std::time::Duration;
 use antiphon::testkit::{RunError, SceneError, World};
 use antiphon::{Builder, Event, Group, Order, Outcome};
 
-/// The application: adds 1 every 20 ms, and is told how often that is certain to count.
-async fn count(node: Builder, value: Arc<AtomicU64>, certain: Arc<AtomicU64>) -> Result<(), SceneError> {
+/// The application: adds 1 every 20 ms, and is told how often that is certain to count. With each view it has
+/// other things to do for as long as `busy`.
+async fn count(
+    node: Builder,
+    value: Arc<AtomicU64>,
+    certain: Arc<AtomicU64>,
+    busy: Duration,
+) -> Result<(), SceneError> {
     let cluster = node.join().await?;
     let mut group: Group = cluster.group("counter").order(Order::Total).join().await?;
     let sender = group.sender();
@@ -31,16 +37,21 @@ async fn count(node: Builder, value: Arc<AtomicU64>, certain: Arc<AtomicU64>) ->
                 // Nobody was there before: it begins at 0.
                 known |= view.joined.len() == view.members.len();
                 since_view = 0;
+                tokio::time::sleep(busy).await;
                 if known {
-                    // Refused if this view is over already; then the next one tells it.
-                    let _ = group.try_send(format!("={}", value.load(SeqCst)));
+                    // If this view is over already, this is sent in a later one, or refused. Then nobody
+                    // takes it, and this member tells its value again with the next view that it reads.
+                    let _ = group.try_send(format!("={} {}", view.id, value.load(SeqCst)));
                 }
             }
             Event::Message(message) => match std::str::from_utf8(&message.payload)?.strip_prefix('=') {
-                // What others had when the view began, and what was added in it.
+                // What another had when its view began, and what was added in that view.
                 Some(told) if !known => {
-                    value.store(told.parse::<u64>()? + since_view, SeqCst);
-                    known = true;
+                    let (view, had) = told.split_once(' ').ok_or("not a view and a value")?;
+                    if view == message.view.to_string() {
+                        value.store(had.parse::<u64>()? + since_view, SeqCst);
+                        known = true;
+                    }
                 }
                 Some(_) => {}
                 None => {
@@ -62,7 +73,8 @@ pub(crate) fn survives(seed: u64) -> Result<u64, RunError> {
         let certain = Arc::new(AtomicU64::new(0));
         let values = ["a", "b", "c"].map(|name| (name, Arc::new(AtomicU64::new(0))));
         for (name, value) in &values {
-            world.spawn(name, count(world.node(name)?, value.clone(), certain.clone()))?;
+            let node = world.node(name)?;
+            world.spawn(name, count(node, value.clone(), certain.clone(), Duration::ZERO))?;
         }
         world.sleep_ms(3_000).await;
         world.partition(["a"], ["b", "c"])?;
@@ -80,10 +92,39 @@ pub(crate) fn survives(seed: u64) -> Result<u64, RunError> {
     })
 }
 
+/// The same where nodes join faster than the members handle views.
+pub(crate) fn joins_in_a_hurry(seed: u64) -> Result<(), RunError> {
+    World::new(seed, ["a"]).run(async |world| {
+        let certain = Arc::new(AtomicU64::new(0));
+        let values = ["a", "b", "c", "d"].map(|name| (name, Arc::new(AtomicU64::new(0))));
+        let busy = Duration::from_millis(200);
+        for (name, value) in &values {
+            let node = world.node(name)?;
+            world.spawn(name, count(node, value.clone(), certain.clone(), busy))?;
+            // Until the first one has founded the cluster, the others could only wait.
+            world.sleep_ms(if *name == "a" { 2_000 } else { 50 }).await;
+        }
+        world.sleep_ms(10_000).await;
+        let values = values.map(|(_, value)| value.load(SeqCst));
+        let certain = certain.load(SeqCst);
+        world.log(format!("they have {values:?}, {certain} are certain"));
+        // Of each member one may be on its way.
+        let most = values.into_iter().fold(0, u64::max);
+        assert!(
+            values.iter().all(|value| most - value <= 4),
+            "{:#?}",
+            world.lines()
+        );
+        assert!(certain <= most, "{:#?}", world.lines());
+        Ok(())
+    })
+}
+
 fn main() -> Result<(), RunError> {
     let mut certain = 0;
     for seed in 0..50 {
         certain += survives(seed)?;
+        joins_in_a_hurry(seed)?;
     }
     println!("50 schedules, {certain} additions, none lost");
     Ok(())

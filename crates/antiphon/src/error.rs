@@ -66,6 +66,12 @@ pub enum Error {
         /// The group's name.
         group: String,
     },
+    /// This process is still leaving the group: its handle was dropped, or leaves. That waits for the primary.
+    /// Join again in a moment.
+    StillLeaving {
+        /// The group's name.
+        group: String,
+    },
     /// No node of this name has been in a view, so its address is not known.
     UnknownPeer {
         /// What was given.
@@ -120,6 +126,12 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "this process has already joined group {group:?}; use the handle it got then"
+                )
+            }
+            Error::StillLeaving { group } => {
+                write!(
+                    f,
+                    "this process is still leaving group {group:?}, for which the cluster must be primary; join again in a moment"
                 )
             }
             Error::UnknownPeer { name } => {
@@ -193,6 +205,7 @@ impl Clone for Error {
                 reason: reason.clone(),
             },
             Error::AlreadyJoined { group } => Error::AlreadyJoined { group: group.clone() },
+            Error::StillLeaving { group } => Error::StillLeaving { group: group.clone() },
             Error::UnknownPeer { name } => Error::UnknownPeer { name: name.clone() },
             Error::NotRecovered(reason) => Error::NotRecovered(reason.clone()),
             Error::FaultsNotAllowed => Error::FaultsNotAllowed,

@@ -16,6 +16,9 @@ const DEPTH: Verb<(), u32, String> = Verb::new("depth");
 const HANG: Verb<(), (), ()> = Verb::new("hang");
 /// What a member of another version takes it for.
 const ADD_OTHERWISE: Verb<(), u32, String> = Verb::new("add");
+/// An error of this type can be read from any bytes.
+const ADD_NOTHING: Verb<(), u32, ()> = Verb::new("add");
+const MUCH: Verb<(), Vec<u8>, u32> = Verb::new("much");
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Starts them, each with its calls, and waits until all are members.
@@ -97,7 +100,10 @@ fn one_any_and_all_members_answer_in_groups_of_each_order() -> Result<(), RunErr
             let error = calls[2].ask(Target::Any, ADD, &(1, u32::MAX), MINUTE).await;
             assert_eq!(error, Err(AskError::Application("too much".to_owned())));
             let wrong = calls[2].ask(member(&nodes[0]), ADD_OTHERWISE, &(), MINUTE).await;
-            assert_eq!(wrong, Err(AskError::Undecodable));
+            let Err(AskError::Failed(unread)) = wrong else {
+                return Err(format!("{wrong:?}").into());
+            };
+            assert_eq!(unread.ran(), Ran::No);
             Ok(())
         })?;
     }
@@ -192,6 +198,27 @@ fn whoever_asked_a_handler_that_gives_up_is_told_at_once_whether_it_may_have_run
 }
 
 #[test]
+fn no_error_of_a_handler_is_made_up_for_what_cannot_be_read_or_is_too_large() -> Result<(), RunError> {
+    World::new(9, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        serve_add(&calls[1])?;
+        calls[1].serve(MUCH, async |_, ()| Ok(vec![7; 2 * MAX_CALL_BYTES]))?;
+        let unread = calls[0].ask(member(&nodes[1]), ADD_NOTHING, &(), MINUTE).await;
+        let Err(AskError::Failed(no_handler_ran)) = unread else {
+            return Err(format!("{unread:?}").into());
+        };
+        assert_eq!(no_handler_ran.ran(), Ran::No);
+        let untold = calls[0].ask(member(&nodes[1]), MUCH, &(), MINUTE).await;
+        let Err(AskError::Failed(has_run)) = untold else {
+            return Err(format!("{untold:?}").into());
+        };
+        assert_ne!(has_run.ran(), Ran::No);
+        assert!(world.now() < MINUTE);
+        Ok(())
+    })
+}
+
+#[test]
 fn deadlines_and_dropped_calls_drop_their_handlers() -> Result<(), RunError> {
     World::new(3, ABC).run(async |world| {
         let (nodes, calls) = calls(&world, Order::Total).await?;
@@ -271,8 +298,7 @@ fn what_is_too_large_is_refused_with_the_limit_and_leaving_ends_calls() -> Resul
         let Err(CallsError::Failed(error)) = calls[0].call(call(limit)).await else {
             return Err("the reply is too large".into());
         };
-        let text = format!("the reply is larger than {limit} bytes");
-        assert_eq!(error.failures[0].1, Failure::Error(text.into()));
+        assert_eq!(error.failures[0].1, Failure::GivenUp { may_have_run: true });
         let alive = serve_hang(&calls[1])?;
         let (from, to) = (calls[0].clone(), member(&nodes[1]));
         let asked = world.spawn(

@@ -384,6 +384,41 @@ fn a_client_of_a_node_that_was_cut_off_is_told_and_comes_in_again_as_another_one
 }
 
 #[test]
+fn a_client_of_a_node_that_was_stopped_is_told_no_message_of_the_membership_that_ended()
+-> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let (nodes, groups) = groups(&world).await?;
+        let (ada, mut bob) = (groups[0].enter("ada")?, groups[1].enter("bob")?);
+        view_of(&mut bob, 2).await?;
+        for _ in 0..50 {
+            ada.send("old").await?;
+        }
+        world.sleep_ms(100).await;
+        let first = bob.next().await.ok_or("it is out")?;
+        assert!(matches!(first, ClientEvent::Message(_)), "{first:?}");
+        world.pause("b", Duration::from_secs(10))?;
+        let without_b = || nodes[0].view().is_some_and(|view| view.members.len() == 2);
+        world.until(without_b).await;
+        let late = tokio::time::timeout(Duration::from_secs(1), bob.next()).await;
+        assert!(late.is_err(), "its lease is over: {late:?}");
+        let mut told = Vec::new();
+        loop {
+            match bob.next().await.ok_or("it is out")? {
+                ClientEvent::View(view) if view.members.len() == 2 => break,
+                other => told.push(other),
+            }
+        }
+        let resyncs = told
+            .iter()
+            .filter(|event| matches!(event, ClientEvent::Resync { .. }));
+        assert_eq!(resyncs.count(), 1, "{told:?}");
+        let is_message = |event: &ClientEvent| matches!(event, ClientEvent::Message(_));
+        assert!(!told.iter().any(is_message), "{told:?}");
+        Ok(())
+    })
+}
+
+#[test]
 fn the_end_of_a_node_is_told_to_its_clients() -> Result<(), RunError> {
     World::new(5, ABC).run(async |world| {
         let (nodes, groups) = groups(&world).await?;

@@ -295,7 +295,7 @@ async fn a_start_that_is_dropped_when_the_group_is_joined_leaves_it_again() {
     drop(starting);
     in_time("joining again", async {
         while let Err(error) = nodes[0].group("g").start().await {
-            assert!(matches!(error, Error::AlreadyJoined { .. }), "{error}");
+            assert!(matches!(error, Error::StillLeaving { .. }), "{error}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
@@ -581,6 +581,12 @@ async fn settings_that_cannot_work_say_what_to_change() {
         .expect_err("no port")
         .to_string();
     assert!(seed.contains("no-port"), "{seed}");
+    let mut never = Profile::local();
+    never.heartbeat = Duration::MAX;
+    for net in over_tcp_and_in_memory() {
+        let started = net.builder("a").profile(never.clone()).found().start().await;
+        assert!(matches!(started, Err(Error::Config(_))), "{started:?}");
+    }
     let taken = in_time("founding", Cluster::builder("test").found().join())
         .await
         .expect("founds");

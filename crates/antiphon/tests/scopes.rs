@@ -1,12 +1,13 @@
 //! Groups read scope by scope: a handler that stalls holds up its scope and no other, and what waits for it
 //! is bounded.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Order, Profile, Scope, Scopes, SendError, Turn};
+use antiphon::testkit::{RunError, World};
+use antiphon::{Cluster, Event, Order, Profile, Scope, Scopes, SendError, Turn};
 use tokio::sync::Notify;
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
@@ -131,6 +132,70 @@ async fn what_is_not_taken_out_of_a_run_is_handed_out_again_in_its_order() {
         }
     }
     assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+}
+
+/// What a reader is given, in short. It keeps its first messages until it is told that they are void.
+async fn note(scopes: Scopes, noted: Arc<Mutex<Vec<String>>>) {
+    let mut held = None;
+    while let Some(turn) = scopes.next().await {
+        let what = match turn {
+            Turn::Messages(run) if held.is_none() => {
+                held = Some(Some(run));
+                "holds".to_owned()
+            }
+            Turn::Messages(run) => {
+                let texts = run.map(|message| String::from_utf8_lossy(&message.payload).into_owned());
+                texts.collect::<Vec<_>>().concat()
+            }
+            Turn::Event(Event::Resync { .. }) => {
+                held = Some(None);
+                "resync".to_owned()
+            }
+            _ => "event".to_owned(),
+        };
+        noted.lock().expect("nobody panics").push(what);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(held);
+}
+
+#[test]
+fn a_node_that_was_stopped_reads_no_message_of_the_membership_that_ended_meanwhile() -> Result<(), RunError> {
+    World::new(1, ["a", "b", "c"]).run(async |world| {
+        let mut nodes = Vec::new();
+        for name in ["a", "b", "c"] {
+            nodes.push(world.node(name)?.start().await?);
+        }
+        let mut groups = Vec::new();
+        for node in &nodes {
+            groups.push(node.group("sessions").order(Order::Scoped).join().await?);
+        }
+        world.sleep_ms(500).await;
+        let members = |node: &Cluster| node.view().map_or(0, |view| view.members.len());
+        let sender = groups[0].sender();
+        for scope in 0..50_u32 {
+            sender.in_scope(scope).send("old").await?;
+        }
+        world.sleep_ms(100).await;
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let count = |what: &str| {
+            let noted = noted.lock().expect("nobody panics");
+            noted.iter().filter(|noted| *noted == what).count()
+        };
+        world.spawn("b", note(groups.remove(1).by_scope(), noted.clone()))?;
+        world.until(|| count("holds") == 1).await;
+        world.pause("b", Duration::from_secs(10))?;
+        let read = count("old");
+        assert!(read < 40, "it has read nearly all");
+        world.until(|| members(&nodes[0]) == 2).await;
+        world.until(|| members(&nodes[0]) == 3).await;
+        while count("new") == 0 {
+            sender.in_scope(0).send("new").await?;
+            world.sleep_ms(100).await;
+        }
+        assert_eq!((count("old"), count("resync")), (read, 1), "{noted:?}");
+        Ok(())
+    })
 }
 
 #[tokio::test]

@@ -513,6 +513,29 @@ fn the_counter_of_the_example_loses_nothing_in_fifty_schedules() -> Result<(), R
 }
 
 #[test]
+fn the_counter_of_the_example_loses_nothing_where_nodes_join_faster_than_views_are_handled()
+-> Result<(), RunError> {
+    (0..10).try_for_each(counter::joins_in_a_hurry)
+}
+
+/// Leaving the cluster is the way out that takes bounded time.
+#[test]
+fn without_a_primary_a_group_is_not_left_and_the_cluster_is() -> Result<(), RunError> {
+    World::new(18, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let mut groups = groups(&world, &nodes).await?;
+        world.partition(["a"], ["b", "c"])?;
+        world
+            .until(|| nodes[0].view().is_some_and(|view| !view.is_primary()))
+            .await;
+        let left = tokio::time::timeout(seconds(60), groups.remove(0).leave()).await;
+        assert!(left.is_err(), "nobody else was told: {left:?}");
+        tokio::time::timeout(seconds(30), nodes[0].leave()).await??;
+        Ok(())
+    })
+}
+
+#[test]
 fn fifty_seeds_take_seconds() -> Result<(), RunError> {
     let start = Instant::now();
     for seed in 0..50 {

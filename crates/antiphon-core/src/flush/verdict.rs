@@ -91,7 +91,12 @@ impl Flush {
                     });
                     let spans = spans && (passes || beyond.is_empty());
                     let possible = possible && is_possible(told, members);
-                    if !(shape && possible && near && spans) || stream.rank(from).is_none() {
+                    // Nobody delivers of a member what that has not sent.
+                    let sent = stream.rank(from).filter(|_| shape).is_some_and(|rank| {
+                        let sent = Reached::new(held[rank].saturating_add(1));
+                        sent.covers_all(&stream.logs[rank].delivered_set())
+                    });
+                    if !(shape && possible && near && spans && sent) {
                         misfits.push(from);
                     }
                 }

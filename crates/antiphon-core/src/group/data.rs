@@ -1,6 +1,7 @@
 //! What a member does with the records of its group: messages, rows, repairs, and records that come too
 //! early.
 
+use antiphon_wire::codec::MAX_LIST;
 use antiphon_wire::group::{Decision, DepartedSender, GroupData};
 use antiphon_wire::{Block, GroupViewId, Incarnation};
 
@@ -243,13 +244,19 @@ impl Joined {
             if !decision.members.contains(member) {
                 let last = log.delivered_messages() - 1;
                 let delivered = log.delivered_set();
-                let beyond = delivered.beyond().map(|(first, end)| (first, end - first));
-                self.departed.push_back(DepartedSender {
-                    incarnation: *member,
-                    last,
-                    beyond: beyond.collect(),
-                    k: decision.id.k,
-                });
+                let beyond: Vec<_> = delivered
+                    .beyond()
+                    .map(|(first, end)| (first, end - first))
+                    .collect();
+                // No message may have more: then nobody can say what became of its last messages.
+                if beyond.len() <= MAX_LIST {
+                    self.departed.push_back(DepartedSender {
+                        incarnation: *member,
+                        last,
+                        beyond,
+                        k: decision.id.k,
+                    });
+                }
             }
         }
         self.departed

@@ -275,6 +275,9 @@ impl Group {
             }
             Phase::Ghost { .. } | Phase::Refused => return ctx.not_here(from, self.name.clone()),
         }
+        if !(1..u64::MAX / 2).contains(&first) {
+            return ctx.nonsense();
+        }
         if terms != mine {
             let reason = differ(&self.name, mine, terms);
             return ctx.send(

@@ -175,6 +175,11 @@ impl Group {
                 };
                 ctx.send(from, complete);
             }
+            // This node left with that very view.
+            GroupMessage::Complete { decision: told, .. } if told.id == decision.id => {
+                let view = decision.id;
+                ctx.send(from, GroupMessage::Installed { group, view });
+            }
             // All members have it.
             GroupMessage::Settled { view, .. } if *view >= decision.id => ctx.over.push(self.handle),
             _ => {}

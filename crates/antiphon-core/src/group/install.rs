@@ -1,5 +1,7 @@
 //! The end of a view and the beginning of the next: deliver the rest of the cut, install, tell the leader.
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::group::{Decision, GroupMessage, GroupTerms};
 use antiphon_wire::{GroupId, Incarnation, Member};
 
@@ -269,7 +271,10 @@ impl Group {
                     departed.any(|departed| *departed == member.incarnation)
                 };
                 let floor = ctx.floors.get(&group);
+                let distinct: BTreeSet<_> = decision.members.iter().collect();
                 let acceptable = terms == self.terms()
+                    && distinct.len() == decision.members.len()
+                    && decision.id > decision.from
                     && decision.joined.iter().any(me)
                     && decision.members.contains(&ctx.me)
                     && decision.start.len() == decision.members.len()

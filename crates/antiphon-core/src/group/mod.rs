@@ -91,7 +91,7 @@ use crate::{
 /// The windows a group may ask for.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
 /// The most groups of a node.
-const MAX_GROUPS: usize = 4096;
+pub(crate) const MAX_GROUPS: usize = 4096;
 /// Data held while a first view is under way.
 const MAX_STRAYS: usize = 256;
 /// The most groups whose last view is remembered.

@@ -477,7 +477,12 @@ impl Transport for TcpTransport {
     }
 
     fn close(mut self: Box<Self>, within: Duration) -> Closing {
-        let outbound = std::mem::take(&mut self.outbound);
+        let mut outbound = std::mem::take(&mut self.outbound);
+        if within.is_zero() {
+            // The node was given up: nothing that is queued is sent, and no lifeline lives on.
+            outbound.clear();
+            self.lifelines.clear();
+        }
         let prober = self.prober.take();
         Box::pin(async move {
             let tasks: Vec<AbortOnDrop> = outbound.into_values().map(Outbound::finish).collect();

@@ -14,6 +14,7 @@
 //! what was read, all of it, in its order. The last chunk is empty.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use antiphon_core::Time;
 use bytes::Bytes;
@@ -110,7 +111,7 @@ impl<S: Snapshot> Reading<S> {
         } = self;
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         let state = loop {
-            let piece = match rest.piece(wanted - bytes) {
+            let piece = match caught(|| rest.piece(wanted - bytes)) {
                 Ok(piece) => piece,
                 Err(error) => break State::Failed(error),
             };
@@ -134,6 +135,17 @@ impl<S: Snapshot> Reading<S> {
             state,
         }
     }
+}
+
+/// A snapshot that panics has no state for this joiner. If the panic ended this member, the next source would
+/// meet it as well, and so each in turn.
+fn caught<T>(read: impl FnOnce() -> Result<T, SnapshotError>) -> Result<T, SnapshotError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let reason = format!("it panicked: {}", text.unwrap_or("without a text"));
+        Err(SnapshotError { reason })
+    })
 }
 
 impl<S: Snapshot> Rest<S> {

@@ -81,7 +81,9 @@ impl Calls {
 
     /// From here on this handler answers requests for this verb, in place of the former handler. Requests and
     /// replies are written by postcard. Each request has a task of its own; at most [`Config::max_running`]
-    /// run at once. A handler that panics is a [`Failure::GivenUp`] to the caller.
+    /// run at once. These are a [`Failure::GivenUp`] to the caller: a handler that panics, an answer that
+    /// cannot be encoded or is larger than [`MAX_CALL_BYTES`](super::MAX_CALL_BYTES), and a request that
+    /// cannot be read here, for which no handler runs.
     ///
     /// # Errors
     /// [`Refusal::VerbTooLong`], [`Refusal::TooManyVerbs`].
@@ -96,14 +98,27 @@ impl Calls {
         E: Serialize,
         F: Future<Output = Result<R, E>> + Send + 'static,
     {
-        self.serve_bytes(verb.name, move |request: Request| {
+        let name = verb.name;
+        self.serve_bytes(name, move |request: Request| {
+            let (id, shared) = (request.id, request.shared.clone());
             let asked = postcard::from_bytes(&request.payload);
             let answering = asked.map(|asked| handler(request, asked));
             async move {
-                // A request that cannot be read is answered as an error that cannot be read.
-                match answering.map_err(|_| Bytes::new())?.await {
-                    Ok(reply) => encoded(&reply).map_err(|_| Bytes::new()),
-                    Err(error) => Err(encoded(&error).unwrap_or_default()),
+                // The answer of a request that was given up counts for nothing: any bytes could be read as an
+                // error of the handler's, which none has returned.
+                let give_up = |what: &str, may_have_run| {
+                    tracing::warn!(target: "antiphon::calls", ?id, verb = name, "{what}: do both sides use the same types?");
+                    shared.0.give_up(id, may_have_run);
+                    Bytes::new()
+                };
+                match answering {
+                    Err(_) => Err(give_up("a request cannot be read", false)),
+                    Ok(answering) => match answering.await {
+                        Ok(reply) => encoded(&reply).map_err(|_| give_up("a reply cannot be encoded", true)),
+                        Err(error) => {
+                            Err(encoded(&error).unwrap_or_else(|_| give_up("an error cannot be encoded", true)))
+                        }
+                    },
                 }
             }
         })
@@ -252,6 +267,9 @@ impl Calls {
 
     /// Leaves the group in order. Calls of all handles end.
     ///
+    /// Waits for the primary: while there is none, no other member can be told. Put a timeout around it, or
+    /// leave by [`Cluster::leave`](crate::Cluster::leave), which takes bounded time.
+    ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
     pub async fn leave(self) {
@@ -382,8 +400,7 @@ pub enum AskError<E> {
     Failed(CallsError),
     /// What was asked cannot be encoded. Nothing happened.
     Unencodable,
-    /// A handler ran, and either the server could not read the request, or the answer cannot be read here:
-    /// check that both sides use the same types.
+    /// A handler ran, and its answer cannot be read here: check that both sides use the same types.
     Undecodable,
 }
 
@@ -393,7 +410,7 @@ impl<E: fmt::Display> fmt::Display for AskError<E> {
             AskError::Application(error) => error.fmt(f),
             AskError::Failed(error) => error.fmt(f),
             AskError::Unencodable => f.write_str("what was asked cannot be encoded"),
-            AskError::Undecodable => f.write_str("the request or its answer cannot be decoded"),
+            AskError::Undecodable => f.write_str("the answer cannot be decoded"),
         }
     }
 }

@@ -106,10 +106,9 @@ impl Shared {
         if let Err(antiphon_replica::calls::AnswerError::TooLarge { limit }) =
             inside.machine.answer(self.now(), id, answer)
         {
-            tracing::warn!(target: "antiphon::calls", ?id, limit, "a reply is too large");
-            let text = format!("the reply is larger than {limit} bytes");
-            // A short answer is not too large, and the request is there: it was a moment ago.
-            let _ = inside.machine.answer(self.now(), id, Err(text.into()));
+            tracing::warn!(target: "antiphon::calls", ?id, limit, "a reply is too large, and its caller gets none");
+            // The request is there: it was a moment ago.
+            let _ = inside.machine.give_up(self.now(), id, true);
         }
         self.settle_and_wake(inside);
     }

@@ -149,6 +149,9 @@ impl ClientGroup {
 
     /// Leaves the group: each client of this node is told [`ClientEvent::Left`].
     ///
+    /// Waits for the primary: while there is none, no other member can be told. Put a timeout around it, or
+    /// leave by [`Cluster::leave`](crate::Cluster::leave), which takes bounded time.
+    ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
     pub async fn leave(self) {

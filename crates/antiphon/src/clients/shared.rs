@@ -53,6 +53,8 @@ struct Inside {
     me: Incarnation,
     /// How many of its removals this member has read of.
     epoch: u64,
+    /// How often what waited in the group's inbox had become void when it last read of one.
+    voided: u64,
     /// Of the present view and of the one before.
     nodes: BTreeMap<Incarnation, Arc<Member>>,
     seats: BTreeMap<u32, Seat>,
@@ -174,15 +176,22 @@ impl Shared {
         self.leave(number, Departure::Left);
     }
 
+    /// While the lease is over (R7), a client is given only what tells it to stop.
     pub(super) async fn next(&self, number: u32, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
         loop {
-            let arrived = {
+            // Made before the bound is asked, so that it is not missed when the lease is back.
+            let lease_back = self.sender.room().notified();
+            let (arrived, late) = {
                 let mut inside = self.inside();
+                let late = self.sender.is_late_in(inside.epoch);
                 let Some(seat) = inside.seats.get_mut(&number) else {
                     return 0;
                 };
                 let was_full = seat.waiting > MAX_WAITING;
-                let count = seat.take(into, limit);
+                let count = match late {
+                    true => seat.take_stop(into, limit),
+                    false => seat.take(into, limit),
+                };
                 if count > 0 || limit == 0 || seat.is_over {
                     if was_full && seat.waiting <= MAX_WAITING {
                         self.wake.notify_one();
@@ -190,9 +199,13 @@ impl Shared {
                     self.give_back(&mut inside);
                     return count;
                 }
-                seat.arrived.clone()
+                (seat.arrived.clone(), late)
             };
-            arrived.notified().await;
+            tokio::select! {
+                biased;
+                () = arrived.notified() => {}
+                () = lease_back, if late => {}
+            }
         }
     }
 
@@ -274,6 +287,7 @@ impl Shared {
                 machine: Machine::new(me),
                 me,
                 epoch: 0,
+                voided: 0,
                 nodes: BTreeMap::new(),
                 seats: BTreeMap::new(),
                 taken: 0,
@@ -292,8 +306,12 @@ impl Shared {
     /// Takes what the group delivered, and does what follows from it.
     pub(super) fn take(&self, events: &mut Vec<Event>) -> Need {
         let mut inside = self.inside();
+        let epoch = inside.epoch;
         for event in events.drain(..) {
             inside.handle(event, &self.name);
+        }
+        if inside.epoch != epoch {
+            inside.voided = self.sender.voided();
         }
         let mut room = false;
         let (epoch, sender) = (inside.epoch, &self.sender);
@@ -315,11 +333,13 @@ impl Shared {
             room,
             leaves: inside.leaves,
             crowded: self.is_crowded(&inside),
-            // A client that is out gets nothing more, however slowly it reads what it has.
-            full: inside
-                .seats
-                .values()
-                .any(|seat| seat.is_in && seat.waiting > MAX_WAITING),
+            // A client that is out gets nothing more, however slowly it reads what it has. While the lease is
+            // over no client may read, and the group gives only what tells them to stop.
+            full: !self.sender.is_late_in(inside.epoch)
+                && inside
+                    .seats
+                    .values()
+                    .any(|seat| seat.is_in && seat.waiting > MAX_WAITING),
         }
     }
 
@@ -352,6 +372,11 @@ impl Shared {
         let limit = u64::try_from(self.slow_after.as_micros()).unwrap_or(u64::MAX);
         let mut inside = self.inside();
         let inside = &mut *inside;
+        if self.sender.is_late_in(inside.epoch) {
+            // No client may read now.
+            inside.seats.values_mut().for_each(|seat| seat.crowded = None);
+            return;
+        }
         for (number, seat) in &mut inside.seats {
             let front = seat.queue.front().map_or(0, |waiting| waiting.number);
             let has_taken = |then: Crowded| front > then.last || seat.told >= then.enough;
@@ -389,9 +414,14 @@ impl Shared {
     pub(super) fn finish(&self) {
         let mut inside = self.inside();
         inside.ended = true;
-        inside
-            .machine
-            .handle_end("its node has left the group, or stopped");
+        if inside.voided != self.sender.voided() {
+            inside.drop_void();
+        }
+        let cause = match std::thread::panicking() {
+            true => "the task of its node's clients has panicked",
+            false => "its node has left the group, or stopped",
+        };
+        inside.machine.handle_end(cause);
         inside.hand_out(&self.name);
         drop(inside);
         self.ended.send_replace(true);
@@ -457,6 +487,7 @@ impl Inside {
                 self.epoch += 1;
                 self.sent = None;
                 self.base = self.taken;
+                self.drop_void();
                 self.machine.handle_resync(self.me, &cause);
             }
             Event::Refused { reason } => self.machine.handle_end(&reason),
@@ -464,6 +495,11 @@ impl Inside {
             Event::Told(_) | Event::Left => {}
         }
         self.hand_out(group);
+    }
+
+    /// The membership is over: what waits for clients is of a state that the others have left behind.
+    fn drop_void(&mut self) {
+        self.seats.values_mut().for_each(Seat::drop_void);
     }
 
     /// Gives each client what the machine tells.
@@ -628,6 +664,49 @@ impl Seat {
         count
     }
 
+    /// Takes the first event that tells the client to stop. All before it is dropped, unless the membership
+    /// may go on: then the client takes it when the lease is back.
+    fn take_stop(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
+        let stop = self
+            .queue
+            .iter()
+            .position(|waiting| tells_to_stop(&waiting.event));
+        let Some(stop) = stop.filter(|_| limit > 0) else {
+            return 0;
+        };
+        let dropped = match self.queue[stop].event {
+            ClientEvent::Suspended => 0,
+            _ => stop,
+        };
+        for waiting in self.queue.drain(..dropped).collect::<Vec<_>>() {
+            self.took(&waiting.event);
+        }
+        let Some(waiting) = self.queue.remove(stop - dropped) else {
+            return 0;
+        };
+        self.took(&waiting.event);
+        into.push(waiting.event);
+        1
+    }
+
+    /// Drops what waits, except events that tell the client to stop.
+    fn drop_void(&mut self) {
+        for waiting in std::mem::take(&mut self.queue) {
+            match tells_to_stop(&waiting.event) {
+                true => self.queue.push_back(waiting),
+                false => self.took(&waiting.event),
+            }
+        }
+    }
+
+    /// This event does not wait any more.
+    fn took(&mut self, event: &ClientEvent) {
+        let count = self.events_of(event);
+        self.bytes -= bytes(event);
+        self.waiting -= count;
+        self.told += count as u64;
+    }
+
     /// A bundle of one message as that message, unless bundles are taken whole.
     fn alone(&self, event: ClientEvent) -> ClientEvent {
         match event {
@@ -646,6 +725,14 @@ impl Seat {
         let much = kept >= much_bytes as u64 || self.bytes >= much_bytes || self.waiting > MAX_WAITING;
         self.is_in && !self.is_slow && much
     }
+}
+
+/// Whether this tells the client to stop, or that it is out.
+fn tells_to_stop(event: &ClientEvent) -> bool {
+    matches!(
+        event,
+        ClientEvent::Suspended | ClientEvent::Resync { .. } | ClientEvent::Left { .. }
+    )
 }
 
 fn bytes(event: &ClientEvent) -> usize {

@@ -383,11 +383,13 @@ impl Builder {
                 ClusterEvent::View(view) if view.is_primary() => return Ok(cluster),
                 ClusterEvent::Refused { reason, fatal: true } => {
                     cluster.abort();
+                    cluster.closed().await;
                     return Err(Error::Refused { reason });
                 }
                 _ => {}
             }
         }
+        cluster.closed().await;
         Err(Error::Closed)
     }
 
@@ -504,8 +506,11 @@ impl Builder {
             .profile
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
-        config.idle_control_timeout =
-            (self.profile.heartbeat * 5).clamp(Duration::from_secs(1), Duration::from_secs(10));
+        config.idle_control_timeout = self
+            .profile
+            .heartbeat
+            .saturating_mul(5)
+            .clamp(Duration::from_secs(1), Duration::from_secs(10));
         let failed = |source| Error::Bind { addr: first, source };
         let multicast = self.multicast_config(bind)?;
         let not_joined = |source| Error::Multicast {

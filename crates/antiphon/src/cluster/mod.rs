@@ -208,7 +208,7 @@ impl Cluster {
         self.handle.shared.abort();
     }
 
-    /// Returns when the node has stopped, whatever the reason.
+    /// Returns when the node has stopped, whatever the reason, and its ports are free.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.

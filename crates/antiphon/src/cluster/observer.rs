@@ -97,7 +97,7 @@ impl Observer {
         self.shared.keep_until_closed(Box::new(kept));
     }
 
-    /// Returns when the node has stopped.
+    /// Returns when the node has stopped, and its ports are free.
     pub async fn closed(&self) {
         self.shared.closed().await;
     }
@@ -114,7 +114,7 @@ impl Observer {
         tokio::select! {
             biased;
             answer = answer => answer.map_err(|_| Error::Closed),
-            () = self.shared.closed() => Err(Error::Closed),
+            () = self.shared.handles_closed() => Err(Error::Closed),
         }
     }
 }

@@ -138,11 +138,21 @@ pub(crate) struct ClusterShared {
     pub(crate) wake: Wake,
     hub: Hub,
     aborted: AtomicBool,
-    closed: watch::Sender<bool>,
+    end: watch::Sender<End>,
     /// Places for observers that are told of the node until its end.
     guests: Arc<Semaphore>,
     /// What is dropped when the driver stops, for whatever reason.
     kept: Mutex<Vec<Box<dyn Kept>>>,
+}
+
+/// How far the node's end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    NotYet,
+    /// No handle works any more (R9).
+    Handles,
+    /// Its transport has gone as well: the ports are free.
+    Node,
 }
 
 /// Anything that is dropped with the node.
@@ -164,7 +174,7 @@ impl ClusterShared {
             wake: Wake::default(),
             hub: Hub::new(host),
             aborted: AtomicBool::new(false),
-            closed: watch::Sender::new(false),
+            end: watch::Sender::new(End::NotYet),
             guests: Arc::new(Semaphore::new(MAX_GUESTS)),
             kept: Mutex::default(),
         }
@@ -173,7 +183,7 @@ impl ClusterShared {
     /// Keeps something for as long as the driver runs.
     pub(crate) fn keep_until_closed(&self, kept: Box<dyn Kept>) {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_closed() {
+        if !self.handles_are_closed() {
             all.push(kept);
         }
     }
@@ -203,21 +213,41 @@ impl ClusterShared {
         self.aborted.load(Ordering::Acquire)
     }
 
-    /// The driver has stopped.
-    pub(crate) fn close(&self) {
+    /// The driver does nothing more for handles.
+    pub(crate) fn close_handles(&self) {
         self.hub.end();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        self.closed.send_replace(true);
+        self.comes_to(End::Handles);
         kept.clear();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+    /// The driver has stopped, and its transport has gone.
+    pub(crate) fn close(&self) {
+        self.comes_to(End::Node);
+    }
+
+    pub(crate) fn handles_are_closed(&self) -> bool {
+        *self.end.borrow() >= End::Handles
+    }
+
+    pub(crate) async fn handles_closed(&self) {
+        self.has_come_to(End::Handles).await;
     }
 
     pub(crate) async fn closed(&self) {
+        self.has_come_to(End::Node).await;
+    }
+
+    fn comes_to(&self, stage: End) {
+        self.end.send_if_modified(|end| {
+            let before = std::mem::replace(end, stage.max(*end));
+            before != *end
+        });
+    }
+
+    async fn has_come_to(&self, stage: End) {
         // The sender is part of `self`, so waiting cannot fail.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+        let _ = self.end.subscribe().wait_for(|end| *end >= stage).await;
     }
 }
 
@@ -250,7 +280,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.shared.is_closed() {
+        if !self.shared.handles_are_closed() {
             tracing::warn!(
                 target: "antiphon::membership",
                 cluster = %self.shared.settings.cluster,

@@ -40,6 +40,11 @@ impl GroupDriver {
         }
     }
 
+    /// The application has given it up, and the group has not let it go yet.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving || self.shared.is_abandoned()
+    }
+
     /// The node stops: senders and readers learn it; receipts without an answer say `Unknown`.
     pub(super) fn close(self) {
         self.shared.set_membership(Membership::Gone);

@@ -16,7 +16,8 @@
 //! - Outputs are performed in order; a lifeline write is done before any later frame is handed over (R2).
 //! - Credit goes back only for messages taken by the application, or discarded because it gave up the group.
 //! - When the driver ends, in whatever way, it first closes every handle, and only then drops the transport:
-//!   a handle that still works always belongs to a node that still lives (R9).
+//!   a handle that still works always belongs to a node that still lives (R9). When the transport has gone,
+//!   and the ports are free, the node says that it has stopped.
 
 mod alarm;
 mod clock;
@@ -499,9 +500,11 @@ impl Driver {
         name: &str,
         options: GroupOptions,
     ) -> Result<Arc<GroupShared>, Error> {
-        if self.groups.values().any(|group| group.shared.name == name) {
-            return Err(Error::AlreadyJoined {
-                group: name.to_owned(),
+        if let Some(joined) = self.groups.values().find(|group| group.shared.name == name) {
+            let group = name.to_owned();
+            return Err(match joined.is_leaving() {
+                true => Error::StillLeaving { group },
+                false => Error::AlreadyJoined { group },
             });
         }
         // Nothing is wrong with the group: the cluster may just have refused the node, and its events say so.
@@ -611,10 +614,15 @@ impl Driver {
     async fn end(mut self) {
         let life = std::mem::replace(&mut self.life, Life::Aborted);
         self.close_handles();
+        let linger = match life {
+            Life::Left { .. } => LINGER,
+            _ => Duration::ZERO,
+        };
+        if let Some(transport) = self.transport.take() {
+            transport.close(linger).await;
+        }
+        self.shared.close();
         if let Life::Left { replies } = life {
-            if let Some(transport) = self.transport.take() {
-                transport.close(LINGER).await;
-            }
             self.shared.see_guests_off().await;
             for reply in replies {
                 // The caller that asked to leave may have stopped waiting.
@@ -632,13 +640,15 @@ impl Driver {
         // The bound is lifted only now: no handle may believe in a lease that never ends.
         self.bound.set(None);
         readers.iter().for_each(|reader| reader.tell_reader());
-        self.shared.close();
+        self.shared.close_handles();
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         self.close_handles();
+        self.transport = None;
+        self.shared.close();
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Inbox {
     kept: Option<u64>,
     /// The same of direct messages, by sender.
     told_consumed: BTreeMap<Incarnation, u64>,
+    /// How often what waited became void: the member was removed before it was taken.
+    pub(super) voided: u64,
     /// Nothing more will come.
     pub(super) ended: bool,
 }
@@ -92,6 +94,7 @@ impl Inbox {
     pub(super) fn pop_stop(&mut self) -> Option<Event> {
         let at = self.runs.iter().position(stops)?;
         if !matches!(self.runs[at], Run::Event(Event::Suspended)) {
+            self.voided += 1;
             self.drop_first(at);
             return self.pop();
         }
@@ -108,6 +111,7 @@ impl Inbox {
     /// with the messages before them (G14, G23): others delivered those messages, so an application that
     /// never gets them must not see the view follow the one before.
     pub(super) fn discard_late(&mut self) {
+        self.voided += 1;
         let (kept, dropped) = self.runs.drain(..).partition(stops);
         self.runs = dropped;
         self.drop_first(self.runs.len());
@@ -176,11 +180,18 @@ impl Inbox {
     }
 }
 
-/// Whether this tells the application to stop, or that it is over.
 fn stops(run: &Run) -> bool {
     match run {
-        Run::Messages(_) | Run::Told(_) | Run::Event(Event::View(_) | Event::Transitional { .. }) => false,
-        Run::Event(_) => true,
+        Run::Messages(_) | Run::Told(_) => false,
+        Run::Event(event) => tells_to_stop(event),
+    }
+}
+
+/// Whether this tells the application to stop, or that it is over.
+pub(super) fn tells_to_stop(event: &Event) -> bool {
+    match event {
+        Event::View(_) | Event::Transitional { .. } | Event::Message(_) | Event::Told(_) => false,
+        Event::Suspended | Event::Resync { .. } | Event::Refused { .. } | Event::Left => true,
     }
 }
 

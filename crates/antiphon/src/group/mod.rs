@@ -141,8 +141,8 @@ impl GroupBuilder {
     /// Joins, or founds, the group and waits for the first view, which is also the first event of the stream.
     ///
     /// # Errors
-    /// [`Error::GroupRefused`] if the group's options differ, [`Error::AlreadyJoined`], [`Error::Config`],
-    /// [`Error::Closed`].
+    /// [`Error::GroupRefused`] if the group's options differ, [`Error::AlreadyJoined`],
+    /// [`Error::StillLeaving`], [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the node does not become a member, or leaves again in order.
@@ -156,7 +156,7 @@ impl GroupBuilder {
     /// refusal, is the first event of the stream.
     ///
     /// # Errors
-    /// [`Error::AlreadyJoined`], [`Error::Config`], [`Error::Closed`].
+    /// [`Error::AlreadyJoined`], [`Error::StillLeaving`], [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the node does not become a member, or leaves again in order.
@@ -350,6 +350,9 @@ impl Group {
     /// Leaves the group in order: what was accepted is delivered first. Direct messages to single members are
     /// delivered first as far as there is credit for them; receipts tell. Unread events are discarded.
     ///
+    /// Waits for the primary: while there is none, no other member can be told. Put a timeout around it, or
+    /// leave by [`Cluster::leave`](crate::Cluster::leave), which takes bounded time.
+    ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
     pub async fn leave(self) -> Result<(), Error> {
@@ -467,7 +470,7 @@ impl GroupSender {
     /// became of it.
     ///
     /// A member has room for [`TELL_CREDIT_BYTES`](crate::TELL_CREDIT_BYTES) of each sender that its
-    /// application has not taken; some 64 KiB more wait here. A member that does not read delays only the
+    /// application has not taken; some 256 KiB more wait here. A member that does not read delays only the
     /// direct messages to itself, and nothing else.
     ///
     /// # Errors
@@ -568,7 +571,17 @@ impl GroupSender {
         self.shared.is_good(epoch)
     }
 
-    /// Told when the group may have room again.
+    /// See [`GroupShared::is_late_in`].
+    pub(crate) fn is_late_in(&self, epoch: u64) -> bool {
+        self.shared.is_late_in(epoch)
+    }
+
+    /// See [`GroupShared::voided`].
+    pub(crate) fn voided(&self) -> u64 {
+        self.shared.voided()
+    }
+
+    /// Told when the group may have room again, or its readers may read again.
     pub(crate) fn room(&self) -> &tokio::sync::Notify {
         self.shared.room()
     }

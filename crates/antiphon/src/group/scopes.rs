@@ -20,6 +20,11 @@
 //! A view, or any other event that is not a message to all, belongs to no scope. It is handed out at once,
 //! ahead of messages that wait on their shelves; each message says which view it belongs to. A direct message
 //! ([`Event::Told`]) counts in what is on shelves until it is handed out.
+//!
+//! # The end of a membership
+//! While the lease is over (R7), only events that tell the application to stop are handed out. When this node
+//! was removed, what is on shelves is void: it is dropped before [`Event::Resync`] is handed out. What a task
+//! gives back after that is dropped as well.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -28,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::inbox::tells_to_stop;
 use super::{Group, GroupSender, Run};
 use crate::{Error, Event, Message, Scope};
 
@@ -64,6 +70,8 @@ pub struct ScopeRun {
     desk: Arc<Desk>,
     scope: Scope,
     messages: VecDeque<Message>,
+    /// [`Shelves::memberships`] when they were taken.
+    memberships: u64,
 }
 
 #[derive(Debug)]
@@ -83,6 +91,10 @@ struct Shelves {
     /// What is on shelves, or in runs and not taken.
     bytes: usize,
     backlog_bytes: usize,
+    /// How often what waited in the group's inbox had become void when something was last taken from there.
+    voided: u64,
+    /// Memberships whose rest was dropped: what was taken in an earlier one is void.
+    memberships: u64,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +112,8 @@ impl Scopes {
             events: VecDeque::new(),
             bytes: 0,
             backlog_bytes: BACKLOG_BYTES,
+            voided: 0,
+            memberships: 0,
         };
         let desk = Desk {
             group,
@@ -152,9 +166,12 @@ impl Scopes {
 
     /// The next messages or event if there are any now.
     pub fn try_next(&self) -> Option<Turn> {
+        // Asked first: if the lease is back because the node was removed and has joined anew, `take_in` drops
+        // what is void.
+        let late = self.desk.group.shared.is_late();
         self.desk.take_in();
         let mut shelves = self.desk.shelves();
-        if let Some(event) = shelves.events.pop_front() {
+        if let Some(event) = shelves.pop_event(late) {
             if let Event::Told(message) = &event
                 && shelves.release(cost(message))
             {
@@ -162,7 +179,16 @@ impl Scopes {
             }
             return Some(Turn::Event(event));
         }
+        if late {
+            // After the group's end no lease comes back that would let the application take the rest.
+            if self.desk.group.shared.has_ended() {
+                shelves.drop_void();
+                self.desk.freed.notify_waiters();
+            }
+            return None;
+        }
         let scope = shelves.ready.pop_front()?;
+        let memberships = shelves.memberships;
         let shelf = shelves.scopes.get_mut(&scope)?;
         shelf.taken = true;
         let messages = std::mem::take(&mut shelf.messages);
@@ -171,6 +197,7 @@ impl Scopes {
             desk: self.desk.clone(),
             scope,
             messages,
+            memberships,
         }))
     }
 
@@ -185,7 +212,7 @@ impl Scopes {
     }
 
     /// Leaves the group in order: what was accepted is delivered first. Unread events are discarded, for all
-    /// tasks.
+    /// tasks. Waits for the primary, as [`Group::leave`] does.
     ///
     /// # Errors
     /// [`Error`] as of [`Group::leave`].
@@ -196,23 +223,34 @@ impl Scopes {
         let group = &self.desk.group;
         group.shared.abandon(&group.sender.handle.shared.wake);
         group.shared.ended().await;
-        self.desk.shelves().clear();
+        let mut shelves = self.desk.shelves();
+        shelves.drop_void();
+        shelves.events.clear();
+        drop(shelves);
         self.desk.freed.notify_waiters();
         Ok(())
     }
 }
 
 impl Desk {
-    /// Moves what has arrived to its shelves, as far as there is room.
+    /// Moves what has arrived to its shelves, as far as there is room. Drops what is void.
     fn take_in(&self) {
         let mut shelves = self.shelves();
-        while shelves.bytes < shelves.backlog_bytes
-            && let Some(run) = self.group.shared.take_run(&self.group.sender.handle.shared.wake)
-        {
+        loop {
+            let has_room = shelves.bytes < shelves.backlog_bytes;
+            let wake = &self.group.sender.handle.shared.wake;
+            let (run, voided) = self.group.shared.take_run_if(has_room, wake);
+            let is_void = std::mem::replace(&mut shelves.voided, voided) != voided;
+            if is_void || matches!(run, Some(Run::Event(Event::Resync { .. }))) {
+                shelves.drop_void();
+            }
             match run {
-                Run::Event(event) => shelves.events.push_back(event),
-                Run::Messages(messages) => messages.for_each(|message| shelves.put(message)),
-                Run::Told(messages) => messages.for_each(|message| shelves.put_told(message)),
+                Some(Run::Event(event)) => shelves.events.push_back(event),
+                Some(Run::Messages(messages)) => messages.for_each(|message| shelves.put(message)),
+                Some(Run::Told(messages)) => messages.for_each(|message| shelves.put_told(message)),
+                // There may be room now.
+                None if is_void => {}
+                None => return,
             }
         }
     }
@@ -230,20 +268,32 @@ impl Desk {
 }
 
 impl Shelves {
-    fn clear(&mut self) {
-        for event in self.events.drain(..) {
+    /// The next event; if the lease is over, the next one that tells the application to stop.
+    fn pop_event(&mut self, late: bool) -> Option<Event> {
+        let at = match late {
+            true => self.events.iter().position(tells_to_stop)?,
+            false => 0,
+        };
+        self.events.remove(at)
+    }
+
+    /// Drops what waits, except events that tell the application to stop.
+    fn drop_void(&mut self) {
+        self.memberships += 1;
+        let (kept, dropped): (VecDeque<Event>, VecDeque<Event>) =
+            self.events.drain(..).partition(tells_to_stop);
+        self.events = kept;
+        for event in dropped {
             if let Event::Told(message) = event {
                 self.bytes -= cost(&message);
             }
         }
         self.ready.clear();
         for shelf in self.scopes.values_mut() {
-            self.bytes -= shelf
-                .messages
-                .drain(..)
-                .map(|message| cost(&message))
-                .sum::<usize>();
+            let dropped = shelf.messages.drain(..);
+            self.bytes -= dropped.map(|message| cost(&message)).sum::<usize>();
         }
+        self.scopes.retain(|_, shelf| shelf.taken);
     }
 
     fn put(&mut self, message: Message) {
@@ -276,8 +326,11 @@ impl Shelves {
         was_full && self.bytes < self.backlog_bytes
     }
 
-    /// No task handles this scope any more; these messages were not taken.
-    fn put_back(&mut self, scope: Scope, mut rest: VecDeque<Message>) {
+    /// No task handles this scope any more; these messages were not taken. They are dropped if they are void.
+    fn put_back(&mut self, scope: Scope, mut rest: VecDeque<Message>, memberships: u64) {
+        if memberships != self.memberships {
+            self.bytes -= rest.drain(..).map(|message| cost(&message)).sum::<usize>();
+        }
         let Some(shelf) = self.scopes.get_mut(&scope) else {
             return;
         };
@@ -327,7 +380,7 @@ impl ExactSizeIterator for ScopeRun {}
 impl Drop for ScopeRun {
     fn drop(&mut self) {
         let rest = std::mem::take(&mut self.messages);
-        self.desk.shelves().put_back(self.scope, rest);
+        self.desk.shelves().put_back(self.scope, rest, self.memberships);
         self.desk.freed.notify_waiters();
     }
 }

@@ -95,10 +95,39 @@ impl GroupShared {
     }
 
     pub(crate) fn take_run(&self, wake: &Wake) -> Option<Run> {
-        if self.bound.is_over() {
-            return self.read(wake, Inbox::pop_stop).map(Run::Event);
-        }
-        self.read(wake, Inbox::pop_run)
+        self.take_run_if(true, wake).0
+    }
+
+    /// The next run if the reader has room for it, and how often what waited became void so far. A reader
+    /// that keeps what it took compares that number: what it took before the number rose is void as well.
+    pub(super) fn take_run_if(&self, has_room: bool, wake: &Wake) -> (Option<Run>, u64) {
+        let late = self.is_late();
+        self.read(wake, |inbox| {
+            let run = match late {
+                true => inbox.pop_stop().map(Run::Event),
+                false if has_room => inbox.pop_run(),
+                false => None,
+            };
+            (run, inbox.voided)
+        })
+    }
+
+    /// Whether the application may take no message now: the others may have gone on without this node (R7).
+    pub(super) fn is_late(&self) -> bool {
+        self.bound.is_over()
+    }
+
+    /// The same for a reader that has read of this many removals of its member: after another one, what it
+    /// took is void.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn is_late_in(&self, epoch: u64) -> bool {
+        self.is_late() || self.outbox.epoch() != epoch
+    }
+
+    /// How often what waited became void so far.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn voided(&self) -> u64 {
+        self.inbox().voided
     }
 
     pub(crate) fn take(&self, into: &mut Vec<Event>, limit: usize, wake: &Wake) -> usize {
@@ -252,7 +281,7 @@ impl GroupShared {
         self.good_epoch.load(Ordering::Acquire) == epoch && !self.bound.is_over()
     }
 
-    /// Told when messages were taken, and when that may have become possible.
+    /// Told when messages were taken, and when that, or reading, may have become possible.
     #[cfg(feature = "blocks")]
     pub(crate) fn room(&self) -> &Notify {
         &self.room
@@ -430,9 +459,10 @@ impl GroupShared {
         self.inbox().discard_late();
     }
 
-    /// Has the reader look again.
+    /// Has the reader look again, and the clients of this node that read what it took.
     pub(crate) fn tell_reader(&self) {
         self.arrived.notify_one();
+        self.room.notify_waiters();
     }
 
     pub(crate) fn unread(&self) -> usize {

@@ -11,7 +11,7 @@ use crate::Error;
 #[non_exhaustive]
 pub enum ReplicaError {
     /// The node could not join the group: [`Error::GroupRefused`] if the group's options differ,
-    /// [`Error::AlreadyJoined`], [`Error::Config`], [`Error::Closed`].
+    /// [`Error::AlreadyJoined`], [`Error::StillLeaving`], [`Error::Config`], [`Error::Closed`].
     Cluster(Error),
     /// The group replicates something else, or defines it differently. Give all members the same machine,
     /// options and versions, or another name.
@@ -64,6 +64,10 @@ pub enum ReplicaError {
         /// What happened.
         reason: String,
     },
+    /// The task that reads the group for this member has panicked, in the machine's code most likely: its
+    /// text is on standard error. This member has left the group, and its node goes on. Mend the machine, and
+    /// join again.
+    Panicked,
     /// This member has left.
     Left,
 }
@@ -100,6 +104,9 @@ impl fmt::Display for ReplicaError {
                 "this member's state differs from the others', so the machine is not deterministic; leave and join again",
             ),
             Self::Superseded { reason } => write!(f, "left the group: {reason}; join again"),
+            Self::Panicked => f.write_str(
+                "this member's task has panicked, most likely in the machine's code, and has left the group; mend the machine, and join again",
+            ),
             Self::Left => f.write_str("this member has left the group"),
         }
     }

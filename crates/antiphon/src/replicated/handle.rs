@@ -401,6 +401,9 @@ impl<M: Replicable> Replicated<M> {
     /// Leaves in order: writes are refused from here on, and writes that were taken happen. The last member
     /// with the state waits for a joiner that receives it, 10 s unless set (`Config::leave_timeout`).
     ///
+    /// Waits for the primary: while there is none, no other member can be told. Put a timeout around it, or
+    /// leave by [`Cluster::leave`](crate::Cluster::leave), which takes bounded time.
+    ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
     pub async fn leave(&self) {

@@ -16,7 +16,10 @@ struct Finish<M: Replicable>(Arc<Shared<M>>);
 
 impl<M: Replicable> Drop for Finish<M> {
     fn drop(&mut self) {
-        self.0.finish(ReplicaError::Cluster(Error::Closed));
+        self.0.finish(match std::thread::panicking() {
+            true => ReplicaError::Panicked,
+            false => ReplicaError::Cluster(Error::Closed),
+        });
     }
 }
 

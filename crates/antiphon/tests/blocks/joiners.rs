@@ -1,5 +1,9 @@
 //! Joiners: the state comes while writes go on, and what goes wrong is told.
 
+use antiphon::Profile;
+use antiphon::memory::MemoryNetwork;
+use antiphon::replicated::Snapshot;
+
 use super::*;
 
 #[test]
@@ -225,6 +229,76 @@ fn who_cannot_give_the_state_and_who_cannot_take_it_is_told_to_the_caller_of_joi
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// A machine that panics when its state is read, and at the command `true`.
+struct Fragile;
+
+#[derive(Clone)]
+struct Broken;
+
+impl Snapshot for Broken {
+    fn read(&mut self, _: usize) -> Result<Bytes, SnapshotError> {
+        panic!("page 9 is torn")
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Machine for Fragile {
+    type Command = bool;
+    type Reply = ();
+    type Event = ();
+    type Snapshot = Broken;
+
+    fn apply(&mut self, _: At, _: Incarnation, breaks: bool, _: &mut Vec<()>) {
+        assert!(!breaks, "it is told to break");
+    }
+
+    fn snapshot(&self) -> Broken {
+        Broken
+    }
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<usize, RestoreError> {
+        Ok(0)
+    }
+
+    fn definition(&self) -> String {
+        "fragile".to_owned()
+    }
+}
+
+/// In real time: there the state is read on a thread of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_panics_when_its_state_is_read_goes_on_and_the_joiner_is_told()
+-> Result<(), Box<dyn std::error::Error>> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let network = MemoryNetwork::new();
+    let node = |name: &str| {
+        let builder = Cluster::builder("test").name(name).profile(Profile::local());
+        builder.bind("10.0.0.1:0").memory(&network)
+    };
+    let a = tokio::time::timeout(PATIENCE, node("a").found().join()).await??;
+    let b = tokio::time::timeout(PATIENCE, node("b").seeds([a.addr()]).join()).await??;
+    let first = a.replicated("fragile", || Fragile).join().await?;
+    let second = tokio::time::timeout(PATIENCE, b.replicated("fragile", || Fragile).join()).await?;
+    let Some(ReplicaError::SourceFailed { source, reason }) = second.err() else {
+        return Err("there is no state to join with".into());
+    };
+    assert_eq!((&*source, &*reason), ("a", "it panicked: page 9 is torn"));
+    tokio::time::timeout(PATIENCE, async {
+        while first.read(|_| ()).is_err() {
+            tokio::time::sleep(ms(10)).await;
+        }
+    })
+    .await?;
+    // A panic in what all members apply is the end of the member, and is told as that.
+    assert!(first.write(true).await.is_err());
+    assert!(matches!(first.synced().await, Err(ReplicaError::Panicked)));
+    assert!(a.status().await.is_ok(), "its node goes on");
     Ok(())
 }
 

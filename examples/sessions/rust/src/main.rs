@@ -38,6 +38,9 @@ use told::Told;
 
 /// What was taken is answered within this time, or not at all.
 const MOST_DRAIN: Duration = Duration::from_secs(10);
+/// Leaving the map waits for the majority, so that the other servers are told. After this time this server
+/// goes without. The map itself may wait 10 s for a server that receives the sessions.
+const MOST_LEAVE: Duration = Duration::from_secs(12);
 /// The request on a new connection is here within this time. When the server is told to end, it cuts each
 /// connection of which it has read nothing.
 const FIRST_BYTES: Duration = Duration::from_millis(300);
@@ -114,7 +117,9 @@ async fn main() -> Result<()> {
     if tokio::time::timeout(MOST_DRAIN, server).await.is_err() {
         eprintln!("some requests were not answered within {MOST_DRAIN:?}: they are given up");
     }
-    sessions.leave().await;
+    if tokio::time::timeout(MOST_LEAVE, sessions.leave()).await.is_err() {
+        eprintln!("the sessions were not left in order within {MOST_LEAVE:?}: this server leaves without");
+    }
     cluster.leave().await?;
     println!("left");
     Ok(())

@@ -138,7 +138,8 @@ impl Log {
     /// Takes messages, none of which is held.
     fn insert_part(&mut self, first: u64, block: Block, room: Room) -> Inserted {
         let in_order = first == self.next;
-        let torn = !in_order && self.is_torn();
+        // A flush takes what its cut has.
+        let torn = !in_order && room.runs != usize::MAX && self.is_torn();
         let Some(loose) = &mut self.loose else {
             return Inserted::Refused;
         };

@@ -266,13 +266,15 @@ impl Outgoing {
         if next > all || until > all || again.len() > MAX_SPANS || !spans {
             return;
         }
-        let until = until.min(next.saturating_add(most));
         let Some(receiver) = object.receiver(from) else {
             return;
         };
+        // What it says of the wrong copy does not count for the copy that it begins: of that it may have
+        // chunks that came late, and its first question may be lost.
+        let anew = matches!(receiver.state, State::Offered { wrong: Some(_) });
+        let next = if anew { 0 } else { next };
+        let until = until.min(next.saturating_add(most));
         match &mut receiver.state {
-            // What it says of the wrong copy does not count for the copy that it has yet to begin.
-            State::Offered { wrong: Some(_) } if next > 0 => return,
             State::Waiting | State::Offered { .. } => {
                 receiver.state = State::Taking(Taking {
                     next,

@@ -78,8 +78,9 @@ fn repaired(sent: usize, a_step: usize) -> (usize, Duration) {
         }
         now = now + STEP;
         carried += a_step;
-        while let Some((first, messages)) =
-            link.pop_front_if(|(_, messages)| messages.bytes().len() <= carried)
+        while let Some((_, messages)) = link.front()
+            && messages.bytes().len() <= carried
+            && let Some((first, messages)) = link.pop_front()
         {
             carried -= messages.bytes().len();
             receiver.batch(now, &profile, header(first), messages, &mut out);

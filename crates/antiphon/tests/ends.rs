@@ -1,0 +1,59 @@
+//! What is free again when something has ended: the name of a group that was left, the port of a node.
+
+use std::time::Duration;
+
+use antiphon::memory::MemoryNetwork;
+use antiphon::{Builder, Cluster, EngineKind, Error, Profile};
+
+/// Long enough for a loaded machine; no test waits for it unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Tested = Result<(), Box<dyn std::error::Error>>;
+
+fn builder(name: &str) -> Builder {
+    Cluster::builder("test").name(name).profile(Profile::local())
+}
+
+#[tokio::test]
+async fn a_group_that_is_being_left_is_joined_again_when_that_is_done() -> Tested {
+    let network = MemoryNetwork::new();
+    let node = builder("a").bind("10.0.0.1:0").memory(&network).found();
+    let node = tokio::time::timeout(PATIENCE, node.join()).await??;
+    let group = node.group("g").join().await?;
+    let again = node.group("g").join().await;
+    assert!(matches!(again, Err(Error::AlreadyJoined { .. })), "{again:?}");
+    drop(group);
+    let joined = async {
+        loop {
+            match node.group("g").join().await {
+                Err(Error::StillLeaving { group }) => assert_eq!(group, "g"),
+                joined => return joined,
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, joined).await??;
+    Ok(())
+}
+
+/// Not a moment later, on a runtime that does nothing else meanwhile.
+#[tokio::test]
+async fn the_port_of_a_node_that_was_aborted_or_refused_is_free_when_that_is_told() -> Tested {
+    let first = builder("a").bind("127.0.0.1:0").found();
+    let first = tokio::time::timeout(PATIENCE, first.join()).await??;
+    let addr = first.addr();
+    first.abort();
+    tokio::time::timeout(PATIENCE, first.closed()).await?;
+    let second = builder("a").bind(addr).found().start().await?;
+    second.abort();
+    tokio::time::timeout(PATIENCE, second.closed()).await?;
+
+    let other = builder("b").bind("127.0.0.1:0").found();
+    let other = tokio::time::timeout(PATIENCE, other.join()).await??;
+    let node = || builder("a").bind(addr).seeds([other.addr()]);
+    let refused = node().membership(EngineKind::Cut).join();
+    let refused = tokio::time::timeout(PATIENCE, refused).await?;
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    node().start().await?;
+    Ok(())
+}
