@@ -206,6 +206,12 @@ mod tests {
             handed.contains(r#""ran":"maybe""#) && handed.contains(r#""n9":{"code":"unavailable""#),
             "{handed}"
         );
+        let nobody = post("/v1/commands/say?to=n9&reply=false", r#"{"text":"hi"}"#);
+        let nobody = answer(port, &nobody, "}}").await;
+        assert!(
+            nobody.starts_with("HTTP/1.1 502") && nobody.contains(r#""n9":{"code":"unavailable""#),
+            "{nobody}"
+        );
         let refused = answer(port, &post("/v1/commands/say?to=all", r#"{"text":1.5}"#), "}}").await;
         assert!(
             refused.starts_with("HTTP/1.1 400") && refused.contains("an argument must be"),

@@ -56,6 +56,8 @@ pub struct Hub(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     cluster: Cluster,
+    /// Sessions at a time.
+    most: usize,
     names: Arc<Mutex<Names>>,
     blocks: Blocks,
     groups: Groups,
@@ -75,7 +77,13 @@ pub struct Full;
 impl Hub {
     /// The sessions of this node: none yet.
     pub fn new(cluster: Cluster) -> Self {
+        Self::of(cluster, MAX_SESSIONS)
+    }
+
+    /// The same with another bound of sessions.
+    pub(crate) fn of(cluster: Cluster, most: usize) -> Self {
         Self(Arc::new(Inner {
+            most,
             blocks: Blocks::new(cluster.clone()),
             groups: Groups::new(cluster.clone()),
             commands: OnceLock::new(),
@@ -105,7 +113,7 @@ impl Hub {
 
     pub(crate) fn open(&self, outlet: Outlet, may_name_files: bool) -> Result<Session, Full> {
         let mut clients = self.clients();
-        if clients.len() >= MAX_SESSIONS {
+        if clients.len() >= self.0.most {
             return Err(Full);
         }
         let name = loop {
@@ -149,6 +157,11 @@ impl Hub {
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
         self.clients().len()
+    }
+
+    /// How many sessions there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.0.most
     }
 
     /// How many groups of clients this node is in.
@@ -286,6 +299,12 @@ impl Session {
         self.desk.print(event).await;
     }
 
+    /// Tells the program that what it said is no command, and counts that.
+    pub(crate) async fn tell_malformed(&self, error: Event) {
+        self.hub.meters().malformed();
+        self.tell(error).await;
+    }
+
     /// Sets whether it is told the messages of a group that it has joined. At first it is.
     pub(crate) fn hears(&self, group: &str, hears: bool) {
         if let Some(joined) = self.inside().joined.get(group) {
@@ -317,7 +336,6 @@ impl Session {
     /// This node's copy of a map, if it has one that can be read now. The copy may lack writes that this
     /// session has under way.
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
-        self.hub.meters().read_here();
         self.hub.0.blocks.copy(map)
     }
 

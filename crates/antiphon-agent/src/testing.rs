@@ -37,7 +37,10 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn start(network: &MemoryNetwork, number: u8, founds: bool) -> Self {
-        let hub = Hub::new(cluster(network, number, founds).await);
+        Self::of(Hub::new(cluster(network, number, founds).await)).await
+    }
+
+    pub(crate) async fn of(hub: Hub) -> Self {
         let anywhere = "127.0.0.1:0".parse().unwrap();
         let listener = Listener::bind(None, &[anywhere]).await.unwrap();
         Self {

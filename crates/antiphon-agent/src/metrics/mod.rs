@@ -169,7 +169,7 @@ impl Meters {
         self.malformed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// This node's copy of a map was read, without an operation.
+    /// A command read this node's copy of a map, and is no operation.
     pub(crate) fn read_here(&self) {
         self.local_reads.fetch_add(1, Ordering::Relaxed);
     }

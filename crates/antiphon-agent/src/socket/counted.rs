@@ -5,6 +5,7 @@
 //! waits until there is room ([`halves`](super::halves)), before it reads on. If it has to give way, reading
 //! fails, and [`HalfSaid::gave_way`] says why.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,12 +82,14 @@ impl HalfSaid {
 
     /// Why nothing more is read, if the connection gave way.
     pub(super) fn gave_way(&self) -> Option<String> {
-        self.inside().gave_way.then(|| {
-            format!(
-                "this was not whole after {} s, and others needed its room: send it again, faster",
-                UNDISTURBED.as_secs()
-            )
-        })
+        self.inside().gave_way.then(too_slow)
+    }
+
+    /// Returns when the connection has to give way, and says why. It is for a reader that waits for something
+    /// else: nobody would notice otherwise, because the connection is not read meanwhile.
+    pub(super) async fn gives_way(&self) -> String {
+        poll_fn(|cx| self.inside().poll_gives_way(cx)).await;
+        too_slow()
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -106,9 +109,31 @@ impl HalfSaid {
             .get_or_insert_with(|| Counting::of(self.halves.begin()));
         let room = counting.poll(counted, cx);
         if let Poll::Ready(Err(GivesWay)) = &room {
-            (inside.half, inside.over, inside.gave_way) = (None, true, true);
+            inside.give_way();
         }
         room
+    }
+}
+
+fn too_slow() -> String {
+    format!(
+        "this was not whole after {} s, and others needed its room: send it again, faster",
+        UNDISTURBED.as_secs()
+    )
+}
+
+impl Inside {
+    fn poll_gives_way(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(counting) = &mut self.half else {
+            return Poll::Pending;
+        };
+        ready!(counting.told.as_mut().poll(cx));
+        self.give_way();
+        Poll::Ready(())
+    }
+
+    fn give_way(&mut self) {
+        (self.half, self.over, self.gave_way) = (None, true, true);
     }
 }
 
@@ -170,7 +195,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         }
         let before = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
-        this.said.inside().bytes += into.filled().len() - before;
+        let read = into.filled().len() - before;
+        this.said.inside().bytes += read;
+        if read == 0 && into.remaining() > 0 {
+            // The rest of a half does not come any more, but the connection may still be written to.
+            this.said.end();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -275,6 +305,22 @@ mod tests {
         counted.read_exact(&mut bytes[..1]).await.unwrap();
         assert_eq!(halves.room(), MOST - 2 * STEP_BYTES);
         counted.said().whole(0);
+        assert!(halves.is_empty(MOST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_half_said_when_a_program_has_said_all_takes_nothing() {
+        let halves = Halves::of(MOST);
+        let (mut near, far) = duplex(1 << 20);
+        let mut counted = Counted::new(far, &halves);
+        near.write_all(&vec![b'x'; FREE_BYTES + 1]).await.unwrap();
+        let mut bytes = vec![0; FREE_BYTES + 1];
+        counted.read_exact(&mut bytes).await.unwrap();
+        near.write_all(b"x").await.unwrap();
+        counted.read_exact(&mut bytes[..1]).await.unwrap();
+        assert_eq!(halves.room(), MOST - STEP_BYTES);
+        near.shutdown().await.unwrap();
+        assert_eq!(counted.read(&mut bytes).await.unwrap(), 0);
         assert!(halves.is_empty(MOST));
     }
 

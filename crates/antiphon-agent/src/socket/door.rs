@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::counted::Counted;
+use super::ends::Place;
 use super::first::{Way, way};
 use super::halves::Halves;
 use super::http::Http;
@@ -29,7 +30,6 @@ use super::kept::Resumable;
 use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, lines, part, resp};
 use crate::Hub;
 use crate::access::{Access, Certificates, Visitor};
-use crate::hub::MAX_SESSIONS;
 use crate::metrics::{Carrier, Failed, Refused};
 
 /// After an error of `accept`.
@@ -68,7 +68,7 @@ impl Door {
             access,
             resumable,
             halves,
-            places: Arc::new(Semaphore::new(MAX_SESSIONS)),
+            places: Arc::new(Semaphore::new(hub.most())),
         }
     }
 
@@ -168,16 +168,18 @@ impl Door {
             (None, Ok(None)) => return,
             (None, Ok(Some(way))) => match self.carry(way, &mut stream, &mut first, &visitor).await {
                 Ok(Way::Lines) => {
-                    let Ok((session, text)) = self.hub.session_in_lines() else {
-                        return self.refuse(stream, &first, full()).await;
-                    };
-                    let _connected = self.hub.meters().connected(Carrier::Lines);
+                    let connected = self.hub.meters().connected(Carrier::Lines);
+                    let place = Place::new(Arc::new(visitor), connected);
                     let ends = ends::of_lines(stream, &first, &self.halves);
-                    return lines::serve(ends, session, text, &self.resumable).await;
+                    return lines::serve(ends, place, &self.hub, &self.resumable).await;
                 }
                 Ok(Way::Resp) => {
                     let Ok((session, events)) = self.hub.session() else {
-                        return self.refuse(stream, &first, full()).await;
+                        let no = No {
+                            why: Refused::Full,
+                            reason: ends::full(),
+                        };
+                        return self.refuse(stream, &first, no).await;
                     };
                     let _connected = self.hub.meters().connected(Carrier::Resp);
                     let stream = Counted::new(stream, &self.halves);
@@ -267,13 +269,6 @@ impl Door {
     }
 }
 
-fn full() -> No {
-    No {
-        why: Refused::Full,
-        reason: format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them"),
-    }
-}
-
 /// The code of such an error in HTTP.
 fn why_code(why: Refused) -> &'static str {
     match why {
@@ -332,7 +327,50 @@ fn is_for_its_certificate(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use antiphon::memory::MemoryNetwork;
+    use serde_json::Value;
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
     use super::*;
+    use crate::testing::{Agent, SOON, cluster};
+
+    /// A connection that says hello, and the reply, if it has a place.
+    async fn comes(agent: &Agent, hello: &str) -> Option<(BufReader<TcpStream>, Value)> {
+        let mut stream = BufReader::new(agent.connect().await);
+        stream.write_all(hello.as_bytes()).await.ok()?;
+        let mut line = String::new();
+        let read = stream.read_line(&mut line).await.ok()?;
+        (read > 0).then(|| (stream, serde_json::from_str(&line).unwrap()))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_comes_back_though_all_places_of_its_node_are_taken() {
+        let node = cluster(&MemoryNetwork::new(), 1, true).await;
+        let agent = Agent::of(Hub::of(node, 2)).await;
+        let hello = "{\"hello\":{\"grace\":\"10s\",\"id\":0}}\n";
+        let (ann, welcome) = comes(&agent, hello).await.unwrap();
+        let _bob = comes(&agent, hello).await.unwrap();
+        assert!(comes(&agent, hello).await.is_none(), "both places are taken");
+        let key = &welcome["welcome"]["resume"];
+        let hello = format!("{{\"hello\":{{\"grace\":\"10s\",\"resume\":{key},\"lines\":1,\"id\":0}}}}\n");
+        drop(ann);
+        let resumes = async {
+            loop {
+                // There is no place before the agent has noticed that the connection broke.
+                if let Some((ann, welcome)) = comes(&agent, &hello).await
+                    && welcome["welcome"]["resumed"] == 1
+                {
+                    return ann;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ann = timeout(SOON, resumes).await.unwrap();
+        assert!(
+            comes(&agent, &hello).await.is_none(),
+            "both places are taken again"
+        );
+    }
 
     #[tokio::test]
     async fn a_host_that_goes_without_a_word_is_noticed() {

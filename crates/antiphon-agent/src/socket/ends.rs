@@ -4,16 +4,24 @@
 //! A text message is a line. A line break inside it, which JSON allows between its words, is read as another
 //! white space, so a line has no line break in it either way.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use antiphon::clients::Departure;
 use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::timeout;
 
-use super::Connection;
 use super::counted::{Counted, HalfSaid};
 use super::halves::Halves;
 use super::hand::Hand;
 use super::http::stream;
-use crate::hub::Session;
+use super::{Connection, PART_WITHIN};
+use crate::Hub;
+use crate::access::Visitor;
+use crate::hub::{MAX_SESSIONS, Session};
+use crate::metrics::{Connected, Refused};
+use crate::pipe::Text;
 
 /// Bytes read at once, at most.
 const READ_BYTES: usize = 64 << 10;
@@ -35,6 +43,21 @@ pub(super) enum Reader {
 pub(super) enum Writer {
     Lines(Hand),
     WebSocket(stream::Writer),
+}
+
+/// A connection has its place among all, and is counted, as long as this is there.
+pub(super) struct Place {
+    _visitor: Arc<Visitor>,
+    _connected: Connected,
+}
+
+impl Place {
+    pub(super) fn new(visitor: Arc<Visitor>, connected: Connected) -> Self {
+        Self {
+            _visitor: visitor,
+            _connected: connected,
+        }
+    }
 }
 
 /// Something that a program said.
@@ -159,6 +182,16 @@ impl Writer {
         self.flush().await
     }
 
+    /// Writes some of what waits. If the future is dropped, the rest of it is there.
+    pub(super) async fn write_some(&mut self, text: &mut Text) -> Result<(), Departure> {
+        let written = self.write(text.left()).await?;
+        text.advance(written);
+        match text.left().is_empty() {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+
     /// What a future gives. While that takes, what the program asks of its connection alone is answered.
     ///
     /// # Cancel safety
@@ -169,6 +202,57 @@ impl Writer {
             Writer::WebSocket(writer) => writer.meanwhile(waited).await,
         }
     }
+}
+
+/// Writes what is left of a session that is over, `again` first, and ends its connection. A program that has
+/// said all may still read, for so long: replies to what it asked last are for it.
+pub(super) async fn finish(
+    (reader, mut writer): (Reader, Writer),
+    again: &[u8],
+    mut text: Text,
+    reads_within: Duration,
+) {
+    let rest = async {
+        if !again.is_empty() {
+            writer.write_all(again).await?;
+        }
+        while text.ready().await {
+            // The program may have gone.
+            writer.write_some(&mut text).await?;
+        }
+        Ok::<(), Departure>(())
+    };
+    if let Ok(Ok(())) = timeout(reads_within, rest).await {
+        let _ = timeout(PART_WITHIN, part(reader, writer)).await;
+    }
+}
+
+/// Tells a connection why it is not served, and ends it.
+pub(super) async fn refuse((reader, mut writer): (Reader, Writer), why: &Event) {
+    let text = why.to_json() + "\n";
+    let rest = async {
+        if writer.write_all(text.as_bytes()).await.is_ok() {
+            part(reader, writer).await;
+        }
+    };
+    let _ = timeout(PART_WITHIN, rest).await;
+}
+
+/// The same, because the node has no room for another session.
+pub(super) async fn refuse_full(hub: &Hub, ends: (Reader, Writer)) {
+    hub.meters().refused(Refused::Full);
+    let why = Event::Refused {
+        group: None,
+        reason: full(),
+        fatal: true,
+        request: None,
+    };
+    refuse(ends, &why).await;
+}
+
+/// Why a node has no room for another program.
+pub(super) fn full() -> String {
+    format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them")
 }
 
 /// Ends a connection so that the other end gets what was written.

@@ -40,6 +40,9 @@
 //! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
 //! not queued behind other lines, so a program that takes what it is told always gets on. A WebSocket has
 //! 128 KiB and a line in its own buffers.
+//!
+//! A connection that breaks gives its place at the node back, and its session stays. The connection that
+//! follows has a place of its own and needs no second session. So a client comes back to a full node, too.
 
 #[cfg(test)]
 mod tests;
@@ -61,8 +64,9 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::ends::{self, Reader, Said, Stop, Writer};
+use super::ends::{self, Place, Reader, Said, Stop, Writer};
 use super::{PART_WITHIN, READ_WITHIN, obey, slow};
+use crate::Hub;
 use crate::hub::Session;
 use crate::pipe::{Pipe, Text, pipe};
 
@@ -89,6 +93,7 @@ pub(super) struct Resumable(Arc<Mutex<HashMap<String, mpsc::Sender<Request>>>>);
 pub(super) struct Arrival {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
+    pub(super) place: Place,
     pub(super) hello: Hello,
 }
 
@@ -359,22 +364,13 @@ impl Kept {
 
 /// Tells a connection that a client does not go on by it, and ends it.
 async fn refuse(arrival: Arrival) {
-    let Arrival {
-        reader, mut writer, ..
-    } = arrival;
     let error = Event::Error {
         reason:
             "this client said before that it took more lines, or was not told as many: say hello as a new one"
                 .to_owned(),
         request: serde_json::Value::Null,
     };
-    let text = error.to_json() + "\n";
-    let rest = async {
-        if writer.write_all(text.as_bytes()).await.is_ok() {
-            ends::part(reader, writer).await;
-        }
-    };
-    let _ = timeout(PART_WITHIN, rest).await;
+    ends::refuse((arrival.reader, arrival.writer), &error).await;
 }
 
 /// Does what the program says, whatever becomes of its connections.
@@ -401,17 +397,14 @@ async fn obey_all(session: &Session, mut lines: Text) -> Departure {
 
 /// Serves a client that asked for time to come back by this line, over as many connections as it takes; or
 /// gives the connection to the client that it belongs to.
-pub(super) async fn serve(
-    resumable: &Resumable,
-    arrival: Arrival,
-    line: &[u8],
-    session: Session,
-    mut text: Text,
-) {
+pub(super) async fn serve(hub: &Hub, resumable: &Resumable, arrival: Arrival, line: &[u8]) {
     let mut arrival = match resumable.hand_over(arrival).await {
         HandedOver::Taken => return,
         HandedOver::Refused(arrival) => return refuse(arrival).await,
         HandedOver::Unknown(arrival) => arrival,
+    };
+    let Ok((session, mut text)) = hub.session_in_lines() else {
+        return ends::refuse_full(hub, (arrival.reader, arrival.writer)).await;
     };
     let grace = arrival.hello.grace.map_or(MAX_GRACE, |grace| grace.0);
     let Some((registered, mut arrivals)) = resumable.register() else {
@@ -431,7 +424,7 @@ pub(super) async fn serve(
     let departure = {
         let mut obeying = pin!(obey_all(&session, lines));
         'connections: loop {
-            let (mut reader, mut writer) = (arrival.reader, arrival.writer);
+            let (mut reader, mut writer, place) = (arrival.reader, arrival.writer, arrival.place);
             let mut again = kept.sent().bytes.clone();
             let ended = {
                 // They outlive an attempt to take over that fails: a line or a limit of time that they are
@@ -455,11 +448,11 @@ pub(super) async fn serve(
                 }
             };
             if let Ended::For(departure) = ended {
-                last = Some((reader, writer, again));
+                last = Some((reader, writer, place, again));
                 break departure;
             }
-            // A program that is still there learns it.
-            drop((reader, writer));
+            // A program that is still there learns it, and the next connection may have its place.
+            drop((reader, writer, place));
             if !session.is_welcomed() {
                 break Departure::lost("its connection ended");
             }
@@ -484,15 +477,15 @@ pub(super) async fn serve(
         }
     };
     drop(registered);
+    let reads_within = if departure == slow() {
+        PART_WITHIN
+    } else {
+        READ_WITHIN
+    };
     session.ends_for(departure);
     drop(session);
-    // A program that has left may still read, if it is there.
-    let Some((reader, mut writer, mut again)) = last else {
-        return;
-    };
-    let rest = async {
-        kept.write(&mut writer, &mut again, &mut text).await;
-        ends::part(reader, writer).await;
-    };
-    let _ = timeout(PART_WITHIN, rest).await;
+    // Nobody comes back for what is written from here on, so none of it is kept.
+    if let Some((reader, writer, _place, again)) = last {
+        ends::finish((reader, writer), &again, text, reads_within).await;
+    }
 }

@@ -1,6 +1,7 @@
 //! JSON lines: each line of the program is a command, each line for it an event. Where a token is asked for,
 //! the first line of a connection without HTTP is a `hello` with it.
 
+use std::future::pending;
 use std::ops::ControlFlow;
 use std::pin::pin;
 
@@ -9,9 +10,10 @@ use antiphon_api::{Command, Event, command};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::ends::{self, Reader, Said, Stop, Writer};
+use super::ends::{self, Place, Reader, Said, Stop, Writer};
 use super::kept::{self, Arrival, Resumable};
 use super::{Connection, PART_WITHIN, READ_WITHIN, SPEAK_WITHIN};
+use crate::Hub;
 use crate::access::{Denied, Visitor};
 use crate::hub::Session;
 use crate::pipe::Text;
@@ -86,17 +88,18 @@ fn token(line: &[u8]) -> Option<command::Secret> {
     }
 }
 
-/// Serves it until one of both ends.
+/// Serves a connection until one of both ends it. The connection has no session before its first line: that
+/// line may ask for a session that there is already.
 pub(super) async fn serve(
     (mut reader, mut writer): (Reader, Writer),
-    session: Session,
-    mut text: Text,
+    place: Place,
+    hub: &Hub,
     resumable: &Resumable,
 ) {
     let begun = tokio::select! {
         begun = reader.next() => begun,
         // An agent says nothing before its program has, but pings are answered.
-        departure = write(&mut writer, &mut text) => Err(Stop::Wrong { told: None, departure }),
+        Err(departure) = writer.meanwhile(pending::<()>()) => Err(Stop::Wrong { told: None, departure }),
     };
     if let Ok(Said::Line(line)) = &begun
         && let Some(hello) = kept::asks(line)
@@ -104,10 +107,14 @@ pub(super) async fn serve(
         let arrival = Arrival {
             reader,
             writer,
+            place,
             hello,
         };
-        return kept::serve(resumable, arrival, line, session, text).await;
+        return kept::serve(hub, resumable, arrival, line).await;
     }
+    let Ok((session, mut text)) = hub.session_in_lines() else {
+        return ends::refuse_full(hub, (reader, writer)).await;
+    };
     let (ended, reads_within) = tokio::select! {
         // While a session's operations hold up its reading, it is still written to.
         ended = read(&mut reader, begun, &session) => (ended, READ_WITHIN),
@@ -115,17 +122,8 @@ pub(super) async fn serve(
     };
     session.ends_for(ended);
     drop(session);
-    // Others know. A program that has said all may still read: replies to what it asked last are for it.
-    let rest = async {
-        while text.ready().await {
-            // It may have gone.
-            write_some(&mut writer, &mut text).await?;
-        }
-        Ok::<(), Departure>(())
-    };
-    if let Ok(Ok(())) = timeout(reads_within, rest).await {
-        let _ = timeout(PART_WITHIN, ends::part(reader, writer)).await;
-    }
+    // Others know.
+    ends::finish((reader, writer), &[], text, reads_within).await;
 }
 
 async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session) -> Departure {
@@ -161,27 +159,18 @@ async fn write(writer: &mut Writer, text: &mut Text) -> Departure {
         match writer.meanwhile(text.ready()).await {
             Ok(true) => {}
             // It ends with the session, which outlives this.
-            Ok(false) => std::future::pending().await,
+            Ok(false) => pending().await,
             Err(departure) => return departure,
         }
-        if let Err(departure) = write_some(writer, text).await {
+        if let Err(departure) = writer.write_some(text).await {
             return departure;
         }
     }
 }
 
-/// Writes what waits, or a part of it. If the future is dropped, the rest of it is there.
-async fn write_some(writer: &mut Writer, text: &mut Text) -> Result<(), Departure> {
-    let written = writer.write(text.left()).await?;
-    text.advance(written);
-    match text.left().is_empty() {
-        true => writer.flush().await,
-        false => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use antiphon::memory::MemoryNetwork;
@@ -190,7 +179,8 @@ mod tests {
 
     use super::super::halves::Halves;
     use super::*;
-    use crate::Hub;
+    use crate::access::Access;
+    use crate::metrics::Carrier;
 
     /// For what has no failure detection in it, on a busy machine.
     const SOON: Duration = Duration::from_secs(20);
@@ -200,10 +190,12 @@ mod tests {
         let builder = Cluster::builder("lines").name("n1").bind("10.0.0.1:7400");
         let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
         let hub = Hub::new(builder.found().start().await.unwrap());
-        let (session, text) = hub.session_in_lines().unwrap();
+        let visitor = Access::default().local(hub.meters().clone());
+        let place = Place::new(Arc::new(visitor), hub.meters().connected(Carrier::Lines));
         let (mut near, far) = tokio::io::duplex(4096);
         let ends = ends::of_lines(far, b"", &Halves::default());
-        tokio::spawn(async move { serve(ends, session, text, &Resumable::default()).await });
+        let node = hub.clone();
+        tokio::spawn(async move { serve(ends, place, &node, &Resumable::default()).await });
         let value = "x".repeat(100_000);
         let put = format!("{{\"put\":{{\"map\":\"m\",\"key\":\"k\",\"value\":\"{value}\",\"id\":1}}}}\n");
         let get = "{\"get\":{\"map\":\"m\",\"key\":\"k\",\"id\":2}}\n";

@@ -263,7 +263,7 @@ async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
             return ControlFlow::Break(Departure::Left);
         }
         Ok(command) => session.obey(command).await,
-        Err(error) => session.tell(*error).await,
+        Err(error) => session.tell_malformed(*error).await,
     }
     ControlFlow::Continue(())
 }

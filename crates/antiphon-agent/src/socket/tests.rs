@@ -497,6 +497,15 @@ async fn a_wrong_token_is_answered_slowly_and_holds_up_nobody_else() {
 }
 
 #[tokio::test]
+async fn what_is_no_command_counts_as_malformed() {
+    let port = Port::open("malformed", false, false, false).await;
+    let said = b"{\"bogus\":1}\n{nonsense\n{\"hello\":\"\xff\"}\n{\"leave\":{}}\n";
+    let told = all(&mut port.plain().await, said).await;
+    assert_eq!(told.matches(r#"{"event":"error""#).count(), 3, "{told}");
+    assert_eq!(port.meter("antiphon_agent_malformed_commands_total").await, 3.0);
+}
+
+#[tokio::test]
 async fn what_is_too_long_before_a_token_is_not_kept() {
     let port = Port::open("long", false, true, false).await;
     let long = "x".repeat(1 << 20);

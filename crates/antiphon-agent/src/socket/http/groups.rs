@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use antiphon_api::blocks::{Failure, Id, Kind, Reply};
+use antiphon_api::blocks::{Code, Failure, Id, Kind, Reply};
 use antiphon_api::{Command, Event, Payload, command};
 use hyper::StatusCode;
 use serde_json::json;
@@ -123,6 +123,11 @@ impl Speaker {
         };
         let reply = voice.ask(send, room).await?;
         match reply.error {
+            // The shared client was removed from the group while this request waited for room. The next
+            // request makes it join again.
+            Some(failure) if failure.code == Code::NotHeld => Err(Problem::unavailable(
+                "this node was out of the group before it said this: try again",
+            )),
             Some(failure) => Err(failure.into()),
             None => Ok(answer::json(StatusCode::OK, &json!({"delivered": true}))),
         }
@@ -267,8 +272,7 @@ impl Voice {
             Event::GroupLeft { group } => drop(self.inside().stays.remove(&group)),
             Event::Lost(lost) if lost.what == Kind::Group => {
                 if let Some(stay) = self.inside().stays.remove(&lost.name) {
-                    let code = antiphon_api::blocks::Code::Unavailable;
-                    let failure = Failure::nothing_done(code, lost.cause);
+                    let failure = Failure::nothing_done(Code::Unavailable, lost.cause);
                     stay.phase.send_replace(Phase::Refused(failure));
                 }
             }
@@ -367,4 +371,55 @@ pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answe
     )
     .await?;
     Ok(answer::events(sse::Stream::new(session, events, busy)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
+
+    use super::super::{Beginning, Http};
+    use super::*;
+    use crate::access::Access;
+    use crate::socket::halves::Halves;
+    use crate::socket::kept::Resumable;
+    use crate::testing::{Agent, SOON, until};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_message_that_waits_for_room_when_its_group_goes_may_be_sent_again() {
+        let agent = Agent::alone().await;
+        let http = Http::new(agent.hub.clone(), Resumable::default(), Halves::default());
+        let voice = http.0.speaker.voice().await.unwrap();
+        let staying = voice.enter("g").await.unwrap();
+        let full = staying.room.clone().acquire_many_owned(ROOM_BYTES as u32).await;
+        let visitor = Access::default().local(agent.hub.meters().clone());
+        let (mut near, far) = tokio::io::duplex(4096);
+        tokio::spawn(http.clone().serve(far, Vec::new(), Beginning::Request, visitor));
+        let post = "POST /v1/groups/g/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
+        near.write_all(post.as_bytes()).await.unwrap();
+        until(|| {
+            voice
+                .inside()
+                .stays
+                .get("g")
+                .is_some_and(|stay| stay.requests == 2)
+        })
+        .await;
+        agent.hub.close().await;
+        until(|| !voice.session.has_joined("g")).await;
+        drop(full);
+        let mut said = String::new();
+        timeout(SOON, near.read_to_string(&mut said))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            said.starts_with("HTTP/1.1 503") && said.contains("retry-after: 1\r\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains(r#""code":"unavailable""#) && said.contains(r#""ran":"no""#),
+            "{said}"
+        );
+    }
 }

@@ -16,13 +16,7 @@ use crate::Hub;
 
 pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
     let (wanted, known) = (asked.if_match()?, asked.if_none_match()?);
-    let command = Command::Get(Get {
-        map: asked.path(0).to_owned(),
-        key: asked.path(1).to_owned(),
-        latest: asked.flag("latest")?,
-        id: None,
-    });
-    let reply = once(hub, command).await?;
+    let reply = read(hub, asked, asked.flag("latest")?).await?;
     if wanted.is_some_and(|wanted| !wanted.has(reply.version)) {
         return Err(Problem::of_reply(conflict(), &reply));
     }
@@ -34,7 +28,7 @@ pub(super) async fn get(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
 }
 
 pub(super) async fn put(hub: &Hub, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
-    let if_version = if_version(asked)?;
+    let if_version = if_version(hub, asked).await?;
     let ttl = asked.span("ttl")?;
     let command = Command::Put(Put {
         map: asked.path(0).to_owned(),
@@ -58,7 +52,7 @@ pub(super) async fn remove(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> 
     let command = Command::Remove(Remove {
         map: asked.path(0).to_owned(),
         key: asked.path(1).to_owned(),
-        if_version: if_version(asked)?,
+        if_version: if_version(hub, asked).await?,
         id: None,
     });
     value(asked, once(hub, command).await?)
@@ -77,15 +71,28 @@ pub(super) async fn watch(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answer
     Ok(answer::events(sse::Stream::new(session, events, busy)))
 }
 
+/// What the key of a request has: as this node's copy says, or with `latest` as the cluster does.
+async fn read(hub: &Hub, asked: &Asked, latest: bool) -> Result<Reply, Problem> {
+    let command = Command::Get(Get {
+        map: asked.path(0).to_owned(),
+        key: asked.path(1).to_owned(),
+        latest,
+        id: None,
+    });
+    once(hub, command).await
+}
+
 /// The condition of a write.
-fn if_version(asked: &Asked) -> Result<Option<Serial>, Problem> {
+async fn if_version(hub: &Hub, asked: &Asked) -> Result<Option<Serial>, Problem> {
     match (asked.if_match()?, asked.if_none_match()?) {
         (None, None) => Ok(None),
         // No value has this version.
         (None, Some(Tags::Any)) => Ok(Some(Serial(0))),
         (Some(Tags::These(tags)), None) if tags.len() < 2 => match tags.first() {
             Some((_, version)) => Ok(*version),
-            None => Err(conflict().into()),
+            // Its tag is weak, or no version of this map. The answer has the version that is there, as if the
+            // write had been tried.
+            None => Err(Problem::of_reply(conflict(), &read(hub, asked, true).await?)),
         },
         _ => Err(Problem::refused(
             "a write depends on one version, If-Match: \"VERSION\", or on there being none, If-None-Match: *",

@@ -95,9 +95,11 @@ impl Problem {
         }
         if let Some(replies) = &reply.replies {
             problem.beside.insert("replies".to_owned(), json!(replies));
-            problem
-                .beside
-                .insert("failures".to_owned(), json!(reply.failures));
+        }
+        // A command that is only handed over has no replies, and may fail at each node.
+        if reply.replies.is_some() || !reply.failures.is_empty() {
+            let failures = json!(reply.failures);
+            problem.beside.insert("failures".to_owned(), failures);
         }
         problem
     }

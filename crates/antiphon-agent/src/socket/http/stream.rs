@@ -33,7 +33,7 @@ use crate::Hub;
 use crate::access::Visitor;
 use crate::metrics::Carrier;
 use crate::socket::counted::{Counted, HalfSaid};
-use crate::socket::ends::{self, Said, Stop};
+use crate::socket::ends::{self, Place, Said, Stop};
 use crate::socket::halves::Halves;
 use crate::socket::kept::Resumable;
 use crate::socket::{LOOK_EACH, lines};
@@ -54,11 +54,9 @@ pub(super) fn begin(
     (resumable, halves): (&Resumable, &Halves),
 ) -> Result<Answer, Problem> {
     let key = key(headers)?;
-    let (session, text) = hub.session_in_lines()?;
-    let (resumable, halves) = (resumable.clone(), halves.clone());
-    let connected = hub.meters().connected(Carrier::WebSocket);
+    let (hub, resumable, halves) = (hub.clone(), resumable.clone(), halves.clone());
+    let place = Place::new(visitor, hub.meters().connected(Carrier::WebSocket));
     tokio::spawn(async move {
-        let _connected = (connected, visitor);
         // It fails only if the client has gone.
         if let Ok(upgraded) = upgrade.await {
             let config = WebSocketConfig::default()
@@ -67,7 +65,7 @@ pub(super) fn begin(
             let io = Counted::new(TokioIo::new(upgraded), &halves);
             let said = io.said();
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-            lines::serve(both(socket, said, busy), session, text, &resumable).await;
+            lines::serve(both(socket, said, busy), place, &hub, &resumable).await;
         }
     });
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -183,7 +181,11 @@ impl Reader {
                 Some(Ok(Message::Binary(_))) => return Ok(Said::NoLine("a command is a text message")),
                 // The answer waits in memory that has no bound. So nothing more is read while the answer to
                 // another one is not written.
-                Some(Ok(Message::Ping(_))) => _ = self.pinged.send(()).await,
+                Some(Ok(Message::Ping(_))) => tokio::select! {
+                    _ = self.pinged.send(()) => {}
+                    // The ping may stand in the middle of a message.
+                    reason = self.said.gives_way() => return Err(Stop::GaveWay(reason)),
+                },
                 Some(Ok(Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Err(Error::Capacity(_))) => {
                     let told = format!("a message has at most {MAX_LINE_BYTES} bytes: the connection ends");
@@ -271,7 +273,52 @@ pub(in crate::socket) async fn part(mut reader: Reader, mut writer: Writer) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use antiphon::memory::MemoryNetwork;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
+
+    use super::super::{Beginning, Http};
     use super::*;
+    use crate::access::Access;
+    use crate::socket::halves::UNDISTURBED;
+    use crate::testing::cluster;
+
+    /// It sends half a message and then pings, and reads no answer to them. The agent reads nothing more
+    /// while an answer waits to be written.
+    #[tokio::test(start_paused = true)]
+    async fn a_half_message_gives_way_while_its_reader_waits_for_the_answer_to_a_ping() {
+        const STEP: usize = 64 << 10;
+        let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let halves = Halves::of(2 * STEP);
+        let http = Http::new(hub.clone(), Resumable::default(), halves.clone());
+        let visitor = Access::default().local(hub.meters().clone());
+        let (mut near, far) = tokio::io::duplex(1024);
+        tokio::spawn(http.serve(far, Vec::new(), Beginning::Request, visitor));
+        let request = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        near.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(near.read_u8().await.unwrap());
+        }
+        // The first fragment of a text, and pings; all are masked with zeros. The first 64 KiB are free.
+        let length = 2 * STEP + STEP / 2;
+        let mut fragment = vec![0x01_u8, 0x80 | 127];
+        fragment.extend_from_slice(&(length as u64).to_be_bytes());
+        fragment.extend_from_slice(&[0; 4]);
+        fragment.resize(fragment.len() + length, b'x');
+        near.write_all(&fragment).await.unwrap();
+        let mut ping = vec![0x89, 0x80 | 125, 0, 0, 0, 0];
+        ping.resize(6 + 125, b'p');
+        let pings = ping.repeat(100);
+        let written = timeout(Duration::from_secs(1), near.write_all(&pings)).await;
+        assert!(written.is_err(), "it is read on, though nobody reads the answers");
+        assert_eq!(halves.room(), 0);
+        let other = halves.begin();
+        let has_room = timeout(2 * UNDISTURBED, other.take(STEP)).await;
+        assert!(has_room.is_ok(), "the half does not give way");
+    }
 
     #[test]
     fn a_key_is_answered_as_the_standard_has_it() {

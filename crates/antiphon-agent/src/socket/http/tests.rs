@@ -15,6 +15,8 @@ use super::*;
 use crate::access::Access;
 use crate::testing::{Agent, SOON, until};
 
+mod conditions;
+
 /// What came back.
 #[derive(Debug)]
 struct Said {

@@ -11,8 +11,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
-use crate::Hub;
 use crate::access::Access;
+use crate::hub::MAX_SESSIONS;
 use crate::socket::halves::Halves;
 use crate::socket::http::{Beginning, Http};
 use crate::socket::lines;
@@ -92,9 +92,13 @@ struct Agent {
 
 impl Agent {
     async fn start() -> Self {
+        Self::with_room_for(MAX_SESSIONS).await
+    }
+
+    async fn with_room_for(sessions: usize) -> Self {
         let builder = Cluster::builder("kept").name("n1").bind("10.0.0.1:7400");
         let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
-        let hub = Hub::new(builder.found().start().await.unwrap());
+        let hub = Hub::of(builder.found().start().await.unwrap(), sessions);
         let resumable = Resumable::default();
         Self {
             http: Http::new(hub.clone(), resumable.clone(), Halves::default()),
@@ -116,14 +120,15 @@ impl Agent {
     /// A new connection, of so many bytes each way.
     async fn connect(&self, carrier: Carrier, bytes: usize) -> Stream {
         let (mut near, far) = tokio::io::duplex(bytes);
+        let visitor = Access::default().local(self.hub.meters().clone());
         if carrier == Lines {
-            let (session, text) = self.hub.session_in_lines().unwrap();
-            let resumable = self.resumable.clone();
+            let (hub, resumable) = (self.hub.clone(), self.resumable.clone());
+            let connected = hub.meters().connected(crate::metrics::Carrier::Lines);
+            let place = Place::new(Arc::new(visitor), connected);
             let ends = ends::of_lines(far, b"", &Halves::default());
-            tokio::spawn(async move { lines::serve(ends, session, text, &resumable).await });
+            tokio::spawn(async move { lines::serve(ends, place, &hub, &resumable).await });
             return Stream::Lines(BufReader::new(near));
         }
-        let visitor = Access::default().local(self.hub.meters().clone());
         tokio::spawn(
             self.http
                 .clone()
@@ -347,8 +352,8 @@ async fn a_client_that_does_not_come_back_goes_with_that_cause_and_its_key_is_of
             cause,
             "its connection ended, and it did not come back within 300ms"
         );
-        // Its name is free when it is out of its groups: the watcher stays, and the new connection.
-        agent.only(2, SOON).await;
+        // Its name is free when it is out of its groups: the watcher stays.
+        agent.only(1, SOON).await;
         let old = program.key.clone();
         let welcome = program.resume(4096).await["welcome"].clone();
         assert_eq!(welcome.get("resumed"), None, "{welcome}");
@@ -376,6 +381,53 @@ async fn a_new_connection_takes_over_from_one_that_is_still_there() {
         let message = program.hear().await;
         assert!(message["payload"] == "x" || message["id"] == 2, "{message}");
         agent.only(1, SOON).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_comes_back_to_a_node_that_has_room_for_no_other() {
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::with_room_for(1).await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        for hello in [r#"{"hello":{"grace":"10s","id":0}}"#, r#"{"hello":{"id":0}}"#] {
+            let mut other = agent.connect(carrier, 4096).await;
+            other.write(hello).await;
+            let refused = timeout(SOON, other.line()).await.unwrap().unwrap();
+            assert!(refused.starts_with(r#"{"event":"refused""#), "{refused}");
+            assert_eq!(timeout(SOON, other.line()).await, Ok(None));
+        }
+        assert_eq!(program.resume(4096).await["welcome"]["resumed"], 1);
+        program.say(json!({"members": {"id": 1}})).await;
+        assert_eq!(program.hear().await["id"], 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_has_left_reads_all_that_it_was_told() {
+    for carrier in [Lines, WebSocket] {
+        let agent = Agent::start().await;
+        let mut program = Program::connect(&agent, carrier, "10s").await;
+        let value = "x".repeat(100_000);
+        let put = |id: &str| json!({"put": {"map": "m", "key": "k", "value": value, "id": id}});
+        program.say(put("first")).await;
+        program.hear().await;
+        // More than the agent keeps of what was not taken.
+        for id in 0..12 {
+            program
+                .say(json!({"get": {"map": "m", "key": "k", "id": id}}))
+                .await;
+        }
+        program.say(put("last")).await;
+        program.say(json!({"leave": {}})).await;
+        let (mut replies, mut last) = (0, false);
+        while let Some(line) = program.line().await {
+            replies += usize::from(line["op"] == "get");
+            last |= line["id"] == "last";
+            // In all it reads for longer than a connection has to part.
+            tokio::time::sleep(PART_WITHIN / 8).await;
+        }
+        assert!(replies == 12 && last, "{replies} {last}");
+        agent.only(0, SOON).await;
     }
 }
 

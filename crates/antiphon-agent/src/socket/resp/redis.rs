@@ -144,6 +144,7 @@ impl Talk<'_> {
         if let Some(copy) = self.session.copy(map)
             && let Ok(found) = copy.get(key)
         {
+            input.read_here = true;
             return Ok(found);
         }
         // Not joined yet, or not now.

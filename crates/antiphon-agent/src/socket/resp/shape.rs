@@ -91,6 +91,11 @@ impl Shape {
             match (self, failure.code) {
                 (Shape::DoneIfNone, Code::Conflict) => return to.nil(),
                 (Shape::OneIfNone, Code::Conflict) => return to.number(0),
+                // It was removed from the group while it published, and the next PUBLISH makes it join again.
+                (Shape::Published(group), Code::NotHeld) => {
+                    let reason = format!("UNAVAILABLE this client was removed from {group}: try again");
+                    return to.error(&reason);
+                }
                 // Some answered.
                 (Shape::Answers | Shape::Handed, _) if has_answers(&reply) => {}
                 _ => return to.error(&told(failure)),
@@ -322,6 +327,13 @@ mod tests {
         );
         let text = written(Shape::Answers, nobody, Version::Two);
         assert!(text.starts_with("-TIMEOUT why"));
+    }
+
+    #[test]
+    fn a_message_to_a_group_that_was_lost_may_be_published_again() {
+        let failed = failed(Code::NotHeld, Ran::No);
+        let text = written(Shape::Published("g".to_owned()), failed, Version::Two);
+        assert_eq!(text, "-UNAVAILABLE this client was removed from g: try again\r\n");
     }
 
     #[test]

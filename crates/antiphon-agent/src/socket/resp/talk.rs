@@ -36,6 +36,8 @@ pub(super) struct Input {
     pub(super) decoder: Decoder,
     /// Since when nothing more comes.
     ended: Option<Instant>,
+    /// The present command has read this node's copy of a map.
+    pub(super) read_here: bool,
 }
 
 /// How a session of the connection ends.
@@ -74,6 +76,7 @@ impl Input {
             half_said,
             decoder,
             ended: None,
+            read_here: false,
         }
     }
 
@@ -193,6 +196,9 @@ impl<'a> Talk<'a> {
             Ok(row) => self.dispatch(input, row.verb, words).await,
             Err(error) => Err(Stop::Error(error)),
         };
+        if std::mem::take(&mut input.read_here) {
+            self.hub.meters().read_here();
+        }
         match done {
             Ok(()) => Ok(()),
             Err(Stop::Error(text)) => {

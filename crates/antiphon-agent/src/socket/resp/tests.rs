@@ -565,3 +565,25 @@ async fn what_was_replied_before_a_program_says_that_it_goes_is_for_it() {
     assert!(values.len() > 10_000_000);
     assert_eq!(client.next().await.unwrap(), "OK");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_counts_as_one_local_read_if_the_copy_of_the_map_served_it() {
+    let node = Agent::alone().await;
+    let local_reads = async || {
+        let page = crate::metrics::read(&node.hub).await;
+        let mut lines = page.lines();
+        let line = lines.find_map(|line| line.strip_prefix("antiphon_agent_local_reads_total "));
+        line.unwrap().to_owned()
+    };
+    let mut client = Client::of(&node).await;
+    assert_eq!(client.ask("WAIT 0 0").await, "0");
+    // The first read makes the node join the map, and is an operation.
+    client.ask("GET k").await;
+    assert_eq!(local_reads().await, "0");
+    client.ask("WAIT 0 0").await;
+    assert_eq!(local_reads().await, "0");
+    client.ask("MGET a b c").await;
+    assert_eq!(local_reads().await, "1");
+    client.ask("GET k").await;
+    assert_eq!(local_reads().await, "2");
+}
