@@ -364,6 +364,31 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_takes_nothing_more_behind_gaps_takes_what_the_cut_of_a_flush_has() {
+        let (mut log, mut tagger) = (Log::scoped(1), Tagger::default());
+        let room = Room {
+            bytes: 64 << 20,
+            ..ROOM
+        };
+        let _lost = block(&mut tagger, &[1]);
+        let mut number: u64 = 2;
+        // Each second message is behind the gap, and the others are delivered.
+        while log.insert(number, block(&mut tagger, &[number as u32 % 2]), room) != Inserted::Refused {
+            number += 1;
+            assert!(number < 3 * MAX_RUNS as u64);
+        }
+        assert!(log.is_torn());
+        let behind = block(&mut tagger, &[7]);
+        assert_eq!(log.insert(number + 1, behind.clone(), room), Inserted::Refused);
+        let of_a_flush = Room {
+            runs: usize::MAX,
+            ..room
+        };
+        assert_eq!(log.insert(number + 1, behind, of_a_flush), Inserted::Ahead);
+        assert!(log.holds(number + 1) && !log.holds(number));
+    }
+
+    #[test]
     fn a_message_in_a_batch_costs_eight_bytes_at_most() {
         let mut tagger = Tagger::default();
         let mut random = crate::random::Random::new([1, 2, 3, 4]);

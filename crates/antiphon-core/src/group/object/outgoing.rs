@@ -524,3 +524,53 @@ impl Object {
         Some((index, to))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::ViewId;
+    use antiphon_wire::object::CHUNK_BYTES;
+
+    use super::*;
+
+    /// The receiver has thrown a wrong copy away. A chunk of that copy came late and begins the next one, and
+    /// the receiver's first question for the next copy is lost.
+    #[test]
+    fn a_copy_that_follows_a_wrong_one_is_sent_from_the_first_chunk_whatever_its_receiver_says_it_has() {
+        let (now, profile) = (Time::ZERO, Profile::lan());
+        let (group, receiver) = (GroupId(7), Incarnation(2));
+        let view = GroupViewId {
+            node: ViewId { epoch: 1, counter: 1 },
+            number: 1,
+            k: 1,
+        };
+        let wrongs = |outgoing: &mut Outgoing| match outgoing.poll_offer(now, &profile, group, view) {
+            Some((_, GroupData::Offer { wrong, .. })) => wrong,
+            other => panic!("no offer: {other:?}"),
+        };
+        let sent = |outgoing: &mut Outgoing| -> Vec<u32> {
+            let records = std::iter::from_fn(|| outgoing.poll_chunk(group));
+            let index = |(_, record): (Vec<Incarnation>, GroupData)| match record {
+                GroupData::Chunk { index, .. } => index,
+                other => panic!("no chunk: {other:?}"),
+            };
+            records.map(index).collect()
+        };
+        let want = |next| Want {
+            object: 1,
+            next,
+            until: 3,
+            again: Vec::new(),
+        };
+        let mut outgoing = Outgoing::default();
+        let payload = Bytes::from(vec![7; 3 * CHUNK_BYTES]);
+        outgoing.push(1, Ticket(1), Level::Agreed, payload, &[receiver]);
+        assert_eq!(wrongs(&mut outgoing), None);
+        outgoing.wanted(now, receiver, want(0), 3);
+        assert_eq!(sent(&mut outgoing), [0, 1, 2]);
+        let wrong = Digest(0);
+        outgoing.held(now, receiver, 1, wrong);
+        assert_eq!(wrongs(&mut outgoing), Some(wrong));
+        outgoing.wanted(now, receiver, want(1), 3);
+        assert_eq!(sent(&mut outgoing), [0, 1, 2]);
+    }
+}

@@ -3,14 +3,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use antiphon_wire::group::{GroupData, GroupMessage, Span, Standing};
-use antiphon_wire::{Block, GroupId, GroupViewId};
+use antiphon_wire::block::Tag;
+use antiphon_wire::group::{Decision, GroupData, GroupMessage, Span, Standing};
+use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId};
 
 use super::world::{Id, Kind, World};
 use crate::group::member::Phase;
 use crate::group::stream::Stream;
+use crate::group::{Effect, terms_of};
 use crate::random::Random;
-use crate::{Dissemination, TotalEngine};
+use crate::{Dissemination, GroupEvent, TotalEngine};
 
 impl World {
     /// Member 3 of three dies. The group, the view and the target that member 1 tells member 2 to flush.
@@ -147,5 +149,145 @@ fn a_member_that_says_it_holds_what_no_member_can_hold_is_removed() {
             .handle_message(now, liar, leader.view.unwrap(), report);
         world.run(500);
         assert_eq!(world.members(1), world.incarnations(&[1]), "{kind:?}, {lie}");
+    }
+}
+
+/// The leader has delivered a message of member 2 behind a gap. Member 2 says that it has sent only what is
+/// before the gap.
+#[test]
+fn a_member_that_says_it_holds_less_of_its_own_than_was_delivered_is_removed() {
+    for kind in [Kind::Unordered, Kind::Scoped] {
+        let mut world = World::with_group(kind, 1, &[1, 2, 3]);
+        let present = world.views(1).pop().unwrap();
+        for first in [1, 2, 4] {
+            let mut builder = BlockBuilder::default();
+            match kind {
+                Kind::Scoped => builder.push_tagged(Tag::default(), b"text"),
+                _ => builder.push(b"text"),
+            }
+            let batch = GroupData::Batch {
+                group: present.group,
+                view: present.id,
+                sender: 1,
+                first,
+                stable: 1,
+                ask: false,
+                messages: builder.finish(),
+            };
+            world.inject(world.inc(2), 1, batch);
+        }
+        assert_eq!(world.texts(1), ["text"; 3], "{kind:?}");
+        world.hold_control(2);
+        let (group, view, target) = world.flush_without_3();
+        let report = GroupMessage::FlushReport {
+            group,
+            target,
+            standing: Standing::At {
+                view,
+                held: vec![0, 2, 0],
+                beyond: Vec::new(),
+                nulls: vec![0; 3],
+                ordered: 0,
+                decision: None,
+                safe: false,
+                held_cut: None,
+                told: Vec::new(),
+            },
+        };
+        let (now, liar) = (world.now, world.inc(2));
+        let leader = world.peers.get_mut(&1).unwrap();
+        leader
+            .groups
+            .handle_message(now, liar, leader.view.unwrap(), report);
+        world.run(500);
+        assert_eq!(world.members(1), world.incarnations(&[1]), "{kind:?}");
+    }
+}
+
+/// Member 1 lets node 2 in, and sends it two other first views before the true one.
+#[test]
+fn a_first_view_that_no_leader_makes_lets_nobody_in() {
+    let mut world = World::with_group(Kind::Fifo, 1, &[1]);
+    world.start(2);
+    world.primary(&[1, 2]);
+    world.run(200);
+    let welcome = Arc::new(Mutex::new(None));
+    let seen = welcome.clone();
+    world.trap = Some(Box::new(move |_, to, message| {
+        if to == 2 && matches!(message, GroupMessage::FirstView { .. }) {
+            *seen.lock().unwrap() = Some(message.clone());
+        }
+        false
+    }));
+    world.join(2);
+    while !world.is_on_its_way(1, 2, |message| matches!(message, GroupMessage::FirstView { .. })) {
+        world.run_micros(100);
+    }
+    world.hold_control(2);
+    let welcome = welcome.lock().unwrap().take();
+    let welcome = welcome.expect("the leader lets it in");
+    let lies: [fn(&mut Decision); 2] = [
+        // It names the joiner twice.
+        |decision: &mut Decision| {
+            let joiner = decision.joined[0].incarnation;
+            decision.members.insert(0, joiner);
+            decision.start.insert(0, 1);
+        },
+        // It follows itself.
+        |decision: &mut Decision| decision.from = decision.id,
+    ];
+    for (at, lie) in lies.into_iter().enumerate() {
+        let mut told = welcome.clone();
+        if let GroupMessage::FirstView { decision, .. } = &mut told {
+            lie(decision);
+        }
+        let (now, liar) = (world.now, world.inc(1));
+        let joiner = world.peers.get_mut(&2).unwrap();
+        let (node, before) = (joiner.view.unwrap(), joiner.groups.nonsense());
+        joiner.groups.handle_message(now, liar, node, told);
+        assert_eq!(joiner.groups.nonsense(), before + 1, "lie {at}");
+        let is_view = |effect: Effect| matches!(effect, Effect::Event(_, GroupEvent::View(_)));
+        let mut effects = std::iter::from_fn(|| joiner.groups.poll_effect());
+        assert!(!effects.any(is_view), "lie {at}");
+    }
+    world.release_control();
+    world.run(1_000);
+    for id in [1, 2] {
+        assert_eq!(
+            world.members(id),
+            world.incarnations(&[1, 2]),
+            "the true one does"
+        );
+    }
+    world.check().unwrap();
+}
+
+#[test]
+fn a_join_with_a_number_that_no_message_can_have_does_not_stop_the_group() {
+    for (kind, first) in Kind::ALL
+        .into_iter()
+        .flat_map(|kind| [0, u64::MAX / 2, u64::MAX].map(|first| (kind, first)))
+    {
+        let mut world = World::with_group(kind, 1, &[1, 2]);
+        world.start(3);
+        world.primary(&[1, 2, 3]);
+        world.run(200);
+        let join = GroupMessage::Join {
+            name: world.views(1).pop().unwrap().name.clone(),
+            terms: terms_of(&world.options),
+            nonce: 7,
+            first,
+        };
+        let (now, liar) = (world.now, world.inc(3));
+        let leader = world.peers.get_mut(&1).unwrap();
+        leader
+            .groups
+            .handle_message(now, liar, leader.view.unwrap(), join);
+        world.run(12_000);
+        world.send(2, "x").unwrap();
+        world.run(1_000);
+        assert_eq!(world.texts(2), ["x"], "{kind:?}, {first}");
+        assert_eq!(world.members(2), world.incarnations(&[1, 2]), "{kind:?}, {first}");
+        world.check().unwrap();
     }
 }

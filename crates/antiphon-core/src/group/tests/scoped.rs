@@ -1,9 +1,14 @@
 //! Messages that wait for the messages before them in their scope, and for nothing else. A text's first
 //! character is its scope.
 
-use antiphon_wire::group::GroupData;
+use antiphon_wire::codec::{MAX_LIST, decode_all, encode_to_vec};
+use antiphon_wire::group::{Decision, DepartedSender, GroupData};
+use antiphon_wire::{BlockBuilder, GroupViewId};
 
 use super::world::{Kind, World};
+use crate::group::log::Room;
+use crate::group::member::Phase;
+use crate::outbox::Tagger;
 use crate::{MAX_PAYLOAD_BYTES, SendError};
 
 #[test]
@@ -111,4 +116,66 @@ fn a_scoped_group_takes_what_goes_through_the_log_and_nothing_larger() {
     world.run(500);
     assert_eq!(world.texts(2), [text(MAX_PAYLOAD_BYTES)]);
     world.check().unwrap();
+}
+
+/// Member 1 lacks the first message of member 2, which departs. Each second message behind that one waits for
+/// it. So each of the others is a run of its own.
+#[test]
+fn of_a_departed_sender_no_more_runs_are_remembered_than_a_message_can_tell() {
+    for (runs, is_told) in [(MAX_LIST, true), (MAX_LIST + 1, false)] {
+        let mut world = World::with_group(Kind::Scoped, 1, &[1, 2]);
+        let (stays, departs) = (world.inc(1), world.inc(2));
+        let peer = world.peers.get_mut(&1).unwrap();
+        let group = peer.groups.groups.get_mut(&peer.handle.unwrap()).unwrap();
+        let Phase::Member(membership) = &mut group.phase else {
+            panic!("it is a member");
+        };
+        let log = &mut membership.stream.logs[1];
+        let mut tagger = Tagger::default();
+        let room = Room {
+            bytes: 64 << 20,
+            runs: 1,
+        };
+        for number in 1..=2 * runs as u64 {
+            let scope = number as u32 % 2;
+            let mut builder = BlockBuilder::default();
+            builder.push_tagged(tagger.tag(scope), b"x");
+            tagger.took(scope, 1);
+            if number > 1 {
+                log.insert(number, builder.finish(), room);
+            }
+        }
+        while log.deliver_any(0).is_some() {}
+        assert_eq!(log.delivered_set().runs(), runs);
+        let view = membership.stream.id;
+        let decision = Decision {
+            id: GroupViewId {
+                k: view.k + 1,
+                ..view
+            },
+            from: view,
+            cut: vec![0; 2],
+            holders: vec![Vec::new(); 2],
+            beyond: Vec::new(),
+            ordered: 0,
+            order_holders: Vec::new(),
+            members: vec![stays],
+            start: vec![1],
+            joined: Vec::new(),
+            left: Vec::new(),
+            crashed: vec![departs],
+            causes: Vec::new(),
+            safe: false,
+            told: Vec::new(),
+        };
+        membership.remember_departed(&decision);
+        let told = membership.departed.iter().map(|departed| {
+            let bytes = encode_to_vec(departed);
+            decode_all::<DepartedSender>(bytes.into()).expect("a list that is not too long")
+        });
+        let told: Vec<DepartedSender> = told.collect();
+        assert_eq!(membership.departed, told);
+        let is_remembered = told.iter().any(|departed| departed.incarnation == departs);
+        assert_eq!(is_remembered, is_told, "{runs} runs");
+    }
 }

@@ -205,3 +205,92 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Config;
+    use crate::membership::monitor::rings::{RINGS, Rings};
+    use crate::membership::testing::view_of;
+
+    /// The lease of one of three members: the first one leads, and the last one may have to go.
+    struct Between {
+        now: Time,
+        leader: Incarnation,
+        last: Incarnation,
+        lease: Lease,
+    }
+
+    impl Between {
+        fn new() -> Self {
+            let view = Arc::new(view_of(3));
+            let rings = Arc::new(Rings::new(&view, RINGS));
+            let [leader, me, last] = [0, 1, 2].map(|rank: usize| view.members[rank].incarnation);
+            let config = Config::new("test", "n", SocketAddr::from(([127, 0, 0, 1], 1)));
+            let now = Time::ZERO + Duration::from_secs(1);
+            let lease = Lease::new(&config, me, now, (&view, &rings), false);
+            Self {
+                now,
+                leader,
+                last,
+                lease,
+            }
+        }
+
+        /// A heartbeat comes, 200 ms after what came before.
+        fn hear(&mut self, from: Incarnation, round: u64, withheld: &[Incarnation]) {
+            self.now = self.now + Duration::from_millis(200);
+            let said = LeaseNote {
+                to: self.lease.me,
+                length_ms: 1300,
+                answers: 0,
+                asks: false,
+                voted: false,
+                withheld: withheld.to_vec(),
+            };
+            let beat = Beat {
+                from,
+                round,
+                view: self.lease.view.primary_id(),
+                said: &said,
+                hears_this: true,
+                leads: from == self.leader,
+            };
+            self.lease.hear(self.now, beat);
+        }
+
+        /// The last member sends a heartbeat with this number. Which one of its heartbeats is answered?
+        fn answers(&mut self, round: u64) -> u64 {
+            self.hear(self.last, round, &[]);
+            self.lease.answer_to(self.last)
+        }
+    }
+
+    #[test]
+    fn a_member_that_its_leader_removes_no_more_is_answered_again() {
+        let mut between = Between::new();
+        let (leader, last) = (between.leader, between.last);
+        between.hear(leader, 1, &[last]);
+        assert_eq!(between.answers(6), 0);
+        between.hear(leader, 2, &[]);
+        assert_eq!(between.answers(7), 7);
+    }
+
+    #[test]
+    fn a_member_that_this_node_removes_no_more_is_answered_again_unless_its_leader_removes_it() {
+        let mut between = Between::new();
+        let (leader, last) = (between.leader, between.last);
+        between.lease.withhold(between.now, &[last]);
+        between.hear(leader, 1, &[last]);
+        between.hear(leader, 2, &[]);
+        assert_eq!(between.answers(6), 0, "this node still removes it");
+        between.lease.release(&[last]);
+        assert_eq!(between.answers(7), 7);
+        between.hear(leader, 3, &[last]);
+        between.lease.release(&[last]);
+        assert_eq!(between.answers(8), 7, "the leader removes it");
+    }
+}

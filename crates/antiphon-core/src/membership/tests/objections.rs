@@ -20,6 +20,10 @@ struct Leader {
     engine: Proposer,
     /// The one that watches a member, where not all do.
     observers: BTreeMap<usize, usize>,
+    /// Until when each member may believe in the view.
+    held_until: Option<Time>,
+    /// The members that it does not answer.
+    withheld: BTreeSet<Incarnation>,
 }
 
 impl Leader {
@@ -33,6 +37,8 @@ impl Leader {
             engine: Proposer::new(me, Arc::new(view.clone()), &Profile::lan()),
             view,
             observers: BTreeMap::new(),
+            held_until: None,
+            withheld: BTreeSet::new(),
         }
     }
 
@@ -47,7 +53,7 @@ impl Leader {
             .iter()
             .map(|member| member.incarnation)
             .collect();
-        let (view, observers) = (&self.view, &self.observers);
+        let (view, observers, held) = (&self.view, &self.observers, self.held_until);
         let mut around = Surroundings {
             now: self.now,
             random: &mut self.random,
@@ -59,7 +65,7 @@ impl Leader {
                 let by = view.rank(member).and_then(|rank| observers.get(&rank));
                 by.map(|by| view.members[*by].incarnation).into_iter().collect()
             },
-            held: &|_| None,
+            held: &|_| held,
             counts_dead_from: None,
             primary: true,
         };
@@ -67,6 +73,14 @@ impl Leader {
         let effects = std::iter::from_fn(|| self.engine.poll_effect());
         let said = effects.filter_map(|effect| match effect {
             EngineEffect::Broadcast { message, .. } | EngineEffect::Send { message, .. } => Some(message),
+            EngineEffect::Withhold { from } => {
+                self.withheld.extend(from);
+                None
+            }
+            EngineEffect::Release { members } => {
+                self.withheld.retain(|member| !members.contains(member));
+                None
+            }
             _ => None,
         });
         said.collect()
@@ -80,6 +94,22 @@ impl Leader {
 
     /// The same, for these causes.
     fn wants_for(&mut self, ms: u64, ranks: &[(usize, Cause)]) -> Vec<SlotMessage> {
+        let objectionable: BTreeSet<_> = ranks.iter().map(|(rank, _)| self.member(*rank)).collect();
+        self.pursues(ms, ranks, &objectionable)
+    }
+
+    /// It wants for this long that these were removed, and nobody may object.
+    fn removes(&mut self, ms: u64, ranks: &[usize]) -> Vec<SlotMessage> {
+        let ranks: Vec<_> = ranks.iter().map(|rank| (*rank, Cause::Crashed)).collect();
+        self.pursues(ms, &ranks, &BTreeSet::new())
+    }
+
+    fn pursues(
+        &mut self,
+        ms: u64,
+        ranks: &[(usize, Cause)],
+        objectionable: &BTreeSet<Incarnation>,
+    ) -> Vec<SlotMessage> {
         let remove = ranks.iter().map(|(rank, cause)| Departure {
             member: self.view.members[*rank].clone(),
             cause: cause.clone(),
@@ -87,7 +117,7 @@ impl Leader {
         });
         let wanted = (!ranks.is_empty()).then(|| ProposedChange {
             remove: remove.collect(),
-            objectionable: ranks.iter().map(|(rank, _)| self.member(*rank)).collect(),
+            objectionable: objectionable.clone(),
             join: Vec::new(),
             renew: false,
             unfinished: false,
@@ -240,4 +270,20 @@ fn who_was_asked_about_as_one_of_a_pair_is_asked_about_anew_when_it_falls_silent
     );
     let (_, removing) = prepared(&said).expect("it asks anew");
     assert_eq!(removing, [leader.member(2)]);
+}
+
+/// All members may believe in the view for a while yet, so no removal can be proposed.
+#[test]
+fn a_member_that_the_leader_wants_removed_no_more_gets_answers_again() {
+    let mut leader = Leader::of(6);
+    leader.held_until = Some(leader.now + Duration::from_secs(60));
+    assert_eq!(leader.removes(100, &[2, 3]), []);
+    assert_eq!(
+        leader.withheld,
+        BTreeSet::from([2, 3].map(|rank| leader.member(rank)))
+    );
+    leader.removes(100, &[3]);
+    assert_eq!(leader.withheld, BTreeSet::from([leader.member(3)]));
+    leader.removes(10, &[]);
+    assert_eq!(leader.withheld, BTreeSet::new());
 }
