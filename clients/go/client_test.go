@@ -299,6 +299,33 @@ func TestALossRightBehindTheGrantIsTold(t *testing.T) {
 	isError(t, lock.Unlock(ctx), ErrNotHeld, RanNo)
 }
 
+func TestALockIsNotHeldAfterUnlockAndAJobIsLedUntilItIsHandedOver(t *testing.T) {
+	unavailable := `"error":{"code":"unavailable","reason":"no majority","ran":"maybe"}`
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("lock", `"token":7`)
+		p.reply("unlock", unavailable)
+		p.reply("lead", `"token":8`)
+		p.reply("resign", unavailable)
+		p.reply("resign", unavailable)
+	})
+	holds := func(l *Lock) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.held[l.id] == l
+	}
+	lock := must(c.Lock(ctx, "till"))(t)
+	isError(t, lock.Unlock(ctx), ErrUnavailable, RanMaybe)
+	job := must(c.Lead(ctx, "job"))(t)
+	isError(t, job.Resign(ctx, "b"), ErrUnavailable, RanMaybe)
+	if holds(lock) || !holds(job.Lock) {
+		t.Error(holds(lock), holds(job.Lock))
+	}
+	isError(t, job.Unlock(ctx), ErrUnavailable, RanMaybe)
+	if holds(job.Lock) {
+		t.Error("it leads on")
+	}
+}
+
 func TestAJoinForWhichNobodyWaitsAnyMoreIsLeftAgain(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	c, ctx := connect(t, func(p *peer) {

@@ -107,7 +107,9 @@ func (l *Lock) giveBack(ctx context.Context, of fields) error {
 	_, err := l.c.do(ctx, operation{
 		op: l.op, fields: of, always: true,
 		settled: func(r *reply, _ bool) {
-			if r.Error == nil {
+			// Without `to` the agent holds it no more, whatever its reply is. If a job cannot be handed over, the
+			// agent leads on.
+			if r.Error == nil || of["to"] == nil && r.Error.Code != ErrConnection {
 				delete(l.c.held, l.id)
 			}
 		},

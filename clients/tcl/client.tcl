@@ -317,7 +317,16 @@ oo::class create antiphon::Held {
 
     method GiveBack {op to} {
         set self [self]
-        $client AskNow $op [list name [antiphon::json::quote $name] token $token to $to]
+        try {
+            $client AskNow $op [list name [antiphon::json::quote $name] token $token to $to]
+        } on error {message options} {
+            # Without `to` the agent holds it no more, whatever its reply is. If a job cannot be handed over, the agent
+            # leads on. What is lost is remembered.
+            if {$to eq "" && [info object isa object $self] && [info object isa object $client] && [my isheld]} {
+                $client ForgetHeld $number
+            }
+            return -options $options $message
+        }
         if {[info object isa object $self]} {$self destroy}
     }
 }

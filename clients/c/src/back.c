@@ -232,7 +232,9 @@ struct owned_event *back_done(antiphon *client, const struct pending *pending, c
 	struct back *back = client->back;
 	if (pending->is_again)
 		return asked_again(client, pending, &reply->error);
-	if (reply->error.code)
+	/* The agent holds it no more, whatever its reply is. If a job cannot be handed over, the agent leads on. */
+	bool is_given_back = pending->op == ANTIPHON_UNLOCK || (pending->op == ANTIPHON_RESIGN && !pending->hands_over);
+	if (reply->error.code && !is_given_back)
 		return NULL;
 	switch (pending->op) {
 	case ANTIPHON_LOCK:

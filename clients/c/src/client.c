@@ -77,6 +77,7 @@ bool add_pending(antiphon *client, uint64_t id, const antiphon_request *request)
 	if (client->back) {
 		pending.line = client->back->sent;
 		pending.token = request->op == ANTIPHON_CANCEL ? request->of : request->token;
+		pending.hands_over = request->op == ANTIPHON_RESIGN && request->to;
 	}
 	client->pending[client->pending_count++] = pending;
 	return true;

@@ -32,6 +32,7 @@ struct pending {
 	uint64_t line;	/* the number of its line */
 	char *key;	/* of a verb */
 	uint64_t token; /* or the id that it cancels */
+	bool hands_over; /* a job, to a node */
 };
 
 /* What a client has to know to come back. */

@@ -517,6 +517,52 @@ static void a_new_client_knows_what_it_lost_and_asks_for_the_rest(void)
 	ends(&script);
 }
 
+#define UNAVAILABLE ",\"error\":{\"code\":\"unavailable\",\"reason\":\"no majority\",\"ran\":\"maybe\"}}\n"
+
+static void gives_back_nothing_for_sure(struct script *script)
+{
+	take(script);
+	welcome(script);
+	CHECK(hears(script, "{\"lock\":"));
+	say(script, REPLY "2,\"token\":77}\n");
+	CHECK(hears(script, "{\"lead\":"));
+	say(script, REPLY "3,\"token\":88}\n");
+	CHECK(hears(script, "{\"lead\":"));
+	say(script, REPLY "4,\"token\":99}\n");
+	CHECK(hears(script, "{\"unlock\":"));
+	say(script, REPLY "5" UNAVAILABLE);
+	CHECK(hears(script, "{\"resign\":"));
+	say(script, REPLY "6" UNAVAILABLE);
+	CHECK(hears(script, "{\"resign\":"));
+	say(script, REPLY "7" UNAVAILABLE);
+	cut(script);
+	take(script);
+	CHECK(hears(script, RESUMES "7}}"));
+	welcome_again(script, "");
+	CHECK(!*hear(script));
+	cut(script);
+}
+
+static void a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over(void)
+{
+	struct script script = { .plays = gives_back_nothing_for_sure };
+	antiphon *client = connects(&script, 3000);
+	antiphon_error error;
+	uint64_t lock, job, other;
+	MUST(!antiphon_lock(client, "x", -1, &lock, &error));
+	MUST(!antiphon_lead(client, "job", 10000, &job, &error));
+	MUST(!antiphon_lead(client, "other", 10000, &other, &error));
+	CHECK(antiphon_unlock(client, "x", lock, 10000, &error) && error.code == ANTIPHON_UNAVAILABLE);
+	CHECK(antiphon_resign(client, "job", job, NULL, 10000, &error) && error.code == ANTIPHON_UNAVAILABLE);
+	CHECK(antiphon_resign(client, "other", other, "b", 10000, &error) && error.code == ANTIPHON_UNAVAILABLE);
+	/* It comes back as a new client, which has lost what it held. */
+	COMES(client, ANTIPHON_LOST_LEAD, "other");
+	antiphon_event *event;
+	CHECK(antiphon_next(client, 300, &event, &error) == 0);
+	antiphon_drop(client);
+	ends(&script);
+}
+
 static void ends_for_good(struct script *script)
 {
 	take(script);
@@ -710,6 +756,7 @@ int main(void)
 	a_program_that_polls_comes_back();
 	an_agent_that_took_more_than_it_was_sent_is_none();
 	a_new_client_knows_what_it_lost_and_asks_for_the_rest();
+	a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over();
 	who_cannot_come_back_in_time_is_told_so();
 	const char *binary = getenv("ANTIPHON_BIN");
 	if (binary)

@@ -281,8 +281,10 @@ class Held {
   }
 
   async giveBack(op, to) {
-    await this.#connection.ask(op, { name: this.name, token: this.token, to }, { urgent: true });
-    this.#connection.held.delete(this.#id);
+    const read = () => void this.#connection.held.delete(this.#id);
+    // Without `to` the agent holds it no more, whatever its reply is. If a job cannot be handed over, the agent leads on.
+    const failed = ({ code }) => to || code === "connection" || read();
+    await this.#connection.ask(op, { name: this.name, token: this.token, to }, { read, failed, urgent: true });
   }
 }
 

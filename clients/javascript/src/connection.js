@@ -101,7 +101,7 @@ export class Connection {
         },
         fail: (error) => {
           done();
-          failed();
+          failed(error);
           reject(error);
         },
       };

@@ -154,6 +154,26 @@ story("a lock is lost right behind its grant", async (peer) => {
   await lock[Symbol.asyncDispose](); // nothing to give back
 });
 
+story("a lock is not held after unlock, and a job is led until it is handed over", async (peer) => {
+  const error = { code: "unavailable", reason: "no majority", ran: "maybe" };
+  await peer.reply("lock", { token: 7 });
+  await peer.reply("unlock", { error });
+  await peer.reply("lead", { token: 8 });
+  await peer.reply("resign", { error });
+  await peer.reply("resign", { error });
+  await peer.heard("leave");
+}, async (client) => {
+  const lock = await client.lock("till");
+  await assert.rejects(lock.unlock(), { code: "unavailable", ran: "maybe" });
+  assert.equal(lock.isHeld, false);
+  await lock[Symbol.asyncDispose](); // nothing to give back
+  const leadership = await client.lead("job");
+  await assert.rejects(leadership.resign({ to: "b" }), { code: "unavailable" });
+  assert.equal(leadership.isHeld, true);
+  await assert.rejects(leadership.resign(), { code: "unavailable" });
+  assert.equal(leadership.isHeld, false);
+});
+
 story("a wait that is aborted gives back what was granted meanwhile", async (peer) => {
   const { id } = await peer.heard("lock");
   peer.aborted.abort(new Error("enough"));

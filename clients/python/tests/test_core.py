@@ -199,6 +199,20 @@ class Story(unittest.TestCase):
         self.assertEqual((token, lost.is_set(), lost.cause), (1 << 63, True, "lease"))
         self.assertFalse(self.core.holds(asked.id))
 
+    def test_a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over(self):
+        def give_back(op, id, name, to):
+            asked, _ = self.ask(self.core.give_back(op, id, name, 7, to))
+            self.hear({"event": "reply", "op": op, "id": asked.id,
+                       "error": {"code": "unavailable", "reason": "no majority", "ran": "maybe"}})
+            self.assertRaisesRegex(Error, "unavailable", asked.take)
+            return self.core.holds(id)
+        lock, _ = self.ask(self.core.lock("x", None))
+        lead, _ = self.ask(self.core.lead("job"))
+        self.hear(*({"event": "reply", "op": asked.ask.op, "id": asked.id, "token": 7} for asked in (lock, lead)))
+        self.assertFalse(give_back("unlock", lock.id, "x", None))
+        self.assertTrue(give_back("resign", lead.id, "job", "b"))
+        self.assertFalse(give_back("resign", lead.id, "job", None))
+
     def test_a_lock_that_nobody_waits_for_any_more_is_given_back(self):
         asked, _ = self.ask(self.core.lock("x", None))
         self.core.abandon(asked)

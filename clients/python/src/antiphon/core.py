@@ -507,8 +507,15 @@ class Core:
         return id in self.held
 
     def give_back(self, op: str, id: int, name: str, token: int, to: str | None) -> Ask[None]:
-        fields = {"name": name, "token": token, "to": to}
-        return Ask(op, fields, lambda _: self.held.pop(id, None) and None, urgent=True)
+        def gone(_: Any) -> None:
+            self.held.pop(id, None)
+
+        def failed(error: Error) -> None:
+            # Without `to` the agent holds it no more, whatever its reply is. If a job cannot be handed over, the
+            # agent leads on.
+            if to is None and not isinstance(error, ConnectionLost):
+                gone(error)
+        return Ask(op, {"name": name, "token": token, "to": to}, gone, failed, urgent=True)
 
     def watch(self, name: str, key: str | None, prefix: str | None, who: Hashable) -> Ask[tuple[Stream, int]]:
         def overrun(_: Any) -> None:

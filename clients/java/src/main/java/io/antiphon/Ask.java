@@ -15,6 +15,11 @@ final class Ask {
     final String op;
     final JsonObject fields = new JsonObject();
 
+    /**
+     * Is called when there is room for the operation, before the agent knows of it; may refuse. A client that comes
+     * back as a new one asks again for what it has: it must have nothing that was never asked for.
+     */
+    Runnable onSend = () -> {};
     /** Is called before the next line is read, so what the reply begins is in place for what follows it. */
     Consumer<JsonObject> onReply = reply -> {};
     /** Is called with the reply that has the error, or with null if there will be none. */

@@ -140,16 +140,18 @@ public final class Client implements AutoCloseable {
     private void serve(Connection.Verb verb, Request.Handler handler) {
         Stream<Asked> requests = new Stream<>(connection, null, (full, asked) ->
                 connection.append(failed(asked, "too many requests wait")));
-        if (connection.locked(() -> connection.served.putIfAbsent(verb, requests)) != null) {
-            throw new AntiphonException("refused", "this client serves " + verb.name()
-                    + (verb.group() == null ? "" : " in " + verb.group()) + " already", Ran.NO);
-        }
         Ask ask = verb.serve();
+        ask.onSend = () -> {
+            if (connection.served.putIfAbsent(verb, requests) != null) {
+                throw new AntiphonException("refused", "this client serves " + verb.name()
+                        + (verb.group() == null ? "" : " in " + verb.group()) + " already", Ran.NO);
+            }
+            Connection.daemon("antiphon " + verb.name(), () -> answer(requests, handler)).start();
+        };
         ask.onFailure = error -> {
             connection.served.remove(verb, requests);
             requests.discard();
         };
-        Connection.daemon("antiphon " + verb.name(), () -> answer(requests, handler)).start();
         connection.ask(ask);
     }
 

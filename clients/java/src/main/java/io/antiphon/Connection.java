@@ -327,6 +327,7 @@ final class Connection {
     }
 
     private void register(Ask ask) {
+        ask.onSend.run();
         boolean why = ask.op.equals("why"); // has no id: answered in their order
         long id = ++lastId;
         byte[] line = line(why ? ask : ask.with("id", id));
@@ -500,6 +501,8 @@ final class Connection {
             request.getAsJsonObject().asMap().forEach((op, fields) -> {
                 finish(op.equals("why") ? whys.poll() : asked.remove(id(fields)), reply);
             });
+        } else { // the operation is not known, and may wait for its reply
+            link.giveUp("the agent did not understand a command: " + Json.text(event, "reason"));
         }
     }
 

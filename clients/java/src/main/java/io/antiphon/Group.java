@@ -21,10 +21,12 @@ public final class Group extends Events<Event> {
             full.endWith(new Event.Lost(name, "slow: its program waited for a reply while "
                     + connection.mostBytes + " bytes were unread"));
         });
-        if (connection.locked(() -> connection.groups.putIfAbsent(name, stream)) != null) {
-            throw new AntiphonException("refused", "this client has joined " + name + " already", Ran.NO);
-        }
         Ask ask = ask(name);
+        ask.onSend = () -> {
+            if (connection.groups.putIfAbsent(name, stream) != null) {
+                throw new AntiphonException("refused", "this client has joined " + name + " already", Ran.NO);
+            }
+        };
         ask.onFailure = error -> connection.groups.remove(name, stream);
         ask.undo = reply -> {
             stream.discard();

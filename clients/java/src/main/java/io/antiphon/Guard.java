@@ -73,6 +73,13 @@ public sealed class Guard implements AutoCloseable permits Leadership {
     void giveBackTo(String node) {
         Ask ask = giveBack(token).with("to", node).urgent();
         ask.onReply = reply -> connection.held.remove(id);
+        // Without a node the agent holds it no more, whatever its reply is. If a job cannot be handed over, the agent
+        // leads on.
+        ask.onFailure = reply -> {
+            if (node == null && reply != null && !Json.failure(reply).code().equals("connection")) {
+                connection.held.remove(id);
+            }
+        };
         connection.ask(ask);
     }
 

@@ -5,6 +5,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
+import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.time.Duration;
@@ -138,12 +139,22 @@ final class Json {
             if (value instanceof Boolean flag) {
                 args.addProperty(name, flag);
             } else if (value instanceof Number number) {
-                args.addProperty(name, number);
+                args.addProperty(name, whole(name, number));
             } else {
                 args.addProperty(name, value.toString());
             }
         });
         return args;
+    }
+
+    /** The agent takes no other numbers, and could not even read a line with NaN. */
+    private static long whole(String name, Number number) {
+        try {
+            return new BigDecimal(number.toString()).longValueExact();
+        } catch (ArithmeticException | NumberFormatException other) {
+            throw new AntiphonException("refused", "the argument " + name + " is " + number
+                    + ": give a whole number of 64 bits, or a text", AntiphonException.Ran.NO);
+        }
     }
 
     /** A reply with an error. */

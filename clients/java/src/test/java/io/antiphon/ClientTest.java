@@ -9,7 +9,9 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.google.gson.JsonElement;
 import io.antiphon.AntiphonException.Ran;
+import java.math.BigInteger;
 import java.net.InetSocketAddress;
 import java.net.UnixDomainSocketAddress;
 import java.nio.file.Files;
@@ -123,6 +125,33 @@ class ClientTest {
             assertEquals("no", new String(answers.failures().get("b").payload(), UTF_8));
             assertEquals(List.of("joined"), client.why("a"));
             fails("refused", () -> client.takeIds(-1));
+        }
+    }
+
+    @Test
+    void an_argument_that_is_no_whole_number_is_refused() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            Map<String, JsonElement> asked = script.hear("command").asMap();
+            assertEquals(Peer.json("{'big':9223372036854775807,'now':true,'text':'t'}"), asked.get("args"));
+            script.replyTo(asked.get("id").getAsLong(), "command", "'replies':{}");
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            var tooLarge = BigInteger.ONE.shiftLeft(63);
+            for (Number number : List.of(Double.NaN, Float.POSITIVE_INFINITY, 1.5, tooLarge)) {
+                fails("refused", () -> client.command("v", Map.of("x", number), To.ALL));
+            }
+            client.command("v", Map.of("big", Long.MAX_VALUE, "now", true, "text", "t"), To.ALL);
+        }
+    }
+
+    @Test
+    void a_line_that_the_agent_cannot_read_ends_the_connection() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.hear("add");
+            script.say("{'event':'error','reason':'not JSON','request':'{add:'}");
+        }); Client client = peer.connect()) {
+            AntiphonException error = fails("connection", () -> client.counter("c").add(1));
+            assertTrue(error.reason().contains("not JSON"), error.reason());
         }
     }
 
@@ -406,6 +435,29 @@ class ClientTest {
             assertFalse(sent.isDone(), "30 MB are nowhere");
             go.complete(null);
             assertTrue(get(sent));
+        }
+    }
+
+    @Test
+    void a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over() throws Exception {
+        String unavailable = "'error':{'code':'unavailable','reason':'no majority','ran':'maybe'}";
+        try (Peer peer = new Peer(script -> {
+            script.reply("lock", "'token':7");
+            script.reply("unlock", unavailable);
+            script.reply("lead", "'token':8");
+            script.reply("resign", unavailable);
+            script.reply("resign", unavailable);
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            try (Guard guard = client.lock("till")) {
+                fails("unavailable", guard::unlock);
+                assertFalse(guard.isHeld());
+            }
+            Leadership leadership = client.lead("job");
+            fails("unavailable", () -> leadership.resign("b"));
+            assertTrue(leadership.isHeld());
+            fails("unavailable", leadership::resign);
+            assertFalse(leadership.isHeld());
         }
     }
 

@@ -241,6 +241,47 @@ class ComeBackTest {
         }
     }
 
+    @Test
+    void what_waits_for_room_while_its_client_comes_back_as_a_new_one_is_not_asked_for() throws Exception {
+        var breaks = new CountDownLatch(1);
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            for (int heard = 0; heard < 11; heard++) {
+                script.hear("send");
+            }
+            breaks.await();
+        }, script -> {
+            script.hear("hello");
+            script.say("{'event':'reply','op':'hello'," + Peer.RESUMABLE + "}");
+            assertEquals("g", script.hear("join").get("group").getAsString());
+            script.reply("join");
+            script.reply("serve");
+            script.hearTheEnd();
+        }); Client client = Client.connect(peer.address(), "x", GRACE)) {
+            Group group = client.join("g");
+            for (int sent = 0; sent < 11; sent++) {
+                group.send("x".repeat(100_000));
+            }
+            List<Runnable> both = List.of(() -> client.join("h"), () -> client.serve("g", "v", Request::payload));
+            List<CompletableFuture<AntiphonException>> failing = new ArrayList<>();
+            for (Runnable asks : both) {
+                var thread = new CompletableFuture<Thread>();
+                failing.add(failing(() -> {
+                    thread.complete(Thread.currentThread());
+                    asks.run();
+                }));
+                while (!client.waits(thread.get())) {
+                    Thread.sleep(1);
+                }
+            }
+            breaks.countDown();
+            for (var error : failing) {
+                is("connection", Ran.NO, error);
+            }
+            both.forEach(Runnable::run);
+        }
+    }
+
     // A connection that breaks anywhere.
 
     /** An agent's side of the protocol. Its connections break after random bytes, in each direction. */
