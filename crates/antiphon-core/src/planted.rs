@@ -438,4 +438,8 @@ bugs! {
     ChangeUnsafely,
     /// A member does not tell the first message of a bundle of another member's client (G51).
     LoseFirstOfBundle,
+    /// A map makes a write whatever version the write's condition names (G45).
+    IgnoreVersions,
+    /// A table of counters adds twice what it is told to add (G45).
+    AddTwice,
 }

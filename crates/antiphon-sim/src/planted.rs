@@ -339,6 +339,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("ReadAtOnce", "g45-writers-are-cut-off"),
     ("TimeGoesBack", "g45-writers-are-cut-off"),
     ("BeforeAll", "g45-writers-are-cut-off"),
+    ("IgnoreVersions", "g45-writers-are-cut-off"),
+    ("AddTwice", "g45-writers-are-cut-off"),
     ("Tokens", "g30-holder-is-removed"),
     ("Locks", "g30-holder-is-removed"),
     ("Waiters", "g30-holder-is-removed"),

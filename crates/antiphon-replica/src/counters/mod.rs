@@ -402,6 +402,11 @@ impl Machine for CounterTable {
         match command {
             Command::Add { name, by } => {
                 check_name(&name)?;
+                let by = if planted!(AddTwice) {
+                    by.saturating_mul(2)
+                } else {
+                    by
+                };
                 let value = self.state.get(&name).map_or(0, |counter| counter.value);
                 let sum = value.checked_add(by).ok_or(Refused::Overflow { value, by })?;
                 self.change(at, name, Some(sum), events)

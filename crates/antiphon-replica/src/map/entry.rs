@@ -17,8 +17,11 @@ use crate::{AgreedTime, Version};
 /// └──────────────────────────────────┴──────────┘
 /// ```
 /// Words are ordered as their times are. The time has 48 bits, which is 8,919 years of one state; a later
-/// time is kept as the last one there is, never as an early one. Times of one founding of the state can be
-/// compared; a state that is founded anew starts at zero, so across foundings compare versions.
+/// time is kept as the last one there is, never as an early one.
+///
+/// Stamps of one key never go back for a member (G50), with one exception: when a map is founded anew, and no
+/// member remembers the former one, agreed time and stamps begin at zero again. Versions go on, so compare
+/// these across foundings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Stamp(u64);
 
@@ -84,19 +87,6 @@ impl Entry {
         key.len() as u64 + value.len() as u64 + Self::OVERHEAD_BYTES
     }
 
-    /// The later of two entries of one key, for components that both went on (policy `any`) and merge: the
-    /// one with the higher version. Both components count on from the same version, so versions can be equal;
-    /// then the later stamp decides, then expiry and value, so that all members choose the same one, in
-    /// whatever order they compare. A removal leaves no entry: an entry that one component removed and
-    /// another kept comes back.
-    pub fn later(self, other: Self) -> Self {
-        if self.rank() >= other.rank() { self } else { other }
-    }
-
-    fn rank(&self) -> (Version, Stamp, Option<AgreedTime>, &Bytes) {
-        (self.version, self.modified, self.expires, &self.value)
-    }
-
     pub(super) fn is_there(&self, now: AgreedTime) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
@@ -119,18 +109,6 @@ mod tests {
     /// Values around each power of two: where packed halves go wrong.
     fn near_a_power_of_two() -> impl Strategy<Value = u64> {
         (0..64u32, -1i64..=1).prop_map(|(bit, off)| (1u64 << bit).wrapping_add_signed(off))
-    }
-
-    fn entry() -> impl Strategy<Value = Entry> {
-        let small = || 0..3u64;
-        (small(), small(), 0..2u16, prop::option::of(small()), small()).prop_map(
-            |(version, millis, flags, expires, value)| Entry {
-                value: Bytes::from(vec![value as u8]),
-                version: Version(version),
-                modified: Stamp::new(AgreedTime { millis }, flags),
-                expires: expires.map(|millis| AgreedTime { millis }),
-            },
-        )
     }
 
     #[test]
@@ -162,15 +140,6 @@ mod tests {
             if one != other {
                 prop_assert_eq!(stamp(one, flags.0) < stamp(other, flags.1), one < other);
             }
-        }
-
-        #[test]
-        fn components_that_merge_choose_the_same_entry_in_any_order(a in entry(), b in entry(), c in entry()) {
-            let later = |x: &Entry, y: &Entry| x.clone().later(y.clone());
-            prop_assert_eq!(later(&a, &a), a.clone());
-            prop_assert_eq!(later(&a, &b), later(&b, &a));
-            prop_assert_eq!(later(&later(&a, &b), &c), later(&a, &later(&b, &c)));
-            prop_assert_eq!(later(&a, &b).version, a.version.max(b.version), "G2: never an older version");
         }
     }
 }

@@ -3,8 +3,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Snapshot as _;
 use crate::state::restore_in_parts;
-use crate::{Condition, Snapshot as _};
 
 /// A map, the place of the order, and what the map told since it was last asked.
 struct Told {

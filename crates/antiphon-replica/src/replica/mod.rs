@@ -479,6 +479,12 @@ impl<M: Machine> Replica<M> {
     /// The request was not taken.
     pub fn read_latest(&mut self) -> Result<RequestId, Refusal> {
         self.may_ask()?;
+        // Why this is linearizable (G45). What any member had applied before this call had its place in the
+        // order by then. The barrier is sent after the call, so it gets a place above (G21, G22), and this
+        // member answers when it applies the barrier. Reads share a barrier only until it is sent. No member
+        // was in a later view than the barrier's before the call: all members of a view hold a safe message
+        // before it is delivered, and take none after they went on (G24, G25, R13). With `agreed` only the
+        // lease keeps others from going on without this member (R7).
         let request = self.requests.read();
         if planted!(self, ReadAtOnce) {
             self.requests.barrier(request);

@@ -39,16 +39,16 @@ pub enum ReplicaError {
         /// The directory, and what the system says.
         reason: String,
     },
-    /// The member that was to give the state could not write it. Look at that member for what is wrong with
+    /// The member that was to give the state could not read it. Look at that member for what is wrong with
     /// its state, and join again: then another member may give it.
     SourceFailed {
         /// Its name.
         source: String,
-        /// What its machine's `write` says.
+        /// What its machine's snapshot says.
         reason: String,
     },
     /// The state that came could not be taken. Join again; if it happens again, the machine's `restore` does
-    /// not read what its `write` writes.
+    /// not take what its `snapshot` gives.
     RestoreFailed {
         /// What was expected, what came, from which member.
         reason: String,
@@ -94,7 +94,7 @@ impl fmt::Display for ReplicaError {
                 "what was written while the state was on its way could not be kept: {reason}; make room there or name another directory with spill_dir, and join again"
             ),
             Self::SourceFailed { source, reason } => {
-                write!(f, "{source} could not write its state for this member: {reason}; join again")
+                write!(f, "{source} could not read its state for this member: {reason}; join again")
             }
             Self::RestoreFailed { reason } => write!(f, "the state could not be taken: {reason}; join again"),
             Self::StateLost => f.write_str(
