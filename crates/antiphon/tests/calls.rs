@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use antiphon::calls::{
     AskError, Call, Calls, CallsError, Config, Failure, MAX_CALL_BYTES, Ran, Refusal, Rule, Target, Verb, Why,
@@ -16,6 +16,10 @@ const DEPTH: Verb<(), u32, String> = Verb::new("depth");
 const HANG: Verb<(), (), ()> = Verb::new("hang");
 /// What a member of another version takes it for.
 const ADD_OTHERWISE: Verb<(), u32, String> = Verb::new("add");
+/// Its reply cannot be read.
+const ADD_AS_TEXT: Verb<(u32, u32), String, String> = Verb::new("add");
+/// A time before 1970 cannot be written.
+const ADD_TIMES: Verb<SystemTime, u32, String> = Verb::new("add");
 /// An error of this type can be read from any bytes.
 const ADD_NOTHING: Verb<(), u32, ()> = Verb::new("add");
 const MUCH: Verb<(), Vec<u8>, u32> = Verb::new("much");
@@ -214,6 +218,29 @@ fn no_error_of_a_handler_is_made_up_for_what_cannot_be_read_or_is_too_large() ->
         };
         assert_ne!(has_run.ran(), Ran::No);
         assert!(world.now() < MINUTE);
+        Ok(())
+    })
+}
+
+#[test]
+fn each_error_of_a_typed_call_says_whether_a_handler_ran() -> Result<(), RunError> {
+    World::new(10, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        serve_add(&calls[1])?;
+        let to = || member(&nodes[1]);
+        let own = calls[0].ask(to(), ADD, &(1, u32::MAX), MINUTE).await;
+        assert_eq!(own, Err(AskError::Application("too much".to_owned())));
+        let unread = calls[0].ask(to(), ADD_AS_TEXT, &(1, 2), MINUTE).await;
+        assert_eq!(unread, Err(AskError::Undecodable));
+        let early = SystemTime::UNIX_EPOCH - MINUTE;
+        let unwritten = calls[0].ask(to(), ADD_TIMES, &early, MINUTE).await;
+        assert_eq!(unwritten, Err(AskError::Unencodable));
+        let unserved = calls[0].ask(member(&nodes[2]), ADD, &(1, 2), MINUTE).await;
+        assert!(matches!(unserved, Err(AskError::Failed(_))), "{unserved:?}");
+        let errors = [own.err(), unread.err(), unwritten.err(), unserved.err()];
+        let ran = errors.map(|error| error.map(|error| error.ran()));
+        let expected = [Ran::Yes, Ran::Yes, Ran::No, Ran::No];
+        assert_eq!(ran, expected.map(Some));
         Ok(())
     })
 }

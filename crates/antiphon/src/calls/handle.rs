@@ -404,6 +404,17 @@ pub enum AskError<E> {
     Undecodable,
 }
 
+impl<E> AskError<E> {
+    /// Whether a handler ran anywhere.
+    pub fn ran(&self) -> Ran {
+        match self {
+            AskError::Application(_) | AskError::Undecodable => Ran::Yes,
+            AskError::Failed(error) => error.ran(),
+            AskError::Unencodable => Ran::No,
+        }
+    }
+}
+
 impl<E: fmt::Display> fmt::Display for AskError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -158,6 +158,19 @@ impl Locks {
             .ok_or(LockError::Lost(Loss::Interrupted))
     }
 
+    /// [`lock_shared`](Self::lock_shared) that waits at most so long, as [`try_lock`](Self::try_lock) does.
+    /// `None`: it was not free in time.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_shared(&self, name: &str, within: Duration) -> Result<Option<Guard>, LockError> {
+        self.acquire(name, |command| command.mode(Mode::Shared).within(within))
+            .await
+    }
+
     /// Waits for some permits of a semaphore that has so many. All users of the name must give the same
     /// number.
     ///
@@ -172,6 +185,26 @@ impl Locks {
             .ok_or(LockError::Lost(Loss::Interrupted))
     }
 
+    /// [`permits`](Self::permits) that waits at most so long, as [`try_lock`](Self::try_lock) does.
+    /// `None`: so many were not free in time.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_permits(
+        &self,
+        name: &str,
+        take: u32,
+        of: u32,
+        within: Duration,
+    ) -> Result<Option<Guard>, LockError> {
+        let mode = Mode::Permits { take, of };
+        self.acquire(name, |command| command.mode(mode).within(within))
+            .await
+    }
+
     /// Waits until this member leads the job of this name. When the leader leaves or fails, the candidate
     /// that has waited longest leads.
     ///
@@ -182,6 +215,18 @@ impl Locks {
     /// As [`lock`](Self::lock).
     pub async fn leadership(&self, job: &str) -> Result<Leadership, LockError> {
         Ok(Leadership(self.lock(&leadership(job)).await?))
+    }
+
+    /// [`leadership`](Self::leadership) that waits at most so long, as [`try_lock`](Self::try_lock) does.
+    /// `None`: another candidate leads, or has waited longer.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_leadership(&self, job: &str, within: Duration) -> Result<Option<Leadership>, LockError> {
+        Ok(self.try_lock(&leadership(job), within).await?.map(Leadership))
     }
 
     /// The incarnation of the member that leads this job, as far as this member knows.

@@ -40,6 +40,10 @@ pub struct MapBuilder<K, V> {
 impl<K, V> MapBuilder<K, V> {
     /// What keys and values are, with a version: `user id -> session 2`. Change it with every change of the
     /// types that changes their bytes: a member that says something else is refused, and told both.
+    ///
+    /// Unless this is called, it is the names of both types ([`std::any::type_name`]). Such a name does not
+    /// change when a field is added, and does change when the type is renamed or moved. Another compiler may
+    /// write it differently. So call this where members are upgraded one by one.
     pub fn types(mut self, types: impl Into<String>) -> Self {
         self.types = types.into();
         self
@@ -129,7 +133,7 @@ impl Cluster {
         MapBuilder {
             cluster: self.clone(),
             name: name.into(),
-            types: String::new(),
+            types: std::any::type_name::<(K, V)>().to_owned(),
             options: Options::default(),
             functions: BTreeMap::new(),
             change: Box::new(|builder| builder),

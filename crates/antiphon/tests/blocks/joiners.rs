@@ -297,7 +297,15 @@ async fn a_machine_that_panics_when_its_state_is_read_goes_on_and_the_joiner_is_
     .await?;
     // A panic in what all members apply is the end of the member, and is told as that.
     assert!(first.write(true).await.is_err());
-    assert!(matches!(first.synced().await, Err(ReplicaError::Panicked)));
+    let ended = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Err(error) = first.synced().await {
+                return error;
+            }
+            tokio::time::sleep(ms(10)).await;
+        }
+    });
+    assert!(matches!(ended.await?, ReplicaError::Panicked));
     assert!(a.status().await.is_ok(), "its node goes on");
     Ok(())
 }

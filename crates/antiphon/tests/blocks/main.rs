@@ -3,7 +3,9 @@
 
 mod check;
 mod joiners;
+mod machines;
 mod maps;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -272,6 +272,27 @@ fn a_member_with_another_definition_is_refused_and_told_both() -> Result<(), Run
 }
 
 #[test]
+fn maps_of_other_types_are_refused_and_both_are_named_also_if_neither_member_names_them()
+-> Result<(), RunError> {
+    World::new(8, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let first = nodes[0].map::<u64, u32>("map").join().await?;
+        let other = nodes[1].map::<u64, String>("map").join().await;
+        let Err(ReplicaError::Refused { reason }) = other else {
+            return Err(format!("{other:?}").into());
+        };
+        assert!(
+            reason.contains("u64, u32)") && reason.contains("String)"),
+            "{reason}"
+        );
+        first.put(&1, &2).await?;
+        let same = nodes[1].map::<u64, u32>("map").join().await?;
+        assert_eq!(same.get(&1)?.map(|item| item.value), Some(2));
+        Ok(())
+    })
+}
+
+#[test]
 fn a_reader_that_is_slow_misses_the_oldest_changes_before_they_fill_the_memory() -> Result<(), RunError> {
     World::new(19, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
