@@ -86,7 +86,7 @@ pub(crate) fn serve(commands: &Commands, verb: &str, desk: &Arc<Desk>) -> Result
         let desk = desk.upgrade();
         Box::pin(async move {
             match desk {
-                Some(desk) => desk.hand(|number| line(number, request)).await,
+                Some(desk) => desk.hand(None, |number| line(number, request)).await,
                 None => Err(NoReply::NotHanded),
             }
         })
@@ -258,6 +258,16 @@ mod tests {
             panic!()
         };
         assert_eq!((command.verb.as_str(), command.from.as_str()), ("flush", "n1"));
+        let call = r#"{"call":{"group":"g","verb":"v","to":"any","in":1,"id":2}}"#;
+        say(&serves, &call.replace(":1,", &format!(":{},", command.request))).await;
+        let Some(Event::Reply(Reply {
+            error: Some(error), ..
+        })) = asked.next().await
+        else {
+            panic!()
+        };
+        assert_eq!(error.code, Code::Refused);
+        assert!(error.reason.contains("is a command"), "{error:?}");
         say(
             &serves,
             &format!(
@@ -270,6 +280,19 @@ mod tests {
             panic!()
         };
         assert_eq!(reply.replies.unwrap()["n1"], Payload::Text("gone".to_owned()));
+        // It does not answer in time.
+        say(
+            &asks,
+            r#"{"command":{"verb":"flush","to":"one","within":"1s","id":4}}"#,
+        )
+        .await;
+        let late = loop {
+            if let Some(Event::Command(late)) = asked.next().await {
+                break late.request;
+            }
+        };
+        assert_eq!(asked.next().await, Some(Event::Cancelled { request: late }));
+        assert!(matches!(replies.next().await, Some(Event::Reply(_))));
         // Without an id, and without a reply of its peers, only those are told that did not get it.
         let told = r#"{"command":{"verb":"flush","to":["n1"],"reply":false}}"#;
         say(&asks, told).await;

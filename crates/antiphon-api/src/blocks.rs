@@ -211,7 +211,7 @@ pub struct Answer {
     pub id: Option<Id>,
 }
 
-/// `{"call":{"group":"g","verb":"v","to":"all","payload":"?","within":"2s","id":6}}`.
+/// `{"call":{"group":"g","verb":"v","to":"all","payload":"?","within":"2s","in":R,"id":6}}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
@@ -227,6 +227,9 @@ pub struct Call {
     /// After so much time it ends; 10 s if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Span>,
+    /// The number of the `request` event that this program makes the call for, and has not answered yet.
+    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
     /// For the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,

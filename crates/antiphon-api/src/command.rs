@@ -443,6 +443,7 @@ mod tests {
             r#"{"answer":{"request":1,"error":"no"}}"#,
             r#"{"call":{"group":"g","verb":"v","to":"all","payload":"x","within":"2s","id":6}}"#,
             r#"{"call":{"group":"g","verb":"v","to":"any"}}"#,
+            r#"{"call":{"group":"g","verb":"v","to":"any","in":1}}"#,
             r#"{"call":{"group":"g","verb":"v","to":["a","b"]}}"#,
             r#"{"command":{"verb":"cache.flush","args":{"depth":1,"key":"x","now":true},"to":"all","id":1}}"#,
             r#"{"command":{"verb":"v","to":["b"],"by":"http_kept","reply":false,"within":"2s"}}"#,
@@ -479,6 +480,7 @@ mod tests {
             (r#"{"unlock":{"name":"x"}}"#, "token"),
             (r#"{"add":{"counter":"c","by":1.5}}"#, "i64"),
             (r#"{"call":{"group":"g","verb":"v","to":"a"}}"#, "to must be"),
+            (r#"{"call":{"group":"g","verb":"v","to":"any","in":"x"}}"#, "u64"),
             (r#"{"command":{"verb":"v","to":"every"}}"#, "to must be"),
             (r#"{"command":{"verb":"v","to":"all","by":"post"}}"#, "post"),
             (

@@ -210,6 +210,12 @@ pub enum Event {
     Request(blocks::Request),
     /// A node asks what this program serves of its list.
     Command(commands::Asked),
+    /// Nobody waits for this program's answer any more: the time is over, or the caller has cancelled or is
+    /// gone.
+    Cancelled {
+        /// The number of the `request` or `command`.
+        request: u64,
+    },
     /// This node was removed while it was alive.
     Expelled {
         /// Why, and which member said so.
@@ -562,7 +568,8 @@ mod tests {
                     Event::Watching(_) => "changed",
                     Event::Changed(_) => "request",
                     Event::Request(_) => "command",
-                    Event::Command(_) => "expelled",
+                    Event::Command(_) => "cancelled",
+                    Event::Cancelled { .. } => "expelled",
                     Event::Expelled { .. } => "refused",
                     Event::Refused { .. } => "group_left",
                     Event::GroupLeft { .. } => "suspected",

@@ -305,6 +305,7 @@ fn describe(event: &Event) -> String {
                 ago(*within_ms)
             )
         }
+        Event::Cancelled { request } => format!("request {request} is cancelled: nobody waits for its answer"),
         Event::Expelled { cause } => {
             format!("EXPELLED, though alive: {cause}; joining again as a fresh incarnation")
         }

@@ -550,7 +550,7 @@ With --json, one object a line; docs/node.md says what each means.
                   expelled, incarnation, starved, link, path, multicast, left
     of a group    view, message, bundle, told, transitional, suspended, resync, receipt, tell_receipt,
                   progress, refused, group_left
-    of blocks     reply, lost, watching, changed, request, and of an agent command
+    of blocks     reply, lost, watching, changed, request, cancelled, and of an agent command
     answers       why, error, refused
 Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
 

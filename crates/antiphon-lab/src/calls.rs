@@ -119,6 +119,7 @@ impl Run {
             to: to.clone(),
             payload: Some(Payload::Text(what.clone())),
             within: Some(within),
+            request: None,
             id: Some(Id::Text(what.clone())),
         }));
         asked.then(|| {

@@ -126,13 +126,18 @@ impl CallBlock {
                 Err(failure) => return not_done(failure),
             },
         };
+        let within = call.request.map(|number| desk.request(number, &self.name));
+        let within = match within.transpose() {
+            Ok(within) => within,
+            Err(failure) => return not_done(failure),
+        };
         let call = Call {
             target,
             verb: call.verb,
             payload,
             rule,
             deadline: left,
-            within: None,
+            within,
         };
         match self.call_when_heard(call).await {
             Ok(Replies { replies, failures }) => {

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon::Incarnation;
-use antiphon::calls::Request;
+use antiphon::calls::{Request, RequestId};
 use antiphon_api::blocks::{Code, Failure, Id, Ran, Reply, Span};
 use antiphon_api::{Event, Payload, blocks, shortened};
 use antiphon_commands::deliver::NoReply;
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -59,7 +60,15 @@ pub(crate) struct Desk {
 #[derive(Debug, Default)]
 struct Requests {
     last: u64,
-    open: BTreeMap<u64, oneshot::Sender<Result<Bytes, Bytes>>>,
+    open: BTreeMap<u64, Waiting>,
+}
+
+/// A request that the program has not answered.
+#[derive(Debug)]
+struct Waiting {
+    answer: oneshot::Sender<Result<Bytes, Bytes>>,
+    /// The group of calls, and the request there. None: a command, and no call can be made within it.
+    call: Option<(String, RequestId)>,
 }
 
 impl Desk {
@@ -178,6 +187,7 @@ impl Desk {
     pub(super) async fn ask(self: Arc<Self>, group: String, mut request: Request) -> Result<Bytes, Bytes> {
         let from = self.name(request.id.from);
         let verb = std::mem::take(&mut request.verb);
+        let call = (group.clone(), request.id);
         let line = |number| {
             Event::Request(blocks::Request {
                 group,
@@ -188,7 +198,8 @@ impl Desk {
                 within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
             })
         };
-        self.hand(line).await.map_err(|no_reply| match no_reply {
+        let answered = self.hand(Some(call), line).await;
+        answered.map_err(|no_reply| match no_reply {
             NoReply::Failed(error) => error,
             NoReply::Gone | NoReply::NotHanded => {
                 request.give_up(no_reply == NoReply::Gone);
@@ -197,8 +208,14 @@ impl Desk {
         })
     }
 
-    /// Hands something to the program under a number, and waits for its answer to that.
-    pub(crate) async fn hand(self: Arc<Self>, line: impl FnOnce(u64) -> Event) -> Result<Bytes, NoReply> {
+    /// Hands something to the program under a number, and waits for its answer to that. If this future is
+    /// dropped first, the program is told that nobody waits any more. Until then the program may make calls
+    /// within the request `call` of that group.
+    pub(crate) async fn hand(
+        self: Arc<Self>,
+        call: Option<(String, RequestId)>,
+        line: impl FnOnce(u64) -> Event,
+    ) -> Result<Bytes, NoReply> {
         let (answer, answered) = oneshot::channel();
         let number = {
             let mut requests = self.requests();
@@ -208,15 +225,17 @@ impl Desk {
             }
             requests.last += 1;
             let number = requests.last;
-            requests.open.insert(number, answer);
+            requests.open.insert(number, Waiting { answer, call });
             number
         };
         // Whatever ends it.
-        let _forget = Forget {
+        let mut forget = Forget {
             desk: self.clone(),
             number,
+            told: false,
         };
         self.print(line(number)).await;
+        forget.told = true;
         match answered.await {
             Ok(answer) => answer.map_err(NoReply::Failed),
             // The session has ended.
@@ -226,17 +245,26 @@ impl Desk {
 
     /// The program's answer to a request.
     pub(super) fn answer(&self, number: u64, failed: bool, data: Bytes) -> Reply {
-        let answer = self.requests().open.remove(&number);
+        let waiting = self.requests().open.remove(&number);
         let result = if failed { Err(data) } else { Ok(data) };
-        match answer.map(|answer| answer.send(result)) {
+        match waiting.map(|waiting| waiting.answer.send(result)) {
             Some(Ok(())) => Reply::default(),
-            _ => not_done(Failure::nothing_done(
-                Code::NotHeld,
-                format!(
-                    "request {number} does not wait: it was answered, its caller is gone, or its time is over"
-                ),
-            )),
+            _ => not_done(does_not_wait(number)),
         }
+    }
+
+    /// The request with this number, for a call of the program that is made within it.
+    pub(super) fn request(&self, number: u64, group: &str) -> Result<RequestId, Failure> {
+        let requests = self.requests();
+        let waiting = requests.open.get(&number).ok_or_else(|| does_not_wait(number))?;
+        let reason = match &waiting.call {
+            Some((of, id)) if of == group => return Ok(*id),
+            Some((of, _)) => {
+                format!("request {number} is of group {of}: call in that group, or leave `in` out")
+            }
+            None => format!("request {number} is a command, and calls are not made in one: leave `in` out"),
+        };
+        Err(Failure::nothing_done(Code::Refused, reason))
     }
 
     pub(super) fn name(&self, member: Incarnation) -> String {
@@ -273,11 +301,22 @@ impl Desk {
 struct Forget {
     desk: Arc<Desk>,
     number: u64,
+    /// The program knows of it.
+    told: bool,
 }
 
 impl Drop for Forget {
     fn drop(&mut self) {
-        self.desk.requests().open.remove(&self.number);
+        let unanswered = self.desk.requests().open.remove(&self.number).is_some();
+        if !unanswered || !self.told {
+            return;
+        }
+        // The program may be behind, so a task waits to tell it. No more tasks wait than the program was told
+        // requests, and while the program takes nothing it is told no further ones.
+        if let Ok(runtime) = Handle::try_current() {
+            let (desk, request) = (self.desk.clone(), self.number);
+            runtime.spawn(async move { desk.print(Event::Cancelled { request }).await });
+        }
     }
 }
 
@@ -433,6 +472,12 @@ impl Operation {
             self.desk.open().remove(id);
         }
     }
+}
+
+fn does_not_wait(number: u64) -> Failure {
+    let reason =
+        format!("request {number} does not wait: it was answered, its caller is gone, or its time is over");
+    Failure::nothing_done(Code::NotHeld, reason)
 }
 
 fn cancelled_by_program() -> Failure {

@@ -138,6 +138,7 @@ fn of_calls_refusal(refusal: &calls::Refusal) -> Code {
         | calls::Refusal::NoSuchMember(_)
         | calls::Refusal::NotServed
         | calls::Refusal::Full => Code::Unavailable,
+        calls::Refusal::RequestOver => Code::NotHeld,
         _ => Code::Refused,
     }
 }
@@ -152,7 +153,10 @@ fn ended(error: &CallError) -> (Code, &'static str) {
             Code::Timeout,
             "not all that were called answered in the time: give more of it, or see `failures`",
         ),
-        Why::Cancelled => (Code::Cancelled, "the call was cancelled"),
+        Why::Cancelled => (
+            Code::Cancelled,
+            "the call was cancelled, or the request that it was made in was",
+        ),
         Why::MembershipEnded => (
             Code::Unknown,
             "this node's own membership ended: call again when it is back, if that does no harm",

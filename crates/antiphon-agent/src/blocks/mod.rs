@@ -4,7 +4,7 @@
 //!  session ─► take: id, bounds ─► queue of the block ─► worker: joins once, begins each in turn ─► a task each
 //!   ▲  ▲         │ error                                  │ refused, left                             │
 //!   │  └─────────┘                                        ▼                                           ▼
-//!   └──────────────────────────────────────────────────── reply, once ◄────────── lost, changed, request
+//!   └──────────────────────────────────────────────────── reply, once ◄── lost, changed, request, cancelled
 //! ```
 //! - [`desk`]: a session's operations under way, by their ids, and what bounds them;
 //! - [`worker`]: joins a block and begins what is asked of it;
@@ -33,6 +33,9 @@
 //!   ask for more than a replica takes at once; where several do together, those that wait for room wait in
 //!   no order.
 //! - **A line of a lock comes after its reply**: `lost` never before the token.
+//! - **A call in a request waits in no circle**: it is the library's call within that request, with its depth
+//!   and its deadline.
+//! - **`cancelled` comes after its request**, and only if the program has not answered.
 //! - **An error says whether it happened**, with the library's own distinction.
 //!
 //! # Bounds
@@ -55,6 +58,7 @@
 //! | stdin ends | nothing changes: what is held stays held |
 //! | another session ends | its operations are cancelled, its watches end, its locks are free, its verbs are served by others or by nobody |
 //! | a session's reader is slow | replies wait; a watch that lags begins anew (`watching`) |
+//! | nobody waits for a request any more | `cancelled`; the calls that were made in it are cancelled |
 //! | the node leaves | what was taken happens, for [`CLOSE_WITHIN`] at most; what waits is answered with an error; locks are free |
 //! | the node dies | others get its locks, and learn whether its handlers may have run |
 

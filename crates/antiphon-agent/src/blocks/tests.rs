@@ -439,6 +439,144 @@ async fn members_answer_calls_and_the_caller_learns_what_each_said() {
     assert_eq!(third.ask("call", long, 6).await["error"]["code"], "refused");
 }
 
+/// Otherwise handlers that call each other would wait for the places that they take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_a_request_has_a_place_when_requests_take_all_of_them() {
+    let places = antiphon::calls::Config::default().max_running;
+    let node = alone().await;
+    node.ask("serve", json!({"group": "g", "verb": "v"}), 1).await;
+    for place in 0..places {
+        node.say(
+            json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s", "id": 100 + place}}),
+        )
+        .await;
+    }
+    let asked = |line: &Value| line["event"] == "request";
+    let last = node.until_nth(places - 1, asked).await["request"].clone();
+    for (payload, of, id) in [("outer", Value::Null, 2), ("inner", last.clone(), 3)] {
+        node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s", "payload": payload, "in": of, "id": id}}))
+            .await;
+    }
+    let inner = node.until(|line| line["payload"] == "inner").await["request"].clone();
+    assert!(!node.lines().iter().any(|line| line["payload"] == "outer"));
+    node.ask("answer", json!({"request": inner, "payload": "yes"}), 4)
+        .await;
+    assert_eq!(node.reply(3).await["replies"], json!({"n1": "yes"}));
+    node.ask("answer", json!({"request": last}), 5).await;
+    node.until(|line| line["payload"] == "outer").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circle_of_calls_in_requests_ends_before_its_time() {
+    let deepest = usize::from(antiphon::calls::Config::default().max_depth);
+    let node = alone().await;
+    node.ask("serve", json!({"group": "g", "verb": "v"}), 100).await;
+    let asked = |line: &Value| line["event"] == "request";
+    node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s"}}))
+        .await;
+    for depth in 0..=deepest {
+        let request = node.until_nth(depth, asked).await["request"].clone();
+        node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s", "in": request, "id": depth}}))
+            .await;
+    }
+    let refused = node.reply(deepest).await;
+    assert_eq!(
+        (&refused["error"]["code"], &refused["error"]["ran"]),
+        (&json!("refused"), &json!("no"))
+    );
+    assert!(
+        refused["error"]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("in a circle"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_a_request_that_does_not_wait_or_is_of_another_group_is_refused() {
+    let node = alone().await;
+    node.ask("serve", json!({"group": "g", "verb": "v"}), 1).await;
+    node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s", "id": 2}}))
+        .await;
+    let request = node.until(|line| line["event"] == "request").await["request"].clone();
+    let call = |group: &str, of: &Value| json!({"group": group, "verb": "v", "to": "any", "in": of});
+    let other = node.ask("call", call("h", &request), 3).await;
+    assert_eq!(
+        (&other["error"]["code"], &other["error"]["ran"]),
+        (&json!("refused"), &json!("no"))
+    );
+    assert!(
+        other["error"]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("is of group g"),
+        "{other}"
+    );
+    node.ask("answer", json!({"request": request}), 4).await;
+    for (of, id) in [(&request, 5), (&json!(99), 6)] {
+        let over = node.ask("call", call("g", of), id).await;
+        assert_eq!(
+            (&over["error"]["code"], &over["error"]["ran"]),
+            (&json!("not_held"), &json!("no"))
+        );
+        let reason = over["error"]["reason"].as_str().unwrap();
+        assert!(reason.contains(&format!("request {of} does not wait")), "{over}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_told_when_nobody_waits_for_its_answer_any_more() {
+    let network = MemoryNetwork::new();
+    let first = Node::start(&network, 1, true).await;
+    let second = Node::start(&network, 2, false).await;
+    first.ask("serve", json!({"group": "g", "verb": "v"}), 1).await;
+    let call = |within: &str, id: u64| json!({"call": {"group": "g", "verb": "v", "to": ["n1"], "within": within, "id": id}});
+    let request = async |nth: usize| {
+        let asked = |line: &Value| line["event"] == "request";
+        first.until_nth(nth, asked).await["request"].clone()
+    };
+    let cancelled = async |request: &Value| {
+        let is_it = |line: &Value| line["event"] == "cancelled" && line["request"] == *request;
+        first.until(is_it).await;
+    };
+    // Its answer comes in time.
+    second.say(call("60s", 1)).await;
+    let answered = request(0).await;
+    first
+        .ask("answer", json!({"request": answered, "payload": "yes"}), 2)
+        .await;
+    assert_eq!(second.reply(1).await["replies"], json!({"n1": "yes"}));
+    // Its time is over.
+    second.say(call("1s", 2)).await;
+    let late = request(1).await;
+    cancelled(&late).await;
+    let too_late = first.ask("answer", json!({"request": late}), 3).await;
+    assert_eq!(too_late["error"]["code"], "not_held");
+    // The caller cancels it, and with it the call that was made in it.
+    second.say(call("60s", 3)).await;
+    let outer = request(2).await;
+    first
+        .say(
+            json!({"call": {"group": "g", "verb": "v", "to": ["n1"], "within": "60s", "in": outer, "id": 4}}),
+        )
+        .await;
+    let inner = request(3).await;
+    second.ask("cancel", json!({"of": 3}), 4).await;
+    cancelled(&outer).await;
+    cancelled(&inner).await;
+    assert_eq!(first.reply(4).await["error"]["code"], "cancelled");
+    // The caller goes.
+    second.say(call("60s", 5)).await;
+    let orphan = request(4).await;
+    second.hub.close().await;
+    second.cluster.leave().await.unwrap();
+    cancelled(&orphan).await;
+    let told = first.lines();
+    let told = told.iter().filter(|line| line["event"] == "cancelled").count();
+    assert_eq!(told, 4);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_there_is_a_cluster_operations_wait_for_their_time_or_until_they_are_cancelled() {
     let network = MemoryNetwork::new();
@@ -457,7 +595,8 @@ async fn before_there_is_a_cluster_operations_wait_for_their_time_or_until_they_
     node.ask("cancel", json!({"of": 2}), 4).await;
     assert_eq!(node.reply(2).await["error"]["code"], "cancelled");
     let _seed = Node::start(&network, 1, true).await;
-    assert!(node.reply(3).await["version"].is_u64());
+    let put = node.reply(3).await;
+    assert!(put["version"].is_u64(), "{put}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -168,6 +169,59 @@ async fn a_first_line_that_is_too_long_is_told_so_by_the_words_of_its_protocol()
         .await
         .unwrap();
     read_until(&mut program, "-ERR Protocol error: too big inline request\r\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_websocket_is_none_is_sent_away_and_its_group_is_told_why() {
+    let agent = Agent::alone().await;
+    let (hears, mut says) = tokio::io::split(agent.connect().await);
+    let mut hears = BufReader::new(hears).lines();
+    let mut view_of = async |members: usize| -> Value {
+        loop {
+            let line = timeout(SOON, hears.next_line()).await.unwrap().unwrap().unwrap();
+            let event: Value = serde_json::from_str(&line).unwrap();
+            if event["event"] == "view" && event["members"].as_array().unwrap().len() == members {
+                return event;
+            }
+        }
+    };
+    let hello = |name: &str| json!({"hello": {"name": name}}).to_string();
+    let join = json!({"join": {"group": "g"}}).to_string();
+    says.write_all(format!("{}\n{join}\n", hello("bob")).as_bytes())
+        .await
+        .unwrap();
+    view_of(1).await;
+    // A text of the client with a mask of zeros.
+    let text = |said: &[u8]| [&[0x81, 0x80 | said.len() as u8, 0, 0, 0, 0][..], said].concat();
+    let mut long = vec![0x81, 0xff];
+    long.extend_from_slice(&(antiphon_api::MAX_LINE_BYTES as u64 + 1).to_be_bytes());
+    long.extend_from_slice(&[0; 4]);
+    for (name, said, told, cause) in [
+        (
+            "long",
+            long,
+            "a message has at most",
+            "it sent a message that is too long",
+        ),
+        ("text", text(b"\xff"), "", "it sent a text that is not UTF-8"),
+        // Without a mask.
+        ("frame", vec![0x81, 1, b'x'], "", "it sent what is no WebSocket"),
+    ] {
+        let mut socket = agent.connect().await;
+        socket.write_all(UPGRADE.as_bytes()).await.unwrap();
+        read_until(&mut socket, "\r\n\r\n").await;
+        for line in [hello(name), join.clone()] {
+            socket.write_all(&text(line.as_bytes())).await.unwrap();
+        }
+        view_of(2).await;
+        socket.write_all(&said).await.unwrap();
+        let view = view_of(1).await;
+        assert_eq!(view["causes"][format!("n1/{name}")], cause);
+        let mut heard = Vec::new();
+        // It may be reset behind that.
+        let _ = timeout(SOON, socket.read_to_end(&mut heard)).await.unwrap();
+        assert!(String::from_utf8_lossy(&heard).contains(told), "{cause}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

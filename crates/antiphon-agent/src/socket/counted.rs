@@ -4,14 +4,19 @@
 //! ([`HalfSaid::whole`]). The first [`FREE_BYTES`] of what is not whole belong to the connection; for more it
 //! waits until there is room ([`halves`](super::halves)), before it reads on. If it has to give way, reading
 //! fails, and [`HalfSaid::gave_way`] says why.
+//!
+//! It also gives way if no byte comes for [`REST_WITHIN`] while something is half said: its reader waits by
+//! [`HalfSaid::rest`]. A connection that has said nothing half may be idle as long as it likes.
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, timeout_at};
 
 use super::Connection;
 use super::halves::{GivesWay, Half, Halves, UNDISTURBED};
@@ -20,6 +25,8 @@ use super::halves::{GivesWay, Half, Halves, UNDISTURBED};
 const FREE_BYTES: usize = 64 << 10;
 /// What is counted at once of more.
 const STEP_BYTES: usize = 64 << 10;
+/// How long no byte may come of the rest of what is half said.
+const REST_WITHIN: Duration = Duration::from_secs(60);
 
 /// A connection that may leave something half said, below what reads whole lines, commands or messages.
 pub(super) struct Counted<S> {
@@ -37,10 +44,13 @@ pub(super) struct HalfSaid {
 #[derive(Default)]
 struct Inside {
     bytes: usize,
+    /// When the last of them came.
+    last: Option<Instant>,
     half: Option<Counting>,
     /// It gave way, or is over: nothing is counted, and what comes is thrown away.
     over: bool,
-    gave_way: bool,
+    /// Why it gave way.
+    gave_way: Option<String>,
 }
 
 /// A half that is counted.
@@ -82,7 +92,34 @@ impl HalfSaid {
 
     /// Why nothing more is read, if the connection gave way.
     pub(super) fn gave_way(&self) -> Option<String> {
-        self.inside().gave_way.then(too_slow)
+        self.inside().gave_way.clone()
+    }
+
+    /// Reads, but does not wait for ever for the rest of what is half said. None: it did not come, and the
+    /// connection gave way.
+    ///
+    /// # Cancel safety
+    /// That of `read`.
+    pub(super) async fn rest<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        let mut read = pin!(read);
+        let mut since = Instant::now();
+        loop {
+            if let Ok(read) = timeout_at(since + REST_WITHIN, &mut read).await {
+                return Some(read);
+            }
+            let inside = &mut *self.inside();
+            match inside.last {
+                _ if inside.bytes == 0 => since = Instant::now(),
+                Some(last) if last > since => since = last,
+                _ => {
+                    let within = REST_WITHIN.as_secs();
+                    inside.give_way(format!(
+                        "the rest of this did not come within {within} s: send it again"
+                    ));
+                    return None;
+                }
+            }
+        }
     }
 
     /// Returns when the connection has to give way, and says why. It is for a reader that waits for something
@@ -109,7 +146,7 @@ impl HalfSaid {
             .get_or_insert_with(|| Counting::of(self.halves.begin()));
         let room = counting.poll(counted, cx);
         if let Poll::Ready(Err(GivesWay)) = &room {
-            inside.give_way();
+            inside.give_way(too_slow());
         }
         room
     }
@@ -128,12 +165,17 @@ impl Inside {
             return Poll::Pending;
         };
         ready!(counting.told.as_mut().poll(cx));
-        self.give_way();
+        self.give_way(too_slow());
         Poll::Ready(())
     }
 
-    fn give_way(&mut self) {
-        (self.half, self.over, self.gave_way) = (None, true, true);
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.last = Some(Instant::now());
+    }
+
+    fn give_way(&mut self, reason: String) {
+        (self.half, self.over, self.gave_way) = (None, true, Some(reason));
     }
 }
 
@@ -196,8 +238,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let before = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
         let read = into.filled().len() - before;
-        this.said.inside().bytes += read;
-        if read == 0 && into.remaining() > 0 {
+        if read > 0 {
+            this.said.inside().came(read);
+        } else if into.remaining() > 0 {
             // The rest of a half does not come any more, but the connection may still be written to.
             this.said.end();
         }
@@ -233,8 +276,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
@@ -322,6 +363,27 @@ mod tests {
         near.shutdown().await.unwrap();
         assert_eq!(counted.read(&mut bytes).await.unwrap(), 0);
         assert!(halves.is_empty(MOST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_what_is_half_said_is_waited_for_as_long_as_some_of_it_comes() {
+        let (mut near, far) = duplex(1 << 10);
+        let mut counted = Counted::new(far, &Halves::of(MOST));
+        let said = counted.said();
+        let mut bytes = [0; 3];
+        let writes = async {
+            // Nothing is half said before the first byte.
+            for pause in [10 * REST_WITHIN, REST_WITHIN * 9 / 10, REST_WITHIN * 9 / 10] {
+                tokio::time::sleep(pause).await;
+                near.write_all(b"x").await.unwrap();
+            }
+        };
+        let ((), read) = tokio::join!(writes, said.rest(counted.read_exact(&mut bytes)));
+        assert!(matches!(read, Some(Ok(3))));
+        let since = Instant::now();
+        assert!(said.rest(counted.read_u8()).await.is_none());
+        assert!(said.gave_way().unwrap().contains("did not come within 60 s"));
+        assert!(since.elapsed() < REST_WITHIN * 11 / 10);
     }
 
     #[tokio::test(start_paused = true)]

@@ -72,7 +72,7 @@ pub(super) enum Said {
 pub(super) enum Stop {
     /// The connection has ended, by either end or in between.
     Ended,
-    /// Something was half sent for too long, and others needed its room.
+    /// Something was half sent for too long: its rest did not come, or others needed its room.
     GaveWay(String),
     /// The program is sent away, and is told why if there is something to tell.
     Wrong {
@@ -114,6 +114,7 @@ pub(super) fn ended() -> Departure {
 pub(super) fn of_lines(stream: impl Connection + 'static, first: &[u8], halves: &Halves) -> (Reader, Writer) {
     let stream = Counted::new(stream, halves);
     let said = stream.said();
+    said.whole(first.len());
     let stream = Hand::new(Box::new(stream));
     let writer = stream.clone();
     let mut lines = LineBuffer::new(MAX_LINE_BYTES);
@@ -318,18 +319,14 @@ async fn next_line(
                 });
             }
         }
-        match reader.read(&mut buffer.0).await {
-            Ok(0) | Err(_) => {
-                return Err(match said.gave_way() {
-                    None => Stop::Ended,
-                    Some(reason) => Stop::GaveWay(reason),
-                });
-            }
-            Ok(length) => {
-                lines.push(&buffer.0[..length]);
-                buffer.fit(length);
-            }
-        }
+        let Some(Ok(length @ 1..)) = said.rest(reader.read(&mut buffer.0)).await else {
+            return Err(match said.gave_way() {
+                None => Stop::Ended,
+                Some(reason) => Stop::GaveWay(reason),
+            });
+        };
+        lines.push(&buffer.0[..length]);
+        buffer.fit(length);
     }
 }
 
@@ -366,5 +363,15 @@ mod tests {
             );
         }
         assert_eq!(buffer.0.len(), LEAST_READ_BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_of_which_only_the_first_bytes_come_is_not_waited_for() {
+        let (_near, far) = tokio::io::duplex(1 << 10);
+        let (mut reader, _writer) = of_lines(far, b"{\"hello", &Halves::default());
+        let Err(Stop::GaveWay(reason)) = reader.next().await else {
+            panic!("it did not give way");
+        };
+        assert!(reason.contains("did not come"), "{reason}");
     }
 }

@@ -19,7 +19,7 @@
 //! [`MAX_SESSIONS`] connections; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. The
 //! agent sends a program away that has read nothing for [`READ_WITHIN`], with that cause in its groups. It
 //! notices after two minutes that a host went away without a word. What is half sent has one bound for all
-//! connections (`halves`).
+//! connections (`halves`), and its rest may not stay out for longer than a minute (`counted`).
 
 #[cfg(test)]
 mod attacks;
@@ -34,6 +34,8 @@ mod hand;
 mod http;
 mod kept;
 mod lines;
+#[cfg(test)]
+mod parity;
 mod resp;
 #[cfg(test)]
 mod tests;

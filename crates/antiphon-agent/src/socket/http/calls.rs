@@ -22,6 +22,8 @@ pub(super) async fn call(hub: &Hub, asked: &Asked, body: Unread) -> Result<Answe
         to,
         payload: Some(asked.payload(body, "payload").await?),
         within,
+        // Only a client with a connection of its own is told requests.
+        request: None,
         id: None,
     });
     let reply = once(hub, command).await?;

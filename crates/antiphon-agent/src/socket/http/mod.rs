@@ -118,6 +118,13 @@ pub(super) enum Beginning {
     TooLong,
 }
 
+/// Whether there is a route of this method and this template.
+#[cfg(test)]
+pub(super) fn has(method: &str, path: &str) -> bool {
+    let mut routes = table::ROUTES.iter();
+    routes.any(|route| (route.method, route.path) == (method, path))
+}
+
 impl Http {
     pub(super) fn new(hub: Hub, resumable: Resumable, halves: Halves) -> Self {
         Self(Arc::new(Inner {

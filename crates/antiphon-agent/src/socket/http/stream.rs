@@ -156,7 +156,7 @@ impl Reader {
             Err(Stop::Wrong { told, departure })
         };
         loop {
-            let message = self.stream.next().await;
+            let message = self.said.rest(self.stream.next()).await.flatten();
             match &message {
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
                 // It may stand in the middle of a message, with its head and mask.

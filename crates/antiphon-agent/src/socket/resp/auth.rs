@@ -78,7 +78,7 @@ impl Talk<'_> {
     /// Reads something, or sees that nothing more comes.
     pub(super) async fn read_on(&self, input: &mut Input) -> Result<(), End> {
         if self.gate.is_open {
-            let _ = input.read().await;
+            input.read_on().await;
             return Ok(());
         }
         let end = |reason: &str| {

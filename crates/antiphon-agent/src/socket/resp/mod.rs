@@ -87,6 +87,12 @@ pub(super) const TOO_LONG: &str = "-ERR Protocol error: too big inline request\r
 /// For a connection that there is no place for.
 pub(super) const FULL: &str = "-ERR max number of clients reached\r\n";
 
+/// Whether there is a command of this name.
+#[cfg(test)]
+pub(super) fn has(command: &str) -> bool {
+    table::find(command.as_bytes()).is_some()
+}
+
 /// What both directions of a connection share.
 #[derive(Debug, Default)]
 struct Shared {

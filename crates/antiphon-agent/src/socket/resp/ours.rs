@@ -220,11 +220,11 @@ impl Talk<'_> {
     }
 
     async fn ap_call(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
-        let within = match &words[4..] {
-            [] => None,
-            [ms] => Some(millis(ms)?),
-            _ => return Stop::error(SYNTAX),
-        };
+        // The time stands alone, before a name and its value.
+        let (ms, rest) = words[4..].split_at(words.len() % 2);
+        let within = ms.first().map(|ms| millis(ms)).transpose()?;
+        let [request] = options(rest, [b"IN"])?;
+        let request = request.map(|request| serial(&request)).transpose()?;
         let to = match words[2].to_ascii_uppercase().as_slice() {
             b"ALL" => To::Word(Word::All),
             b"ANY" => To::Word(Word::Any),
@@ -236,6 +236,7 @@ impl Talk<'_> {
             to,
             payload: Some(Payload::from_bytes(&words[3])),
             within,
+            request,
             id: None,
         };
         let call = |id| Command::Call(blocks::Call { id, ..call });

@@ -202,6 +202,10 @@ impl Said {
                 to.bulk(&bytes(request.payload));
                 to.number(i64::try_from(request.within_ms).unwrap_or(i64::MAX));
             }),
+            Event::Cancelled { request } if self.version == Version::Three => self.push(2, |to| {
+                to.bulk(b"ap.cancelled");
+                to.number(i64::try_from(request).unwrap_or(i64::MAX));
+            }),
             _ => {}
         }
     }
@@ -420,12 +424,14 @@ mod tests {
             cause: "the lease".into(),
         });
         said.told(lost.clone());
+        said.told(Event::Cancelled { request: 3 });
         assert_eq!(text(&mut said), "");
         said.version = Version::Three;
         said.told(lost);
+        said.told(Event::Cancelled { request: 3 });
         assert_eq!(
             text(&mut said),
-            ">5 $7 ap.lost $4 lock $1 x $20 18446744073709551615 $9 the lease "
+            ">5 $7 ap.lost $4 lock $1 x $20 18446744073709551615 $9 the lease >2 $12 ap.cancelled :3 "
         );
     }
 }

@@ -11,6 +11,10 @@ use super::talk::{Input, Stop, Talk};
 const DATABASES: i64 = 16;
 /// The Redis that has these commands: clients look at it to know what they may say.
 const AS_REDIS: &str = "6.2.0";
+/// The subcommands of `CLIENT`.
+const SUBCOMMANDS: &[&str] = &[
+    "SETNAME", "GETNAME", "ID", "INFO", "SETINFO", "NO-EVICT", "NO-TOUCH",
+];
 /// The longest name of a client or its library.
 const MAX_NAME_BYTES: usize = 1024;
 
@@ -137,7 +141,7 @@ impl Talk<'_> {
                 b"ON" | b"OFF" => self.ready(|to| to.simple("OK")),
                 _ => Stop::error("ERR syntax error"),
             },
-            _ => subcommand(&words[0], "CLIENT"),
+            _ => subcommand(&words[0], "CLIENT", SUBCOMMANDS),
         }
     }
 
@@ -166,14 +170,14 @@ impl Talk<'_> {
                 }
             }),
             b"INFO" => self.command(&[]),
-            _ => subcommand(word, "COMMAND"),
+            _ => subcommand(word, "COMMAND", &["COUNT", "LIST"]),
         }
     }
 
     /// What `redis-benchmark` asks for: nothing is kept on disks.
     pub(super) fn config(&self, words: &[Bytes]) -> Result<(), Stop> {
         if !words[0].eq_ignore_ascii_case(b"GET") || words.len() < 2 {
-            return subcommand(&words[0], "CONFIG");
+            return subcommand(&words[0], "CONFIG", &["GET"]);
         }
         let settings = [("save", ""), ("appendonly", "no")]
             .into_iter()
@@ -249,9 +253,20 @@ fn client_name(word: &[u8]) -> Result<String, Stop> {
     text(word)
 }
 
-fn subcommand(word: &[u8], of: &str) -> Result<(), Stop> {
-    let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-    Stop::error(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{word}' of {of}"
-    ))
+/// Refuses a subcommand in Redis' words: it has too many words or too few, or it is none of these.
+fn subcommand(word: &[u8], of: &str, there: &[&str]) -> Result<(), Stop> {
+    let there = there
+        .iter()
+        .find(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+    match there {
+        Some(name) => Stop::error(format!(
+            "ERR wrong number of arguments for '{}|{}' command",
+            of.to_ascii_lowercase(),
+            name.to_ascii_lowercase()
+        )),
+        None => {
+            let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+            Stop::error(format!("ERR unknown subcommand '{word}'. Try {of} HELP."))
+        }
+    }
 }

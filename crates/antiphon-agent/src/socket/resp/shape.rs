@@ -46,6 +46,8 @@ pub(super) enum Shape {
     Facts,
 }
 
+/// How the reason ends if the sum of a counter does not fit: an error has no code of its own for that.
+const BEYOND_64_BITS: &str = "do not fit 64 bits with a sign";
 /// How an error ends if what was asked for may have been done.
 pub(super) const MAY_HAVE_HAPPENED: &str = " (it may have happened)";
 
@@ -91,6 +93,9 @@ impl Shape {
             match (self, failure.code) {
                 (Shape::DoneIfNone, Code::Conflict) => return to.nil(),
                 (Shape::OneIfNone, Code::Conflict) => return to.number(0),
+                (Shape::Number, Code::Refused) if failure.reason.ends_with(BEYOND_64_BITS) => {
+                    return to.error("ERR increment or decrement would overflow");
+                }
                 // It was removed from the group while it published, and the next PUBLISH makes it join again.
                 (Shape::Published(group), Code::NotHeld) => {
                     let reason = format!("UNAVAILABLE this client was removed from {group}: try again");

@@ -183,7 +183,30 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn the_document_lists_each_command_and_no_other() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/resp.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let (_, tables) = document.split_once("## Commands of Redis").unwrap();
+        let (tables, _) = tables.split_once("| push |").unwrap();
+        let mut listed = BTreeSet::new();
+        for row in tables.lines().filter_map(|line| line.strip_prefix("| ")) {
+            let (cell, _) = row.split_once(" | ").unwrap();
+            for commands in cell.split("; ") {
+                // Behind `with` stand the words of a command.
+                let commands = commands.split(" with ").next().unwrap();
+                for command in commands.split('`').skip(1).step_by(2) {
+                    listed.insert(command.split(' ').next().unwrap().to_ascii_lowercase());
+                }
+            }
+        }
+        let there: BTreeSet<String> = TABLE.iter().map(|row| row.name.to_owned()).collect();
+        assert_eq!(listed, there);
+    }
 
     #[test]
     fn each_command_is_found_once_by_its_name_in_any_case() {

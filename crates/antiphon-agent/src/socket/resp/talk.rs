@@ -70,6 +70,7 @@ impl From<End> for Stop {
 impl Input {
     pub(super) fn new(reader: Hand, half_said: HalfSaid, first: &[u8]) -> Self {
         let mut decoder = Decoder::default();
+        half_said.whole(first.len());
         decoder.buffer().extend_from_slice(first);
         Self {
             reader,
@@ -88,6 +89,15 @@ impl Input {
                 self.ended = Some(Instant::now());
                 Err(())
             }
+        }
+    }
+
+    /// The same while nothing else is done: the rest of a command that is half said is not waited for without
+    /// a bound.
+    pub(super) async fn read_on(&mut self) {
+        let read = self.reader.read_buf(self.decoder.buffer());
+        if !matches!(self.half_said.rest(read).await, Some(Ok(1..))) {
+            self.ended = Some(Instant::now());
         }
     }
 

@@ -5,9 +5,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::Hub;
 use crate::socket::counted::Counted;
 use crate::socket::halves::Halves;
-use crate::testing::{Agent, SOON};
+use crate::testing::{Agent, SOON, cluster};
 
 struct Client {
     stream: TcpStream,
@@ -133,6 +134,13 @@ async fn values_are_written_and_read_as_redis_has_it() {
         ("DECR c", "41"),
         ("DECRBY c 1", "40"),
         ("DECRBY c -9223372036854775808", "-ERR decrement would overflow"),
+        (
+            "INCRBY c 9223372036854775807",
+            "-ERR increment or decrement would overflow",
+        ),
+        ("INCRBY c -9223372036854775808", "-9223372036854775768"),
+        ("DECRBY c 41", "-ERR increment or decrement would overflow"),
+        ("INCRBY c 0", "-9223372036854775768"),
         ("INCRBY c x", "-ERR value is not an integer or out of range"),
         ("GET c", "nil"),
         ("SELECT 1", "OK"),
@@ -148,7 +156,23 @@ async fn values_are_written_and_read_as_redis_has_it() {
         ),
         (
             "CLIENT SETNAME",
-            "-ERR unknown subcommand or wrong number of arguments for 'SETNAME' of CLIENT",
+            "-ERR wrong number of arguments for 'client|setname' command",
+        ),
+        (
+            "client kill x",
+            "-ERR unknown subcommand 'kill'. Try CLIENT HELP.",
+        ),
+        (
+            "CONFIG GET",
+            "-ERR wrong number of arguments for 'config|get' command",
+        ),
+        (
+            "CONFIG SET save x",
+            "-ERR unknown subcommand 'SET'. Try CONFIG HELP.",
+        ),
+        (
+            "COMMAND GETKEYS GET k",
+            "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.",
         ),
         ("AUTH default x", "OK"),
         (
@@ -426,6 +450,15 @@ async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
     );
     assert!(bob.ask("AP.ANSWER 1 that").await.starts_with("-NOTHELD"));
     assert!(ann.ask("AP.CALL g v n9 x").await.starts_with("-UNAVAILABLE"));
+    ann.say(&["AP.CALL", "g", "v", "ANY", "late", "1000"]).await;
+    assert!(bob.next().await.unwrap().starts_with(">[ap.request 2 g v "));
+    assert_eq!(bob.next().await.unwrap(), ">[ap.cancelled 2]");
+    ann.next().await.unwrap();
+    for call in ["AP.CALL g v ANY x IN 2", "AP.CALL g v ANY x 1000 IN 2"] {
+        assert!(bob.ask(call).await.starts_with("-NOTHELD"), "{call}");
+    }
+    let wrong = bob.ask("AP.CALL g v ANY x 1000 IN").await;
+    assert!(wrong.starts_with("-ERR syntax"), "{wrong}");
     assert_eq!(ann.ask("SET k v").await, "OK");
     assert_eq!(bob.ask("GET k").await, "v");
     assert_eq!(ann.ask("WAIT 1 0").await, "1");
@@ -544,6 +577,20 @@ async fn empty_commands_are_not_half_of_one() {
         near.write_all("\r\n".repeat(1_000).as_bytes()).await.unwrap();
     }
     assert!(halves.is_empty(MOST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_left_half_said_ends_its_connection_with_the_reason() {
+    let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
+    let (session, events) = hub.session().unwrap();
+    let visitor = crate::access::Access::default().local(hub.meters().clone());
+    let (mut near, far) = tokio::io::duplex(4096);
+    let far = Counted::new(far, &Halves::default());
+    tokio::spawn(async move { super::serve(far, b"*1", hub, session, events, &visitor).await });
+    near.write_all(b"\r\n$4\r\nPI").await.unwrap();
+    let mut said = String::new();
+    near.read_to_string(&mut said).await.unwrap();
+    assert!(said.starts_with("-ERR the rest of this did not come"), "{said}");
 }
 
 /// It reads late, and what it asked for fills more than sockets hold.
