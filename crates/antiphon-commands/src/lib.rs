@@ -95,6 +95,8 @@
 pub mod counts;
 pub mod deliver;
 mod envelope;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gate;
 pub mod lane;
 pub mod list;

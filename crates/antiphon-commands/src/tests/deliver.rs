@@ -1,5 +1,6 @@
 //! What carries commands out: programs that behave badly, sessions that do not answer.
 
+use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -131,6 +132,140 @@ async fn a_handler_without_a_reply_says_whether_the_command_ran() {
         // Only what ran has something to say of its own.
         assert_eq!(failed.payload.is_some(), matches!(no_reply, NoReply::Failed(_)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_hook_that_does_not_do_its_command_says_so_and_one_that_hangs_is_let_go() {
+    let (addr, mut told) = web_server().await;
+    // Its port is taken, and nothing listens there.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = closed.local_addr().unwrap();
+    let failed = |ran, said| Err((Code::Failed, ran, said));
+    let cases = [
+        ("done", Ok("well done")),
+        ("empty", Ok("")),
+        ("refuses", failed(Ran::Yes, "out of tea")),
+        ("moved", failed(Ran::Yes, "answered 302")),
+        ("much", failed(Ran::Maybe, "it may have 1000 bytes")),
+        ("breaks", failed(Ran::Maybe, "the reply of the web hook")),
+        ("ends", failed(Ran::Maybe, "did not answer")),
+        ("nobody", Err((Code::Unavailable, Ran::No, "is not there"))),
+        // Either end may be the first to see that its time is over, and says so in its words.
+        ("hangs", Err((Code::Timeout, Ran::Maybe, ""))),
+    ];
+    let mut list = LIST.to_owned();
+    for (verb, _) in &cases {
+        let addr = if *verb == "nobody" { nobody } else { addr };
+        let within = if *verb == "hangs" { "2s" } else { "20s" };
+        list += &format!(
+            r#"
+            [[verb]]
+            name = "{verb}"
+            from = "all"
+            to = "all"
+            deliver = {{ hook = "http://{addr}/{verb}" }}
+            args.text = {{ type = "text", max-bytes = 100, default = "grüße" }}
+            within = "{within}"
+            max-reply-bytes = 1000
+            "#
+        );
+    }
+    let members = members(&["a", "b"], &list).await;
+    for (verb, expected) in cases {
+        let mut done = ask_one(&members, verb, Way::Library).await;
+        match expected {
+            Ok(reply) => assert_eq!(
+                done.replies.get("b"),
+                Some(&Bytes::from(reply)),
+                "{verb}: {done:?}"
+            ),
+            Err((code, ran, said)) => {
+                let failed = done.failures.remove("b").unwrap();
+                assert_eq!((failed.code, failed.ran), (code, ran), "{verb}: {failed:?}");
+                assert!(format!("{failed:?}").contains(said), "{verb}: {failed:?}");
+                // Only a hook that has answered has something to say of its own.
+                assert_eq!(failed.payload.is_some(), ran == Ran::Yes, "{verb}: {failed:?}");
+            }
+        }
+        if verb != "nobody" {
+            let (path, body) = told.recv().await.unwrap();
+            assert_eq!(path, format!("/{verb}"), "{body}");
+            assert_eq!(body["verb"], verb);
+            assert_eq!(body["from"], "a");
+            assert_eq!(body["args"], serde_json::json!({ "text": "grüße" }));
+            assert!(
+                body["within_ms"].as_u64().is_some_and(|within| within > 0),
+                "{body}"
+            );
+        }
+    }
+    let let_go = tokio::time::timeout(Duration::from_secs(10), told.recv()).await;
+    assert_eq!(let_go.unwrap().unwrap().0, "let go");
+    // No hook was asked twice, and no redirection followed.
+    assert!(told.try_recv().is_err());
+}
+
+/// A web server. It tells the path and the body of each request, and when the client of the one that it does
+/// not answer has gone.
+async fn web_server() -> (
+    std::net::SocketAddr,
+    mpsc::UnboundedReceiver<(String, serde_json::Value)>,
+) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let (path, body) = web_request(&mut stream).await;
+                let answer = web_answer(&path);
+                let _ = tell.send((path, body));
+                match answer {
+                    Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+                    None => {
+                        let _ = stream.read_u8().await;
+                        let _ = tell.send(("let go".to_owned(), serde_json::Value::Null));
+                    }
+                }
+            });
+        }
+    });
+    (addr, told)
+}
+
+async fn web_request(stream: &mut TcpStream) -> (String, serde_json::Value) {
+    let mut bytes: Vec<u8> = Vec::new();
+    loop {
+        let length = stream.read_buf(&mut bytes).await.unwrap();
+        assert_ne!(length, 0, "the request ended");
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && let Ok(body) = serde_json::from_str(body)
+        {
+            let path = head.strip_prefix("POST ").unwrap().split(' ').next();
+            return (path.unwrap().to_owned(), body);
+        }
+    }
+}
+
+/// None: no answer, and the connection stays.
+fn web_answer(path: &str) -> Option<String> {
+    let (status, header, body) = match path {
+        "/done" => ("201 Created", "", "well done".to_owned()),
+        "/refuses" => ("409 Conflict", "", "out of tea".to_owned()),
+        "/moved" => ("302 Found", "location: /done\r\n", String::new()),
+        "/much" => ("200 OK", "", "x".repeat(1001)),
+        "/empty" => return Some("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+        "/breaks" => return Some("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nwell".to_owned()),
+        "/ends" => return Some(String::new()),
+        _ => return None,
+    };
+    let length = body.len();
+    Some(format!(
+        "HTTP/1.1 {status}\r\n{header}content-length: {length}\r\n\r\n{body}"
+    ))
 }
 
 /// Tells when it is dropped.
