@@ -1,6 +1,7 @@
 //! Programs that use a cluster through agents: they end, agents end, one reads nothing, one is no program.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,7 @@ fn socket(cluster: &Cluster, agent: &str) -> std::path::PathBuf {
 }
 
 /// Starts agents in place of nodes, and waits until they are a cluster.
-fn agents(count: usize, engine: Engine) -> Cluster {
+pub(super) fn agents(count: usize, engine: Engine) -> Cluster {
     let names = names(count);
     let mut cluster = Cluster::on_loopback(count, told_on(engine));
     for name in &names {
@@ -86,6 +87,11 @@ impl Program {
             told: Arc::default(),
             last: 0,
         }
+    }
+
+    /// Ends the connection.
+    pub(super) fn end(&self) {
+        self.stream.shutdown(Shutdown::Both).expect("it is open");
     }
 
     pub(super) fn say(&mut self, line: &str) {
@@ -150,12 +156,14 @@ impl Program {
         self.told.lock().expect("no reader panics").clone()
     }
 
-    /// What the group told from this view on, as lines.
-    fn since(&self, view: &View) -> Vec<String> {
+    /// What the view's group told from this view on, as lines.
+    pub(super) fn since(&self, view: &View) -> Vec<String> {
         let told = self.told();
-        let of_group = told
-            .iter()
-            .filter(|event| matches!(event, Event::View(_) | Event::Message(_)));
+        let of_group = told.iter().filter(|event| match event {
+            Event::View(other) => other.group == view.group,
+            Event::Message(message) => message.group == view.group,
+            _ => false,
+        });
         let from = of_group.skip_while(|event| !matches!(event, Event::View(other) if other.id == view.id));
         from.skip(1).map(Event::to_json).collect()
     }
@@ -205,7 +213,7 @@ fn clients_of_three_agents_see_the_same_and_one_that_ends_is_gone_at_once_with_i
     assert_eq!(bob.since(&view), cy.since(&view));
     assert_eq!(bob.since(&view).len(), 303);
     let ended = Instant::now();
-    ann.stream.shutdown(std::net::Shutdown::Both).expect("it is open");
+    ann.end();
     let gone = cy.view(&["n2/bob", "n3/cy"], SOON);
     assert_eq!(gone.crashed, ["n1/ann"]);
     assert_eq!(gone.causes["n1/ann"], "its connection ended");
@@ -331,7 +339,7 @@ fn what_is_no_program_is_told_so_and_an_agent_goes_on(engine: Engine) {
         let mut stream = UnixStream::connect(socket(&cluster, "n1")).expect("the agent listens");
         // It may have ended the connection before all is written.
         let _ = stream.write_all(said);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8(answer).expect("it speaks UTF-8")

@@ -10,6 +10,7 @@
 //!   death;
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
 //! - [`discovery`]: names, files, multicast and locators, while they change, fail and die;
+//! - [`dying`]: clients of agents that die in the middle of what they do;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
 //! - [`parting`]: the policy `any`: every side goes on, and they merge;
 //! - [`losses`]: a host that loses many of its packets, or all of TCP;
@@ -39,6 +40,7 @@ mod commands;
 mod cutting;
 mod datagrams;
 mod discovery;
+mod dying;
 mod forming;
 mod hosts;
 mod killing;
@@ -63,6 +65,7 @@ pub(crate) const ALL: &[(&str, &[Story])] = &[
     ("cutting", cutting::STORIES),
     ("datagrams", datagrams::STORIES),
     ("discovery", discovery::STORIES),
+    ("dying", dying::STORIES),
     ("forming", forming::STORIES),
     ("hosts", hosts::STORIES),
     ("killing", killing::STORIES),
