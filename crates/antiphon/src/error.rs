@@ -66,8 +66,8 @@ pub enum Error {
         /// The group's name.
         group: String,
     },
-    /// This process is still leaving the group: its handle was dropped, or leaves. That waits for the primary.
-    /// Join again in a moment.
+    /// This process is still leaving the group: its handle was dropped, or leaves. That waits for the
+    /// primary. Join again in a moment.
     StillLeaving {
         /// The group's name.
         group: String,

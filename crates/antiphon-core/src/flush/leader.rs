@@ -409,7 +409,7 @@ impl Flush {
             let (group, view) = (around.group, around.stream.id);
             self.effects.send(to, GroupMessage::Settled { group, view });
         }
-        // A late question of the leader before may have wedged this view: no other member would ask for its end.
+        // A late question of the leader before may have wedged this view: nobody else would ask for its end.
         let wedged = !self.is_open();
         if completing || wedged || around.has_departures() || self.requests.resume {
             self.collect(around);

@@ -6,6 +6,7 @@
 //! short timer. A receiver asks for a gap at once. The sender notices a lost tail and shows the members that
 //! lag how far its log reaches. Everything here is per view; a flush ends it.
 
+mod asking;
 mod loose;
 mod repair;
 mod rows;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use antiphon_wire::group::{Decision, GroupData};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
-use self::repair::Asking;
+use self::asking::Asking;
 use self::rows::Safe;
 use super::Effect;
 use super::cut::cut_of;

@@ -57,7 +57,7 @@ impl Node {
         if self.phase == Phase::Stopped {
             return Ok(());
         }
-        // Whoever sends this node its own frame has only seen it: it is no member for that.
+        // A host that sends this node its own frame has only seen it: it is no member for that.
         if opened.sender == self.me {
             return Err(OpenError::Replayed);
         }

@@ -133,8 +133,8 @@ impl Agreed {
         self.view = view;
     }
 
-    /// What a member whose state is void has seen of it, of which `serial` is the last. What it saw before may
-    /// have lifted the founding, and no number since.
+    /// What a member whose state is void has seen of it, of which `serial` is the last. What it saw before
+    /// may have lifted the founding, and no number since.
     pub(super) fn seen(&self, serial: u64) -> Seen {
         Seen {
             serial: serial.max(last_before(self.founded)),

@@ -11,9 +11,9 @@
 //! first request, and leaves it [`LINGER`] after the last one. It reads the group's events and forgets them.
 //!
 //! # Bounds
-//! At most [`ROOM_BYTES`] of payloads are under way in a group; further requests wait, until their clients go,
-//! and those of other groups do not. A payload that was handed to the group is sent, whether the client of the
-//! request still waits or not. The shared client is in at most as many groups as any session.
+//! At most [`ROOM_BYTES`] of payloads are under way in a group; further requests wait, until their clients
+//! go, and those of other groups do not. A payload that was handed to the group is sent, whether the client
+//! of the request still waits or not. The shared client is in at most as many groups as any session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

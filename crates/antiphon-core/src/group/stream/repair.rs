@@ -2,13 +2,12 @@
 //!
 //! In an open view a member asks for a gap at once. Answers are bounded per request, so that an answer never
 //! floods the member that asked. When so much has come, it asks for the rest. If nothing comes for the
-//! retransmit interval, it asks again. On a slow link, or behind a long queue, the answer may be under way, and
-//! would be sent once more behind itself. So if a part of the answer came, or none to several questions, the
-//! member waits twice as long, and so on. In a flush a member asks the holders that the cut names
+//! retransmit interval, it asks again. On a slow link, or behind a long queue, the answer may be under way,
+//! and would be sent once more behind itself. So if a part of the answer came, or none to several questions,
+//! the member waits twice as long, and so on. In a flush a member asks the holders that the cut names
 //! ([pull](Stream::pull)).
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, Run};
 use antiphon_wire::{Block, Incarnation, Level};
@@ -26,55 +25,6 @@ const REPAIR_BYTES: usize = 128 * 1024;
 const MAX_NAKS: usize = 64;
 /// The largest record of a repair that joins blocks.
 const REPAIR_RECORD_BYTES: usize = 32 * 1024;
-
-/// How often the retransmit interval is doubled.
-const MAX_DOUBLINGS: u32 = 3;
-/// It is, after so many questions of which no answer came.
-const MAX_UNANSWERED: u32 = 2;
-
-/// What this member has asked for of a sender's messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asking {
-    /// The gaps up to here.
-    upto: u64,
-    /// Whether the last question went past the member before, to the sender itself.
-    again: bool,
-    /// The end of the gap that comes first.
-    first_ends: u64,
-    /// How much of that gap has come since it was asked for.
-    bytes: usize,
-    /// The first message that was missing when one came last.
-    next: u64,
-    /// When all is asked for again, unless something comes.
-    again_at: Option<Time>,
-    /// Questions in a row of which nothing came.
-    unanswered: u32,
-    doublings: u32,
-}
-
-impl Asking {
-    pub(super) fn new(held: u64) -> Self {
-        Self {
-            upto: held,
-            again: false,
-            first_ends: 0,
-            bytes: 0,
-            next: held,
-            again_at: None,
-            unanswered: 0,
-            doublings: 0,
-        }
-    }
-
-    /// There was no room for what came, which ends here: it would come again at once if it was asked for.
-    pub(super) fn refused(&mut self, end: u64) {
-        self.upto = self.upto.max(end);
-    }
-
-    fn patience(&self, profile: &Profile) -> Duration {
-        profile.retransmit * (1 << self.doublings)
-    }
-}
 
 impl Stream {
     pub(super) fn ask_for_gap(
@@ -109,8 +59,8 @@ impl Stream {
         }
     }
 
-    /// So many bytes have come of a sender's messages, from this one on. Asks for the rest of the first gap if
-    /// an answer has come whole and was not enough.
+    /// So many bytes have come of a sender's messages, from this one on. Asks for the rest of the first gap
+    /// if an answer has come whole and was not enough.
     pub(super) fn ask_for_rest(
         &mut self,
         now: Time,
@@ -310,11 +260,7 @@ impl Stream {
         for rank in 0..self.members.len() {
             let asking = &mut self.told[rank].asking;
             if rank != self.me && asking.again_at.is_some_and(|at| at <= now) {
-                asking.unanswered += 1;
-                if asking.bytes > 0 || asking.unanswered > MAX_UNANSWERED {
-                    asking.doublings = (asking.doublings + 1).min(MAX_DOUBLINGS);
-                }
-                (asking.upto, asking.again_at) = (0, None);
+                asking.went_unanswered();
                 self.ask_for_gap(now, profile, rank, true, out);
             }
         }

@@ -3,8 +3,8 @@
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and
 //! checkers that read only what the applications saw. [`stories`], [`returns`], [`gone`], [`left_behind`],
 //! [`crossed`], [`large`], [`objects`], [`chain`], [`direct`], [`rotation`], [`safe`], [`token`],
-//! [`unordered`], [`scoped`], [`slow`], [`repairs`] and [`latency`] are faults with names, made with [`loss`];
-//! [`swarm`] draws faults from a seed, and [`liar`] what a member says.
+//! [`unordered`], [`scoped`], [`slow`], [`repairs`] and [`latency`] are faults with names, made with
+//! [`loss`]; [`swarm`] draws faults from a seed, and [`liar`] what a member says.
 
 mod chain;
 mod crossed;

@@ -369,7 +369,7 @@ impl Lease {
         }
     }
 
-    /// This node removes these members no more. To note them again puts votes off, and no more than that (R7).
+    /// This node removes these members no more. To note them again only puts votes off (R7).
     pub(crate) fn release(&mut self, members: &[Incarnation]) {
         self.withheld
             .retain(|member, withheld| withheld.said_by.is_some() || !members.contains(member));
