@@ -91,10 +91,10 @@ impl Flush {
                     });
                     let spans = spans && (passes || beyond.is_empty());
                     let possible = possible && is_possible(told, members);
-                    // Nobody delivers of a member what that has not sent.
+                    // Nobody delivers of another member what that has not sent.
                     let sent = stream.rank(from).filter(|_| shape).is_some_and(|rank| {
                         let sent = Reached::new(held[rank].saturating_add(1));
-                        sent.covers_all(&stream.logs[rank].delivered_set())
+                        from == around.me || sent.covers_all(&stream.logs[rank].delivered_set())
                     });
                     if !(shape && possible && near && spans && sent) {
                         misfits.push(from);
