@@ -70,7 +70,8 @@ impl Channels {
 
     /// Takes the channel to this peer into use.
     pub(crate) fn connect(&mut self, now: Time, peer: Incarnation, addr: SocketAddr) {
-        self.entry(now, peer).addr = Some(addr);
+        let entry = self.entry(now, peer);
+        (entry.addr, entry.departed) = (Some(addr), false);
         self.touch(peer);
     }
 

@@ -39,6 +39,8 @@ struct Row {
     held: u64,
     consumed: u64,
     ordered: u64,
+    /// When it came further.
+    moved: Time,
 }
 
 /// What a sender was last told about its log here.
@@ -152,6 +154,7 @@ impl Stream {
                     held: start[me],
                     consumed,
                     ordered: 0,
+                    moved: Time::ZERO,
                 })
                 .collect(),
             told: told.collect(),
@@ -426,8 +429,10 @@ impl Stream {
         row.ordered = row.ordered.max(ordered);
         let (progress, room) = (*row != before, row.consumed > before.consumed);
         if progress {
+            row.moved = now;
             self.backoff = 0;
-            self.probe_at = self.waits_for_rows().then_some(now + self.patience(profile));
+            let probe_at = self.probe_at.unwrap_or(now + self.patience(profile));
+            self.probe_at = self.waits_for_rows().then_some(probe_at);
             self.refresh_stable();
             if self.logs[self.me].stable() > self.published {
                 self.mark_at.get_or_insert(now + profile.retransmit * 2);
@@ -712,10 +717,13 @@ impl Stream {
         }
     }
 
-    /// Shows the members that lag how far the log reaches: a lost tail leaves no gap that they could see.
+    /// Shows the members that lag and stand still how far the log reaches: a lost tail leaves no gap that
+    /// they could see.
     fn probe(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
-        let lagging =
-            |(rank, row): &(usize, &Row)| *rank != self.me && (self.lags(row) || self.lags_in_order(row));
+        let lagging = |(rank, row): &(usize, &Row)| {
+            let still = now.since(row.moved) >= profile.retransmit * 2;
+            *rank != self.me && still && (self.lags(row) || self.lags_in_order(row))
+        };
         let to: Vec<_> = self
             .rows
             .iter()
@@ -724,6 +732,7 @@ impl Stream {
             .map(|(rank, _)| self.members[rank])
             .collect();
         if to.is_empty() {
+            self.probe_at = self.waits_for_rows().then_some(now + self.patience(profile));
             return;
         }
         let records = self.marks(true);

@@ -306,12 +306,15 @@ impl Shared {
     /// Takes what the group delivered, and does what follows from it.
     pub(super) fn take(&self, events: &mut Vec<Event>) -> Need {
         let mut inside = self.inside();
-        let epoch = inside.epoch;
+        // What was void before belongs to another membership.
+        if events
+            .iter()
+            .any(|event| matches!(event, Event::View(_) | Event::Resync { .. }))
+        {
+            inside.voided = self.sender.voided();
+        }
         for event in events.drain(..) {
             inside.handle(event, &self.name);
-        }
-        if inside.epoch != epoch {
-            inside.voided = self.sender.voided();
         }
         let mut room = false;
         let (epoch, sender) = (inside.epoch, &self.sender);

@@ -637,8 +637,11 @@ impl Driver {
         let groups = std::mem::take(&mut self.groups);
         let readers: Vec<_> = groups.values().map(|group| group.shared.clone()).collect();
         groups.into_values().for_each(|group| group.close());
-        // The bound is lifted only now: no handle may believe in a lease that never ends.
-        self.bound.set(None);
+        // The bound is lifted only now: no handle may believe in a lease that never ends. If it is over,
+        // readers learn of the end and of nothing before it.
+        if !self.bound.is_over() {
+            self.bound.set(None);
+        }
         readers.iter().for_each(|reader| reader.tell_reader());
         self.shared.close_handles();
     }

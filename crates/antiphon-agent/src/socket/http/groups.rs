@@ -12,8 +12,9 @@
 //!
 //! # Bounds
 //! At most [`ROOM_BYTES`] of payloads are under way in a group; further requests wait, until their clients
-//! go, and those of other groups do not. A payload that was handed to the group is sent, whether the client
-//! of the request still waits or not. The shared client is in at most as many groups as any session.
+//! go, and those of other groups do not. Of all groups together as many messages are under way as a session
+//! may have. A payload that was handed to the group is sent, whether the client of the request still waits or
+//! not. The shared client is in at most as many groups as any session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -81,6 +81,10 @@ impl Stream {
             let gap = log.gaps(0).next();
             (asking.first_ends, asking.bytes) = (gap.map_or(next, |(_, end)| end), 0);
             asking.doublings = 0;
+            // The next gap was not asked for yet: that begins anew.
+            if gap.is_none_or(|(first, _)| first >= asking.upto) {
+                asking.again_at = None;
+            }
             return;
         }
         // What comes twice answers an earlier question: the answer to the last one comes behind it.

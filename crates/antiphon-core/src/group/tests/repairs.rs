@@ -16,17 +16,22 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// A sender, and the receiver beside it.
 fn two() -> [Stream; 2] {
-    [0, 1].map(|me| {
+    streams(2)
+}
+
+/// The first so many members of a view of as many.
+fn streams<const N: usize>(count: usize) -> [Stream; N] {
+    std::array::from_fn(|me| {
         let node = ViewId { epoch: 1, counter: 1 };
         let id = GroupViewId {
             node,
             number: 1,
             k: 1,
         };
-        let members = vec![Incarnation(1), Incarnation(2)];
-        let (start, credit) = (&[1; 2], &[1; 2]);
+        let members = (1..=count as u128).map(Incarnation).collect();
+        let (start, credit) = (&vec![1; count][..], &vec![1; count][..]);
         let beginning = Beginning { me, start, credit };
-        let consumed = vec![Reached::new(1); 2];
+        let consumed = vec![Reached::new(1); count];
         let options = Kind::from(Order::Fifo).options();
         Stream::new(GroupId(1), id, members, beginning, consumed, options)
     })
@@ -136,4 +141,35 @@ fn a_mark_says_nothing_of_what_may_be_under_way() {
         })
         .collect();
     assert_eq!(marks, [3]);
+}
+
+#[test]
+fn a_member_that_lost_the_end_is_shown_it_although_another_one_reads_on() {
+    let profile = Profile::lan();
+    let (mut out, mut now) = (VecDeque::new(), Time::from_micros(1));
+    let [mut sender] = streams(3);
+    for _ in 0..100 {
+        sender.append(Block::of(b"one"));
+    }
+    sender.pack(now, &profile, 0, &mut out);
+    out.clear();
+    // The third one lacks the last.
+    sender.ack(now, &profile, 2, 100, 100, 0);
+    let mut shown = false;
+    for consumed in 2..52 {
+        now = now + STEP;
+        sender.ack(now, &profile, 1, 101, consumed, 0);
+        sender.timeout(now, &profile, &mut out);
+        shown |= records(&mut out).iter().any(|record| {
+            matches!(
+                record,
+                GroupData::Batch {
+                    first: 101,
+                    ask: true,
+                    ..
+                }
+            )
+        });
+    }
+    assert!(shown);
 }

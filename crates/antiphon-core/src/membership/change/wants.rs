@@ -201,7 +201,9 @@ impl Wants<'_> {
         };
         let rank = |member: Incarnation| self.view.rank(member).unwrap_or(usize::MAX);
         let going = break_pairs(pairs, edges_down, rank);
-        objectionable.extend(going.iter().map(|(goes, _)| *goes));
+        // Of a pair with this node itself, this node knows.
+        let asked = going.iter().filter(|(_, from)| *from != self.cx.me);
+        objectionable.extend(asked.map(|(goes, _)| *goes));
         causes.extend(
             going
                 .into_iter()

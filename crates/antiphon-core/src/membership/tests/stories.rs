@@ -651,6 +651,14 @@ fn the_junior_hub_of_a_star_of_links_does_not_throw_out_all_who_hear_only_it() {
 }
 
 #[test]
+fn a_member_that_does_not_hear_the_coordinator_is_removed_though_all_others_hear_it() {
+    let mut net = formed(5);
+    net.cut_one_way(0, 3);
+    net.run_ms(8_000);
+    assert_eq!(net.names(0), ["n0", "n1", "n2", "n4"]);
+}
+
+#[test]
 fn a_member_whom_nobody_hears_is_removed_although_it_hears_all() {
     let mut net = formed(4);
     for other in 1..4 {
