@@ -311,8 +311,8 @@ impl Drop for Forget {
         if !unanswered || !self.told {
             return;
         }
-        // The program may be behind, so a task waits to tell it. No more tasks wait than there are requests in
-        // what it has not read, which is bounded in bytes.
+        // The program may be behind, so a task waits to tell it. No more tasks wait than there are requests
+        // in what it has not read, which is bounded in bytes.
         if let Ok(runtime) = Handle::try_current() {
             let (desk, request) = (self.desk.clone(), self.number);
             runtime.spawn(async move { desk.print(Event::Cancelled { request }).await });
