@@ -36,6 +36,36 @@ impl World {
         let started = started.lock().unwrap().take();
         started.expect("the leader began a flush")
     }
+
+    /// The same, and member 2 reports that it holds this. Returns the view that the flush ends.
+    pub(super) fn report_without_3(
+        &mut self,
+        held: [u64; 3],
+        beyond: Option<Span>,
+        (nulls, ordered): (u64, u64),
+    ) -> GroupViewId {
+        let (group, view, target) = self.flush_without_3();
+        let report = GroupMessage::FlushReport {
+            group,
+            target,
+            standing: Standing::At {
+                view,
+                held: held.to_vec(),
+                beyond: beyond.into_iter().collect(),
+                nulls: vec![nulls; 3],
+                ordered,
+                decision: None,
+                safe: false,
+                held_cut: None,
+                told: Vec::new(),
+            },
+        };
+        let (now, liar) = (self.now, self.inc(2));
+        let leader = self.peers.get_mut(&1).unwrap();
+        let node = leader.view.unwrap();
+        leader.groups.handle_message(now, liar, node, report);
+        view
+    }
 }
 
 #[test]
@@ -119,7 +149,6 @@ fn a_member_that_says_it_holds_what_no_member_can_hold_is_removed() {
     {
         let mut world = World::with_group(kind, 1, &[1, 2, 3]);
         world.hold_control(2);
-        let (group, view, target) = world.flush_without_3();
         let much = |at| if at == lie { 1 << 40 } else { 0 };
         let first = much(2);
         let beyond = (first > 0).then_some(Span {
@@ -127,26 +156,7 @@ fn a_member_that_says_it_holds_what_no_member_can_hold_is_removed() {
             first,
             count: 1,
         });
-        let report = GroupMessage::FlushReport {
-            group,
-            target,
-            standing: Standing::At {
-                view,
-                held: vec![0, much(0), 0],
-                beyond: beyond.into_iter().collect(),
-                nulls: vec![0; 3],
-                ordered: much(1),
-                decision: None,
-                safe: false,
-                held_cut: None,
-                told: Vec::new(),
-            },
-        };
-        let (now, liar) = (world.now, world.inc(2));
-        let leader = world.peers.get_mut(&1).unwrap();
-        leader
-            .groups
-            .handle_message(now, liar, leader.view.unwrap(), report);
+        world.report_without_3([0, much(0), 0], beyond, (0, much(1)));
         world.run(500);
         assert_eq!(world.members(1), world.incarnations(&[1]), "{kind:?}, {lie}");
     }
@@ -178,27 +188,7 @@ fn a_member_that_says_it_holds_less_of_its_own_than_was_delivered_is_removed() {
         }
         assert_eq!(world.texts(1), ["text"; 3], "{kind:?}");
         world.hold_control(2);
-        let (group, view, target) = world.flush_without_3();
-        let report = GroupMessage::FlushReport {
-            group,
-            target,
-            standing: Standing::At {
-                view,
-                held: vec![0, 2, 0],
-                beyond: Vec::new(),
-                nulls: vec![0; 3],
-                ordered: 0,
-                decision: None,
-                safe: false,
-                held_cut: None,
-                told: Vec::new(),
-            },
-        };
-        let (now, liar) = (world.now, world.inc(2));
-        let leader = world.peers.get_mut(&1).unwrap();
-        leader
-            .groups
-            .handle_message(now, liar, leader.view.unwrap(), report);
+        world.report_without_3([0, 2, 0], None, (0, 0));
         world.run(500);
         assert_eq!(world.members(1), world.incarnations(&[1]), "{kind:?}");
     }

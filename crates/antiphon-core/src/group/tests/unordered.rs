@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use antiphon_wire::block::Form;
-use antiphon_wire::group::{GroupData, GroupMessage, Standing};
+use antiphon_wire::group::GroupData;
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
 
 use super::loss::text;
@@ -285,26 +285,8 @@ fn a_report_with_numbers_that_nobody_can_have_sent_removes_its_sender() {
     ];
     for (held, nulls, ordered) in absurd {
         let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3]);
-        let (group, view, target) = world.flush_without_3();
-        let report = GroupMessage::FlushReport {
-            group,
-            target,
-            standing: Standing::At {
-                view,
-                held: vec![held; 3],
-                beyond: Vec::new(),
-                nulls: vec![nulls; 3],
-                ordered,
-                decision: None,
-                safe: false,
-                held_cut: None,
-                told: Vec::new(),
-            },
-        };
-        let (now, hostile) = (world.now, world.inc(2));
-        let leader = world.peers.get_mut(&1).unwrap();
-        let node = leader.view.unwrap();
-        leader.groups.handle_message(now, hostile, node, report);
+        let view = world.report_without_3([held; 3], None, (nulls, ordered));
+        let hostile = world.inc(2);
         world.run(500);
         let next = world.views(1).into_iter().find(|next| next.id > view).unwrap();
         assert!(!next.members.contains(&hostile), "{held} {nulls} {ordered}");
