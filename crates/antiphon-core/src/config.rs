@@ -199,9 +199,12 @@ impl Config {
             profile.retransmit,
             profile.batch,
         ];
-        if timers.iter().any(|timer| *timer < MIN_TIMER) {
+        if timers
+            .iter()
+            .any(|timer| !(MIN_TIMER..=MAX_TIMER).contains(timer))
+        {
             return conflict(
-                "`heartbeat`, `suspect_after_loss`, `retransmit` and `batch` of a profile must be at least 1 ms",
+                "`heartbeat`, `suspect_after_loss`, `retransmit` and `batch` of a profile must be 1 ms to 1 h",
             );
         }
         let least = profile.heartbeat.saturating_mul(4);
@@ -239,6 +242,8 @@ pub const MAX_SEEDS: usize = 64;
 
 /// What happens each so often happens so often at most: a node must not flood others.
 const MIN_TIMER: Duration = Duration::from_millis(1);
+/// And what is multiplied has an end.
+const MAX_TIMER: Duration = Duration::from_secs(3600);
 
 pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), ConfigError> {
     if value.is_empty() || value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {

@@ -208,6 +208,14 @@ pub struct Connection {
 /// After this many refused frames a connection is closed.
 const MAX_REFUSED_FRAMES: u8 = 3;
 
+/// How long a connection has brought nothing authentic.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Silence {
+    pub(crate) since: Instant,
+    /// An honest dialler closes a connection that is as silent as that.
+    pub(crate) closed_after: Duration,
+}
+
 struct ConnectionShared {
     remote: SocketAddr,
     /// Not a connection that a node made to this one, but a stream that is heard at the multicast address.
@@ -216,7 +224,7 @@ struct ConnectionShared {
     /// Something authentic came since the last look at `silent_since`.
     heard: AtomicBool,
     /// As of that look; none if the connection may be silent for ever.
-    silent_since: Mutex<Option<Instant>>,
+    silence: Mutex<Option<Silence>>,
     /// What was authentic was of no use to the core.
     unused: AtomicBool,
     refused: AtomicU8,
@@ -245,7 +253,7 @@ impl Connection {
                 multicast,
                 authenticated: AtomicBool::new(false),
                 heard: AtomicBool::new(false),
-                silent_since: Mutex::new(None),
+                silence: Mutex::new(None),
                 unused: AtomicBool::new(false),
                 refused: AtomicU8::new(0),
                 closed: AtomicBool::new(false),
@@ -334,23 +342,28 @@ impl Connection {
         self.shared.heard.store(true, Ordering::Relaxed);
     }
 
-    /// From now on it may be ended for its silence.
-    pub(crate) fn must_speak(&self) {
-        *self.silence() = Some(Instant::now());
+    /// From now on it may be ended for its silence, if an honest dialler has closed it after so long.
+    pub(crate) fn must_speak(&self, closed_after: Duration) {
+        *self.silent() = Some(Silence {
+            since: Instant::now(),
+            closed_after,
+        });
     }
 
-    /// Since when it has brought nothing authentic, if it must. The clock is read for each look and not for
-    /// each frame: what came since the look before counts as of now.
-    pub(crate) fn silent_since(&self, now: Instant) -> Option<Instant> {
-        let mut since = self.silence();
-        if since.is_some() && self.shared.heard.swap(false, Ordering::Relaxed) {
-            *since = Some(now);
+    /// Its silence, if it must speak. The clock is read for each look and not for each frame: what came since
+    /// the look before counts as of now.
+    pub(crate) fn silence(&self, now: Instant) -> Option<Silence> {
+        let mut silence = self.silent();
+        if let Some(silence) = &mut *silence
+            && self.shared.heard.swap(false, Ordering::Relaxed)
+        {
+            silence.since = now;
         }
-        *since
+        *silence
     }
 
-    fn silence(&self) -> MutexGuard<'_, Option<Instant>> {
-        let silence = self.shared.silent_since.lock();
+    fn silent(&self) -> MutexGuard<'_, Option<Silence>> {
+        let silence = self.shared.silence.lock();
         silence.unwrap_or_else(PoisonError::into_inner)
     }
 

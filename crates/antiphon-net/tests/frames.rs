@@ -516,7 +516,7 @@ async fn connections_that_fall_silent_after_an_authentic_frame_do_not_take_the_l
     });
     let mut held = Vec::new();
     for _ in 0..8 {
-        let (stream, connection) = heard(addr, Kind::Bulk, &mut inputs).await;
+        let (stream, connection) = heard(addr, Kind::Control, &mut inputs).await;
         connection.accepted();
         held.push(stream);
     }

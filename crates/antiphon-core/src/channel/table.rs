@@ -263,6 +263,9 @@ mod tests {
             channels.push(now, peer, b"something").unwrap();
             while channels.poll_record(now).is_some() {}
         };
+        // It departed from a view, and came back.
+        connect(&mut channels, PEER);
+        channels.departed(PEER);
         connect(&mut channels, PEER);
         channels.park(PEER);
         for number in 0..MAX_CHANNELS as u128 {
@@ -275,7 +278,7 @@ mod tests {
         channels.connect(now, PEER, ([127, 0, 0, 1], 7400).into());
         channels.push(now, PEER, b"more").unwrap();
         let sent = std::iter::from_fn(|| channels.poll_record(now)).last();
-        assert_eq!(sent.map(|(_, _, record)| record.first), Some(2), "it goes on");
+        assert_eq!(sent.map(|(_, _, record)| record.first), Some(3), "it goes on");
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, Joiner};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
-use super::Context;
 use super::context::Floor;
 use super::direct::Direct;
 use super::large::Assembly;
@@ -20,6 +19,7 @@ use super::reached::Reached;
 use super::standstill::Standstill;
 use super::stream::{Beginning, Stream};
 use super::terms::differ;
+use super::{Context, MAX_FIRST};
 use crate::flush::{Flush, Retained};
 use crate::{GroupEvent, GroupView};
 
@@ -275,7 +275,7 @@ impl Group {
             }
             Phase::Ghost { .. } | Phase::Refused => return ctx.not_here(from, self.name.clone()),
         }
-        if !(1..u64::MAX / 2).contains(&first) {
+        if !(1..MAX_FIRST).contains(&first) {
             return ctx.nonsense();
         }
         if terms != mine {

@@ -92,6 +92,8 @@ use crate::{
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
 /// The most groups of a node.
 pub(crate) const MAX_GROUPS: usize = 4096;
+/// No joiner's first message has this number. Decisions take twice as much, so all that it sends fits them.
+const MAX_FIRST: u64 = 1 << 62;
 /// Data held while a first view is under way.
 const MAX_STRAYS: usize = 256;
 /// The most groups whose last view is remembered.

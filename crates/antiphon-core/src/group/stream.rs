@@ -18,7 +18,7 @@ use std::time::Duration;
 use antiphon_wire::group::{Decision, GroupData};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
-use self::asking::Asking;
+use self::asking::{Asking, Came};
 use self::rows::Safe;
 use super::Effect;
 use super::cut::cut_of;
@@ -39,7 +39,7 @@ struct Row {
     held: u64,
     consumed: u64,
     ordered: u64,
-    /// When it came further.
+    /// When it came further in what it lags in.
     moved: Time,
 }
 
@@ -300,10 +300,15 @@ impl Stream {
             self.dropped += 1;
             return;
         }
-        let bytes = super::log::charge(&messages);
+        let (bytes, next) = (super::log::charge(&messages), self.logs[sender].next());
         self.take(sender, first, messages);
         self.logs[sender].set_stable(stable);
-        self.ask_for_rest(now, profile, (sender, first, bytes), out);
+        let came = Came {
+            first,
+            bytes,
+            news: self.logs[sender].next() > next,
+        };
+        self.ask_for_rest(now, profile, sender, came, out);
         self.ask_for_gap(now, profile, sender, false, out);
         self.supply_owed(sender, out);
         self.owe_ack(now, profile, sender, bytes, ask);
@@ -427,9 +432,16 @@ impl Stream {
         row.held = row.held.max(held);
         row.consumed = row.consumed.max(consumed);
         row.ordered = row.ordered.max(ordered);
-        let (progress, room) = (*row != before, row.consumed > before.consumed);
+        let row = *row;
+        let (progress, room) = (row != before, row.consumed > before.consumed);
+        // A member that lacks the end of the log may come further in all else for long.
+        let lags_in_order = self.makes_order() && row.ordered < self.engine.ordered();
+        if row.held > before.held
+            || row.held >= self.unsent && (row.ordered > before.ordered || !lags_in_order)
+        {
+            self.rows[from].moved = now;
+        }
         if progress {
-            row.moved = now;
             self.backoff = 0;
             let probe_at = self.probe_at.unwrap_or(now + self.patience(profile));
             self.probe_at = self.waits_for_rows().then_some(probe_at);

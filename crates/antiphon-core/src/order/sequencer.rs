@@ -101,7 +101,10 @@ impl TotalOrder for Sequencer {
     }
 
     fn mark(&self, ask: bool) -> Option<Word> {
-        let end = self.records.next_position();
+        let end = match ask {
+            true => self.records.next_position(),
+            false => self.records.stable(),
+        };
         self.am_sequencer.then(|| self.orders(end, ask, Vec::new()))
     }
 

@@ -209,7 +209,7 @@ fn a_frame_of_nobody_is_passed_over_by_multicast_only_and_refused_elsewhere() {
 }
 
 #[test]
-fn a_profile_whose_timers_would_flood_others_is_refused() {
+fn a_profile_whose_timers_would_flood_others_or_have_no_end_is_refused() {
     let timers: [fn(&mut Profile) -> &mut Duration; 4] = [
         |profile| &mut profile.heartbeat,
         |profile| &mut profile.suspect_after_loss,
@@ -217,9 +217,12 @@ fn a_profile_whose_timers_would_flood_others_is_refused() {
         |profile| &mut profile.batch,
     ];
     for timer in timers {
-        let mut config = Config::new("c", "n", addr(0));
-        *timer(&mut config.profile) = Duration::ZERO;
-        let refused = Node::new(config, [1, 2, 3, 4], Time::from_micros(1));
-        assert!(matches!(refused, Err(ConfigError::Conflict { .. })));
+        for time in [Duration::ZERO, Duration::MAX] {
+            let mut config = Config::new("c", "n", addr(0));
+            config.profile.suspect_after = Duration::MAX;
+            *timer(&mut config.profile) = time;
+            let refused = Node::new(config, [1, 2, 3, 4], Time::from_micros(1));
+            assert!(matches!(refused, Err(ConfigError::Conflict { .. })));
+        }
     }
 }

@@ -10,8 +10,8 @@
 //!
 //! One authentic frame does not earn a connection with frames its place for ever: a stranger may have got it
 //! from a member. A dialler closes what it does not use for long. So a connection that brings nothing
-//! authentic for twice as long is closed here. Where places run out, the connection that was silent longest
-//! goes sooner. A lifeline may be silent.
+//! authentic for twice as long is closed here. Where places run out, what a dialler would have closed goes
+//! sooner, whatever was silent longest first. A lifeline may be silent.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -33,6 +33,7 @@ use tokio::time::Instant;
 use super::buffer::ReadBuffers;
 use super::preamble::{self, PREAMBLE_BYTES, Start};
 use super::{Common, Counted, TcpConfig, canonical, lifeline, socket};
+use crate::transport::Silence;
 use crate::{Connection, Input};
 
 /// As long as any connection is silent, this many places are kept free for members, and one of eight if there
@@ -53,8 +54,6 @@ pub(super) struct InboundLimits {
     max_unauthenticated: usize,
     /// A connection with frames may be silent for this long.
     max_silence: Duration,
-    /// The same where places run out: control connections that are in use are never silent for so long.
-    max_silence_if_full: Duration,
     spare: usize,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     max_per_ip: usize,
@@ -76,7 +75,6 @@ impl InboundLimits {
             open: Mutex::default(),
             max_unauthenticated: config.max_unauthenticated,
             max_silence: config.idle_timeout.saturating_mul(2),
-            max_silence_if_full: config.idle_control_timeout,
             spare: SPARE_PLACES.min(config.max_inbound / 8),
             by_ip: Arc::default(),
             max_per_ip: config.max_inbound_per_ip,
@@ -106,7 +104,8 @@ impl InboundLimits {
 
     /// Makes room, for a newcomer that was admitted or the next one: a flood of silent connections must not
     /// keep members out. First the oldest connections go that have not said anything authentic, since members
-    /// speak within milliseconds. If those are too few, the connection goes that has been silent longest.
+    /// speak within milliseconds. If those are too few, the connection goes that has been silent longest, of
+    /// those that an honest dialler would have closed.
     /// Returns what the caller has to end.
     fn make_room(&self, now: Instant, admitted: Option<&Connection>) -> Vec<Connection> {
         let mut open = self.open();
@@ -121,17 +120,21 @@ impl InboundLimits {
         let too_many = (waiting.clone().count() + newcomer).saturating_sub(self.max_unauthenticated);
         let mut surplus: Vec<Connection> = waiting.take(too_many.max(too_few_left)).cloned().collect();
         if surplus.len() < too_few_left {
-            let longest = silent(&open, now, self.max_silence_if_full).min_by_key(|(since, _)| *since);
+            let longest = silent(&open, now, |silence| silence.closed_after).min_by_key(|(since, _)| *since);
             surplus.extend(longest.map(|(_, connection)| connection.clone()));
         }
         open.extend(admitted.cloned());
         surplus
     }
 
+    fn are_full(&self) -> bool {
+        self.all.available_permits() == 0
+    }
+
     /// The connections that were silent for too long.
     fn long_silent(&self, now: Instant) -> Vec<Connection> {
         let open = self.open();
-        silent(&open, now, self.max_silence)
+        silent(&open, now, |_| self.max_silence)
             .map(|(_, connection)| connection.clone())
             .collect()
     }
@@ -143,16 +146,18 @@ impl InboundLimits {
     }
 }
 
-/// The connections that were authenticated and have brought nothing authentic for this long, and since when.
+/// The connections that were authenticated and have brought nothing authentic for that long, and since when.
 fn silent(
     open: &[Connection],
     now: Instant,
-    this_long: Duration,
+    long: impl Fn(&Silence) -> Duration,
 ) -> impl Iterator<Item = (Instant, &Connection)> {
     open.iter()
         .filter(|connection| connection.is_authenticated() && !connection.is_closed())
-        .filter_map(move |connection| Some((connection.silent_since(now)?, connection)))
-        .filter(move |(since, _)| now.duration_since(*since) >= this_long)
+        .filter_map(move |connection| {
+            let silence = connection.silence(now)?;
+            (now.duration_since(silence.since) >= long(&silence)).then_some((silence.since, connection))
+        })
 }
 
 impl Drop for Share {
@@ -179,7 +184,11 @@ pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: A
                     let remote = canonical(remote);
                     let connection = Connection::new(remote, common.refusals.clone());
                     let admitted = limits.admit(&connection);
-                    for surplus in limits.make_room(Instant::now(), admitted.is_ok().then_some(&connection)) {
+                    // An address that has too many takes no other's place.
+                    let makes_room = admitted.is_ok() || limits.are_full();
+                    let newcomer = admitted.is_ok().then_some(&connection);
+                    let surplus = makes_room.then(|| limits.make_room(Instant::now(), newcomer));
+                    for surplus in surplus.into_iter().flatten() {
                         let limit = match surplus.is_authenticated() {
                             true => "limit-silent",
                             false => "limit-unauthenticated",
@@ -329,7 +338,11 @@ impl Inbound {
     }
 
     async fn pass_frames(mut self, class: Class, first: Bytes) {
-        self.connection.must_speak();
+        let config = &self.common.config;
+        self.connection.must_speak(match class {
+            Class::Control => config.idle_control_timeout,
+            Class::Bulk => config.idle_timeout,
+        });
         let mut frames = vec![first];
         loop {
             let intact = loop {

@@ -561,6 +561,22 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_arrive_whole_between_losses_show_that_the_path_is_wide() {
+        let mut now = Instant::now();
+        let mut window = Window::new(now, 1 << 20);
+        for _ in 0..2 * MAX_NARROW {
+            let number = window.send(now, frame(3000), 1444);
+            now += 100 * MS;
+            told(&mut window, now, &report(number, &[(0, 0b011)]));
+            told(&mut window, now, &report(number, &[]));
+            let number = window.send(now, frame(3000), 1444);
+            now += 100 * MS;
+            told(&mut window, now, &report(number, &[]));
+            assert!(window.is_empty() && !window.is_narrow());
+        }
+    }
+
+    #[test]
     fn a_frame_that_never_arrives_is_left_to_the_core() {
         let mut now = Instant::now();
         let mut window = Window::new(now, 1 << 20);

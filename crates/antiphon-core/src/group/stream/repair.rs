@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use antiphon_wire::group::{GroupData, Run};
 use antiphon_wire::{Block, Incarnation, Level};
 
+use super::asking::Came;
 use super::{MAX_LOG, Stream};
 use crate::dissemination::Disseminator;
 use crate::group::Effect;
@@ -59,21 +60,21 @@ impl Stream {
         }
     }
 
-    /// So many bytes have come of a sender's messages, from this one on. Asks for the rest of the first gap
-    /// if an answer has come whole and was not enough.
+    /// Messages of a sender have come. Asks for the rest of the first gap if an answer has come whole and was
+    /// not enough.
     pub(super) fn ask_for_rest(
         &mut self,
         now: Time,
         profile: &Profile,
-        (sender, first, bytes): (usize, u64, usize),
+        sender: usize,
+        Came { first, bytes, news }: Came,
         out: &mut VecDeque<Effect>,
     ) {
         let log = &self.logs[sender];
         let next = log.next();
         let asking = &mut self.told[sender].asking;
-        let news = next > asking.next;
-        asking.next = next;
-        if asking.again_at.is_none() || !news && first >= asking.first_ends {
+        // A mark answers nothing.
+        if asking.again_at.is_none() || bytes == 0 || !news && first >= asking.first_ends {
             return;
         }
         asking.unanswered = 0;

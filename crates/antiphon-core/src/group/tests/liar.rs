@@ -256,7 +256,7 @@ fn a_first_view_that_no_leader_makes_lets_nobody_in() {
 fn a_join_with_a_number_that_no_message_can_have_does_not_stop_the_group() {
     for (kind, first) in Kind::ALL
         .into_iter()
-        .flat_map(|kind| [0, u64::MAX / 2, u64::MAX].map(|first| (kind, first)))
+        .flat_map(|kind| [0, 1 << 62, u64::MAX / 2 - 1, u64::MAX].map(|first| (kind, first)))
     {
         let mut world = World::with_group(kind, 1, &[1, 2]);
         world.start(3);

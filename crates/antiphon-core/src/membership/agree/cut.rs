@@ -317,7 +317,7 @@ impl Cut {
         });
         let wanted = ProposedChange {
             remove: Vec::new(),
-            objectionable: BTreeSet::new(),
+            asked_first: BTreeSet::new(),
             join: Vec::new(),
             renew: false,
             unfinished: false,

@@ -17,7 +17,7 @@ pub(crate) struct ProposedChange {
     /// The members of `remove` about which others are asked first. Such a member is not proven dead, does not
     /// leave, and neither a majority nor its observers accuse it. Others may object, or, if it is one of two
     /// that do not hear each other, the other one must answer.
-    pub(crate) objectionable: BTreeSet<Incarnation>,
+    pub(crate) asked_first: BTreeSet<Incarnation>,
     /// Nodes to admit, all ready right now.
     pub(crate) join: Vec<Member>,
     /// Whether a view with the same members is wanted: a member has lost the primary and must be brought

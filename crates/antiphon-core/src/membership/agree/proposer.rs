@@ -248,9 +248,10 @@ impl Proposer {
         self.objections.retain(|_, until| *until > now);
         // When a quorum comes together again after a partition, members that are silent now are about to be
         // heard.
-        let reunion = self.wanted.as_ref().is_some_and(|(_, wanted)| {
-            (wanted.renew || wanted.unfinished) && !wanted.objectionable.is_empty()
-        });
+        let reunion = self
+            .wanted
+            .as_ref()
+            .is_some_and(|(_, wanted)| (wanted.renew || wanted.unfinished) && !wanted.asked_first.is_empty());
         let gather = if reunion {
             self.patience * 2
         } else if self.votes.are_named() {

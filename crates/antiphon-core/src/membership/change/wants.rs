@@ -59,8 +59,8 @@ impl Wants<'_> {
         let members = view.members.len();
         let (mut join, join_level, number) = joiners.admissible(&cx.config, now, view, self.named);
         self.limit(&mut join);
-        let (mut causes, mut objectionable) = self.causes(&join);
-        self.part_pairs(&mut causes, &mut objectionable);
+        let (mut causes, mut asked_first) = self.causes(&join);
+        self.part_pairs(&mut causes, &mut asked_first);
         // R3: every view keeps a member of its predecessor. The last member to leave ends by itself.
         if causes.len() == members {
             causes.remove(&cx.me);
@@ -84,7 +84,7 @@ impl Wants<'_> {
         let needed = !remove.is_empty() || !join.is_empty() || renew || self.unfinished;
         needed.then_some(ProposedChange {
             remove,
-            objectionable,
+            asked_first,
             join,
             renew,
             unfinished: self.unfinished,
@@ -98,7 +98,7 @@ impl Wants<'_> {
     fn causes(&self, join: &[Member]) -> (BTreeMap<Incarnation, Cause>, BTreeSet<Incarnation>) {
         let cx = self.cx;
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
-        let mut objectionable = BTreeSet::new();
+        let mut asked_first = BTreeSet::new();
         let joining: BTreeMap<SocketAddr, &Member> =
             join.iter().map(|joiner| (joiner.addr, joiner)).collect();
         for member in &self.view.members {
@@ -126,19 +126,19 @@ impl Wants<'_> {
                 if deaf && self.now.since(doubt.since) >= cx.config.profile.unreachable_after {
                     Cause::Unreachable { from: cx.me }
                 } else {
-                    objectionable.insert(who);
+                    asked_first.insert(who);
                     Cause::Crashed
                 }
             } else if self.silent_for.is_some() && !self.reachable.contains(&who) {
                 // The observers of this member may be gone as well. A member that hears it objects.
-                objectionable.insert(who);
+                asked_first.insert(who);
                 Cause::Crashed
             } else {
                 continue;
             };
             causes.insert(who, cause);
         }
-        (causes, objectionable)
+        (causes, asked_first)
     }
 
     /// Leaves out joiners that must join a view later, beside the members that stay.
@@ -167,11 +167,7 @@ impl Wants<'_> {
     /// Of each pair of reachable members that have not heard each other for long, one goes. Both must be
     /// heard here. Otherwise, suppose that a member stopped, and all others wait for it since it stopped
     /// before: the first member to doubt it would be blamed alone.
-    fn part_pairs(
-        &self,
-        causes: &mut BTreeMap<Incarnation, Cause>,
-        objectionable: &mut BTreeSet<Incarnation>,
-    ) {
+    fn part_pairs(&self, causes: &mut BTreeMap<Incarnation, Cause>, asked_first: &mut BTreeSet<Incarnation>) {
         let (detector, hears_all) = (&self.cx.detector, self.topology.hears_all());
         // In a wide view a broken path is an edge, or no member observes it. But where a group stands still
         // for it, one of the pair must go.
@@ -203,7 +199,7 @@ impl Wants<'_> {
         let going = break_pairs(pairs, edges_down, rank);
         // Of a pair with this node itself, this node knows.
         let asked = going.iter().filter(|(_, from)| *from != self.cx.me);
-        objectionable.extend(asked.map(|(goes, _)| *goes));
+        asked_first.extend(asked.map(|(goes, _)| *goes));
         causes.extend(
             going
                 .into_iter()

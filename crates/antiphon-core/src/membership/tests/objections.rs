@@ -94,8 +94,8 @@ impl Leader {
 
     /// The same, for these causes.
     fn wants_for(&mut self, ms: u64, ranks: &[(usize, Cause)]) -> Vec<SlotMessage> {
-        let objectionable: BTreeSet<_> = ranks.iter().map(|(rank, _)| self.member(*rank)).collect();
-        self.pursues(ms, ranks, &objectionable)
+        let asked_first: BTreeSet<_> = ranks.iter().map(|(rank, _)| self.member(*rank)).collect();
+        self.pursues(ms, ranks, &asked_first)
     }
 
     /// It wants for this long that these were removed, and nobody may object.
@@ -108,7 +108,7 @@ impl Leader {
         &mut self,
         ms: u64,
         ranks: &[(usize, Cause)],
-        objectionable: &BTreeSet<Incarnation>,
+        asked_first: &BTreeSet<Incarnation>,
     ) -> Vec<SlotMessage> {
         let remove = ranks.iter().map(|(rank, cause)| Departure {
             member: self.view.members[*rank].clone(),
@@ -117,7 +117,7 @@ impl Leader {
         });
         let wanted = (!ranks.is_empty()).then(|| ProposedChange {
             remove: remove.collect(),
-            objectionable: objectionable.clone(),
+            asked_first: asked_first.clone(),
             join: Vec::new(),
             renew: false,
             unfinished: false,

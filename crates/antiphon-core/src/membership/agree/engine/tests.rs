@@ -132,7 +132,7 @@ fn casts(effects: &[EngineEffect]) -> usize {
 fn removal(view: &NodeView, rank: usize) -> ProposedChange {
     let member = view.members[rank].clone();
     ProposedChange {
-        objectionable: BTreeSet::from([member.incarnation]),
+        asked_first: BTreeSet::from([member.incarnation]),
         remove: vec![Departure {
             member,
             cause: Cause::Crashed,
@@ -419,7 +419,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
         bench.report((1..=silent).map(|rank| (at(0), at(rank))));
         let wanted = ProposedChange {
             remove: Vec::new(),
-            objectionable: BTreeSet::new(),
+            asked_first: BTreeSet::new(),
             join: join.clone(),
             renew: false,
             unfinished: false,
@@ -464,7 +464,7 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
     };
     let wanted = ProposedChange {
         remove: vec![departure(5)],
-        objectionable: BTreeSet::new(),
+        asked_first: BTreeSet::new(),
         join: Vec::new(),
         renew: false,
         unfinished: false,

@@ -7,8 +7,8 @@
 //! before it: they go together. If members go deaf or fall silent together, their last heartbeats are up to
 //! one heartbeat apart.
 //!
-//! If others may object to a removal, the proposer asks about it first, whether the removal must wait or not.
-//! If nobody objects, the member gets no answers until it may go, and the proposer then asks once more.
+//! Where others may know better, the proposer asks about a removal first, whether it must wait or not. If
+//! nobody objects, the member gets no answers until it may go, and the proposer then asks once more.
 //!
 //! In a wide view only a few members could object to a removal. The quorum that answers first may have none
 //! of them, so the proposer waits for these few ([`Proposer::not_vouched_for`]).
@@ -132,8 +132,8 @@ impl Proposer {
         Some(until)
     }
 
-    /// The wanted change as a view, and the members it removes against possible objections: all of them, or
-    /// only those announced.
+    /// The wanted change as a view, and the members that it removes and others are asked about first: all of
+    /// them, or only those announced.
     pub(crate) fn desired(
         &self,
         around: &Surroundings<'_>,
@@ -145,11 +145,11 @@ impl Proposer {
         let mut waits = None;
         for departure in &wanted.remove {
             let member = departure.member.incarnation;
-            let objectionable = wanted.objectionable.contains(&member);
+            let asked_first = wanted.asked_first.contains(&member);
             let held = self.goes_from(around, departure);
             if let Some(from) = held.filter(|_| self.is_settled(wanted, member)) {
                 waits = Some(waits.map_or(from, |first: Time| first.min(from)));
-            } else if !objectionable {
+            } else if !asked_first {
                 remove.push(departure.clone());
             } else if !self.objections.contains_key(&member) && only.is_none_or(|only| only.contains(&member))
             {
@@ -183,7 +183,7 @@ impl Proposer {
 
     /// Whether nobody may object to this removal, or nobody objected when asked.
     fn is_settled(&self, wanted: &ProposedChange, member: Incarnation) -> bool {
-        !wanted.objectionable.contains(&member) || self.unopposed.contains_key(&member)
+        !wanted.asked_first.contains(&member) || self.unopposed.contains_key(&member)
     }
 
     /// From when a view without this member may be proposed; `None` if it may be now. A young proof of death
