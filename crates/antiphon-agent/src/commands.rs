@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_api::blocks::{Code, Failure, Ran, Reply};
+use antiphon_api::blocks::{Failure, Ran, Reply};
 use antiphon_api::commands::{Ask, Asked, To as Told, Word};
 use antiphon_api::{Event, Payload};
 use antiphon_commands::deliver::{NoReply, Request, Serving};
 use antiphon_commands::{Command, Commands, Replies, To};
 
-use crate::blocks::{Desk, Operation, not_done};
+use crate::blocks::{Desk, Operation, not_done, of_all};
 
 /// Hands a command over, and replies when it is over everywhere.
 pub(crate) async fn ask(commands: &Commands, ask: Ask, mut operation: Operation) {
@@ -72,11 +72,7 @@ fn told(all: Replies) -> Reply {
 }
 
 fn nobody(failures: &BTreeMap<String, Failure>) -> Failure {
-    let ran = failures.values().map(|failure| failure.ran);
-    Failure {
-        ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::Maybe),
-        ..Failure::nothing_done(Code::Failed, "no node did it: `failures` says why each")
-    }
+    of_all(failures, "no node did it: `failures` says why each")
 }
 
 /// A session serves a verb, until the returned value is dropped.
@@ -116,6 +112,7 @@ mod tests {
     use antiphon::memory::MemoryNetwork;
     use antiphon::{Cluster, ClusterKey, Profile};
     use antiphon_api::Command as Line;
+    use antiphon_api::blocks::Code;
     use antiphon_commands::Config;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
@@ -283,7 +280,7 @@ mod tests {
         // It does not answer in time.
         say(
             &asks,
-            r#"{"command":{"verb":"flush","to":"one","within":"1s","id":4}}"#,
+            r#"{"command":{"verb":"flush","to":"one","within":"5s","id":4}}"#,
         )
         .await;
         let late = loop {

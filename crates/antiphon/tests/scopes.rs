@@ -1,7 +1,7 @@
 //! Groups read scope by scope: a handler that stalls holds up its scope and no other, and what waits for it
 //! is bounded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -161,6 +161,16 @@ async fn note(scopes: Scopes, noted: Arc<Mutex<Vec<String>>>) {
 
 #[test]
 fn a_node_that_was_stopped_reads_no_message_of_the_membership_that_ended_meanwhile() -> Result<(), RunError> {
+    stopped(false)
+}
+
+#[test]
+fn a_node_that_was_stopped_and_ends_reads_no_message_any_more() -> Result<(), RunError> {
+    stopped(true)
+}
+
+/// A node is stopped with messages on its shelves, and comes back, or ends.
+fn stopped(ends: bool) -> Result<(), RunError> {
     World::new(1, ["a", "b", "c"]).run(async |world| {
         let mut nodes = Vec::new();
         for name in ["a", "b", "c"] {
@@ -182,11 +192,23 @@ fn a_node_that_was_stopped_reads_no_message_of_the_membership_that_ended_meanwhi
             let noted = noted.lock().expect("nobody panics");
             noted.iter().filter(|noted| *noted == what).count()
         };
-        world.spawn("b", note(groups.remove(1).by_scope(), noted.clone()))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let (reader, told, tell) = (groups.remove(1).by_scope(), noted.clone(), over.clone());
+        world.spawn("b", async move {
+            note(reader, told).await;
+            tell.store(true, Ordering::Relaxed);
+        })?;
         world.until(|| count("holds") == 1).await;
         world.pause("b", Duration::from_secs(10))?;
         let read = count("old");
         assert!(read < 40, "it has read nearly all");
+        if ends {
+            world.until(|| members(&nodes[0]) == 2).await;
+            nodes[1].abort();
+            world.until(|| over.load(Ordering::Relaxed)).await;
+            assert_eq!(count("old"), read, "{noted:?}");
+            return Ok(());
+        }
         world.until(|| members(&nodes[0]) == 2).await;
         world.until(|| members(&nodes[0]) == 3).await;
         while count("new") == 0 {

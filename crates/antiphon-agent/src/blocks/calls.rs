@@ -11,7 +11,7 @@ use antiphon_api::{Command, Payload};
 use bytes::Bytes;
 
 use super::desk::{Desk, Operation, too_late};
-use super::failure::{not_done, of_call, of_member};
+use super::failure::{not_done, of_all, of_call, of_member};
 use super::worker::{Block, Job};
 
 /// A call's time unless it says another.
@@ -144,13 +144,8 @@ impl CallBlock {
                 let nobody = replies.is_empty();
                 let mut reply = told(desk, replies, failures);
                 if nobody {
-                    let ran = reply.failures.values().map(|failure| failure.ran);
-                    let ran = ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::No);
                     let reason = "no member that was called answered: `failures` says why each";
-                    reply.error = Some(Failure {
-                        ran,
-                        ..Failure::nothing_done(Code::Failed, reason)
-                    });
+                    reply.error = Some(of_all(&reply.failures, reason));
                 }
                 reply
             }

@@ -1,5 +1,7 @@
 //! The library's errors, as those of lines.
 
+use std::collections::BTreeMap;
+
 use antiphon::calls::{self, CallError, CallsError, Why};
 use antiphon::replicated::{CountingError, LockError, ReadError, Refusal, ReplicaError, WriteError, locks};
 use antiphon_api::Payload;
@@ -10,6 +12,15 @@ pub(crate) fn not_done(failure: Failure) -> Reply {
     Reply {
         error: Some(failure),
         ..Reply::default()
+    }
+}
+
+/// All that were asked failed. Whether it happened: what is worst of what they say.
+pub(crate) fn of_all(failures: &BTreeMap<String, Failure>, reason: &str) -> Failure {
+    let ran = failures.values().map(|failure| failure.ran);
+    Failure {
+        ran: ran.max_by_key(|ran| *ran as u8).unwrap_or(Ran::Maybe),
+        ..Failure::nothing_done(Code::Failed, reason)
     }
 }
 

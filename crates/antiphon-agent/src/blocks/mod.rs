@@ -92,7 +92,7 @@ use self::calls::CallBlock;
 use self::counters::CounterBlock;
 pub(crate) use self::desk::{Desk, Kind, Operation};
 use self::failure::leaving;
-pub(crate) use self::failure::not_done;
+pub(crate) use self::failure::{not_done, of_all};
 use self::locks::LockBlock;
 use self::maps::MapBlock;
 pub(crate) use self::maps::MapCopy;

@@ -548,7 +548,7 @@ async fn a_program_is_told_when_nobody_waits_for_its_answer_any_more() {
         .await;
     assert_eq!(second.reply(1).await["replies"], json!({"n1": "yes"}));
     // Its time is over.
-    second.say(call("1s", 2)).await;
+    second.say(call("5s", 2)).await;
     let late = request(1).await;
     cancelled(&late).await;
     let too_late = first.ask("answer", json!({"request": late}), 3).await;

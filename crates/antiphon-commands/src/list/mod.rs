@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon::config::Given;
+use antiphon::config::parse_toml;
 pub use antiphon_api::commands::{Args, Value};
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +286,7 @@ impl List {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, ListError> {
-        let file: written::File = Given::more(text).map_err(ListError)?;
+        let file: written::File = parse_toml(text).map_err(ListError)?;
         file.check()
     }
 

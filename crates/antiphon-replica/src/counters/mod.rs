@@ -130,10 +130,13 @@ pub enum Refused {
     Exhausted,
 }
 
+/// How [`Refused::Overflow`] ends as a text: a carrier without a code for it knows it by that.
+pub const BEYOND_64_BITS: &str = "do not fit 64 bits with a sign";
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Overflow { value, by } => write!(f, "{value} and {by} do not fit 64 bits with a sign"),
+            Self::Overflow { value, by } => write!(f, "{value} and {by} {BEYOND_64_BITS}"),
             Self::Condition {
                 wanted,
                 found: version,

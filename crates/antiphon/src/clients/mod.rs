@@ -16,6 +16,7 @@
 //! [`ClientsBuilder::slow_after`], it is removed, with a cause, and what waits for it is dropped.
 
 mod handle;
+mod seat;
 mod shared;
 mod task;
 

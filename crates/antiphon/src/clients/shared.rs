@@ -1,11 +1,11 @@
-//! The machine behind a lock, and what waits for each client.
+//! The machine behind a lock, with the [seat](super::seat) of each client.
 //!
 //! The lock is never held across an await. Each event that waits for a client has the number of the group's
 //! message that it came with. The credit for a message goes back when no event of it or of an earlier message
 //! waits for any client. With the end of a membership all credit goes back: only then the group takes this
 //! node in again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -20,17 +20,10 @@ use antiphon_replica::clients::{
 use tokio::sync::{Notify, watch};
 
 use super::handle::{ClientBundle, ClientEvent, ClientMember, ClientMessage, ClientSendError, ClientView};
+use super::seat::{Crowded, EVENT_BYTES, MAX_WAITING, Seat};
 use crate::driven::core_view;
 use crate::host::Host;
 use crate::{Event, GroupSender, MAX_PAYLOAD_BYTES, Outcome, SendError};
-
-/// What an event counts beside its payload, and beside the members of a view.
-const EVENT_BYTES: usize = 64;
-const MEMBER_BYTES: usize = 16;
-/// A client takes no more at once, unless one event has more.
-const BATCH_BYTES: usize = 64 << 10;
-/// Events that wait for a client, however small: beyond that nothing is taken from the group.
-const MAX_WAITING: usize = 1 << 14;
 
 /// What handles, clients and the task share.
 pub(super) struct Shared {
@@ -70,48 +63,6 @@ struct Inside {
     sent: Option<(u64, Ticket)>,
     leaves: bool,
     ended: bool,
-}
-
-/// A client of this node.
-struct Seat {
-    queue: VecDeque<Waiting>,
-    bytes: usize,
-    /// How many events wait, each message of a bundle counted that is told alone.
-    waiting: usize,
-    /// How many were told.
-    told: u64,
-    arrived: Arc<Notify>,
-    crowded: Option<Crowded>,
-    /// It takes bundles whole.
-    takes_bundles: bool,
-    /// It is told messages.
-    hears: bool,
-    /// It is told what all are told.
-    is_in: bool,
-    /// It was slow: what is said until it is out is not for it.
-    is_slow: bool,
-    /// Nothing follows what waits.
-    is_over: bool,
-}
-
-/// Much waits for a client.
-#[derive(Clone, Copy)]
-struct Crowded {
-    /// Since when, in microseconds.
-    since: u64,
-    /// The last message of the group that waited then.
-    last: u64,
-    /// It has taken as much as it must when so many events were told to it.
-    enough: u64,
-}
-
-/// An event that a client has not taken.
-struct Waiting {
-    /// The message of the group that it came with.
-    number: u64,
-    /// What was taken from the group before.
-    behind: u64,
-    event: ClientEvent,
 }
 
 /// What a client says.
@@ -589,163 +540,4 @@ impl Inside {
             client: client.clone(),
         }
     }
-}
-
-impl Seat {
-    fn new() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            bytes: 0,
-            waiting: 0,
-            told: 0,
-            arrived: Arc::default(),
-            crowded: None,
-            takes_bundles: false,
-            hears: true,
-            is_in: false,
-            is_slow: false,
-            is_over: false,
-        }
-    }
-
-    fn push(&mut self, number: u64, behind: u64, event: &ClientEvent) {
-        if self.is_in && !self.is_slow {
-            self.bytes += bytes(event);
-            self.waiting += self.events_of(event);
-            self.queue.push_back(Waiting {
-                number,
-                behind,
-                event: event.clone(),
-            });
-            self.arrived.notify_one();
-        }
-    }
-
-    /// How many events it is told for this one.
-    fn events_of(&self, event: &ClientEvent) -> usize {
-        match event {
-            ClientEvent::Bundle(bundle) if !self.takes_bundles => bundle.len(),
-            _ => 1,
-        }
-    }
-
-    /// Sets how it takes bundles, those that wait too.
-    fn take_bundles(&mut self, takes: bool) {
-        self.takes_bundles = takes;
-        let waiting = self.queue.iter().map(|waiting| self.events_of(&waiting.event));
-        self.waiting = waiting.sum();
-    }
-
-    /// Takes what is first: so many events at most, and no event more once they have so many bytes.
-    fn take(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
-        let (mut count, mut weight) = (0, 0);
-        while count < limit
-            && let Some(waiting) = self.queue.front_mut()
-        {
-            let waits = bytes(&waiting.event);
-            let event = match &mut waiting.event {
-                _ if count > 0 && weight >= BATCH_BYTES => break,
-                // One of them at a time; the last one takes the bundle with it.
-                ClientEvent::Bundle(bundle) if !self.takes_bundles && bundle.len() > 1 => {
-                    let part = bundle.next().map(ClientEvent::Message);
-                    self.bytes -= waits - bytes(&waiting.event);
-                    part
-                }
-                _ if count > 0 && weight + waits > BATCH_BYTES => break,
-                _ => {
-                    let last = self.queue.pop_front().map(|waiting| waiting.event);
-                    self.bytes -= waits;
-                    last.map(|event| self.alone(event))
-                }
-            };
-            count += 1;
-            weight += event.as_ref().map_or(0, bytes);
-            into.extend(event);
-        }
-        self.waiting -= count;
-        self.told += count as u64;
-        count
-    }
-
-    /// Takes the first event that tells the client to stop. All before it is dropped, unless the membership
-    /// may go on: then the client takes it when the lease is back.
-    fn take_stop(&mut self, into: &mut Vec<ClientEvent>, limit: usize) -> usize {
-        let stop = self
-            .queue
-            .iter()
-            .position(|waiting| tells_to_stop(&waiting.event));
-        let Some(stop) = stop.filter(|_| limit > 0) else {
-            return 0;
-        };
-        let dropped = match self.queue[stop].event {
-            ClientEvent::Suspended => 0,
-            _ => stop,
-        };
-        for waiting in self.queue.drain(..dropped).collect::<Vec<_>>() {
-            self.took(&waiting.event);
-        }
-        let Some(waiting) = self.queue.remove(stop - dropped) else {
-            return 0;
-        };
-        self.took(&waiting.event);
-        into.push(waiting.event);
-        1
-    }
-
-    /// Drops what waits, except events that tell the client to stop.
-    fn drop_void(&mut self) {
-        for waiting in std::mem::take(&mut self.queue) {
-            match tells_to_stop(&waiting.event) {
-                true => self.queue.push_back(waiting),
-                false => self.took(&waiting.event),
-            }
-        }
-    }
-
-    /// This event does not wait any more.
-    fn took(&mut self, event: &ClientEvent) {
-        let count = self.events_of(event);
-        self.bytes -= bytes(event);
-        self.waiting -= count;
-        self.told += count as u64;
-    }
-
-    /// A bundle of one message as that message, unless bundles are taken whole.
-    fn alone(&self, event: ClientEvent) -> ClientEvent {
-        match event {
-            ClientEvent::Bundle(mut bundle) if !self.takes_bundles => {
-                let last = bundle.next();
-                ClientEvent::Message(last.expect("a bundle has a message as long as it waits"))
-            }
-            event => event,
-        }
-    }
-
-    /// Whether much waits for it: of its own, or of what the group may not send before it has taken some.
-    fn is_crowded(&self, taken_bytes: u64, much_bytes: usize) -> bool {
-        let behind = self.queue.front().map_or(taken_bytes, |waiting| waiting.behind);
-        let kept = taken_bytes.saturating_sub(behind);
-        let much = kept >= much_bytes as u64 || self.bytes >= much_bytes || self.waiting > MAX_WAITING;
-        self.is_in && !self.is_slow && much
-    }
-}
-
-/// Whether this tells the client to stop, or that it is out.
-fn tells_to_stop(event: &ClientEvent) -> bool {
-    matches!(
-        event,
-        ClientEvent::Suspended | ClientEvent::Resync { .. } | ClientEvent::Left { .. }
-    )
-}
-
-fn bytes(event: &ClientEvent) -> usize {
-    EVENT_BYTES
-        + match event {
-            ClientEvent::Message(message) => message.payload.len(),
-            ClientEvent::Bundle(bundle) => bundle.payloads.bytes(),
-            ClientEvent::View(view) => {
-                MEMBER_BYTES * (view.members.len() + view.joined.len() + view.departed.len())
-            }
-            _ => 0,
-        }
 }

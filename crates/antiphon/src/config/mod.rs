@@ -73,6 +73,8 @@ pub use effective::Effective;
 pub use key::{KeyFile, read_key};
 pub use patience::{Patience, limited};
 pub use size::Size;
+#[doc(hidden)]
+pub use text::parse as parse_toml;
 
 /// Why settings cannot be used. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq)]

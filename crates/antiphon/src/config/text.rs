@@ -8,7 +8,7 @@ use std::path::Path;
 use antiphon_core::text::shortened;
 use serde::de::DeserializeOwned;
 
-use super::{Error, Given};
+use super::Error;
 
 /// A configuration file larger than this is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -48,16 +48,8 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     text.lines().position(gives).map(|before| before + 1)
 }
 
-impl Given {
-    /// What a text gives a program that has a file of its own. An error is as it is for settings.
-    #[doc(hidden)]
-    pub fn more<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-        parse(text)
-    }
-}
-
-/// What a text says. An error names the line, the unknown key and the keys there are.
-pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+/// What a text in TOML says. An error names the line, the unknown key and the keys there are.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Some editors begin each text with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     toml::from_str(text).map_err(|error| {
@@ -83,8 +75,9 @@ fn excerpt(text: &str, span: Range<usize>) -> String {
     let after = after.lines().next().unwrap_or_default();
     let column = before.chars().count();
     let mut shown = format!("line {number}, column {}\n", column + 1);
-    let may_be_toml = |part: &str| part.contains(['=', '[', '#']);
-    if !may_be_toml(before) && !may_be_toml(after) {
+    // Base64 may end in signs of equality.
+    let line = [before, after].concat();
+    if !line.trim_end().trim_end_matches('=').contains(['=', '[', '#']) {
         return shown;
     }
     let (left, cut) = match column > BEFORE {
@@ -107,6 +100,7 @@ fn excerpt(text: &str, span: Range<usize>) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::Given;
     use super::*;
 
     type Table = BTreeMap<String, u16>;
@@ -123,9 +117,11 @@ mod tests {
     #[test]
     fn a_key_that_was_given_in_place_of_a_file_is_not_shown() {
         let key = "ab12".repeat(16);
-        for text in [key.clone(), format!("# the key\n{key}\n")] {
-            let error = Given::from_toml_str(&text).unwrap_err().to_string();
-            assert!(error.contains("line ") && !error.contains("ab12"), "{error}");
+        let token = "q83vASNFZ4mrze8BI0VniQ==";
+        for text in [&key, &format!("# the key\n{key}\n"), token] {
+            let error = Given::from_toml_str(text).unwrap_err().to_string();
+            assert!(error.contains("line "), "{error}");
+            assert!(!error.contains("ab12") && !error.contains("q83v"), "{error}");
         }
     }
 

@@ -633,13 +633,14 @@ impl Driver {
 
     /// R9: no handle works any more when the lifelines are reset.
     fn close_handles(&mut self) {
-        self.discard_late();
         let groups = std::mem::take(&mut self.groups);
         let readers: Vec<_> = groups.values().map(|group| group.shared.clone()).collect();
         groups.into_values().for_each(|group| group.close());
-        // The bound is lifted only now: no handle may believe in a lease that never ends. If it is over,
-        // readers learn of the end and of nothing before it.
-        if !self.bound.is_over() {
+        // One look at the clock decides: what is neither dropped nor readable would hold its reader for ever.
+        // The bound is lifted only now: no handle may believe in a lease that never ends.
+        if self.bound.is_over() {
+            readers.iter().for_each(|reader| reader.discard_late());
+        } else {
             self.bound.set(None);
         }
         readers.iter().for_each(|reader| reader.tell_reader());

@@ -12,7 +12,7 @@ const DATABASES: i64 = 16;
 /// The Redis that has these commands: clients look at it to know what they may say.
 const AS_REDIS: &str = "6.2.0";
 /// The subcommands of `CLIENT`.
-const SUBCOMMANDS: &[&str] = &[
+pub(super) const SUBCOMMANDS: &[&str] = &[
     "SETNAME", "GETNAME", "ID", "INFO", "SETINFO", "NO-EVICT", "NO-TOUCH",
 ];
 /// The longest name of a client or its library.

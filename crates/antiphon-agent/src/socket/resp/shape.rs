@@ -1,5 +1,6 @@
 //! What a program is replied to, by what came of its command.
 
+use antiphon::replicated::counters::BEYOND_64_BITS;
 use antiphon_api::Payload;
 use antiphon_api::blocks::{Code, Failure, Ran, Reply, Value};
 
@@ -46,8 +47,6 @@ pub(super) enum Shape {
     Facts,
 }
 
-/// How the reason ends if the sum of a counter does not fit: an error has no code of its own for that.
-const BEYOND_64_BITS: &str = "do not fit 64 bits with a sign";
 /// How an error ends if what was asked for may have been done.
 pub(super) const MAY_HAVE_HAPPENED: &str = " (it may have happened)";
 
@@ -93,6 +92,7 @@ impl Shape {
             match (self, failure.code) {
                 (Shape::DoneIfNone, Code::Conflict) => return to.nil(),
                 (Shape::OneIfNone, Code::Conflict) => return to.number(0),
+                // An error has no code of its own for a sum that does not fit.
                 (Shape::Number, Code::Refused) if failure.reason.ends_with(BEYOND_64_BITS) => {
                     return to.error("ERR increment or decrement would overflow");
                 }

@@ -448,9 +448,19 @@ async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
         answers.starts_with("[[") && answers.ends_with(" OK that]]"),
         "{answers}"
     );
+    for word in super::server::SUBCOMMANDS {
+        let told = bob
+            .ask(&format!("CLIENT {word} too many words for any of them"))
+            .await;
+        let wrong = format!("'client|{}'", word.to_lowercase());
+        assert!(
+            told.starts_with("-ERR wrong number") && told.contains(&wrong),
+            "{told}"
+        );
+    }
     assert!(bob.ask("AP.ANSWER 1 that").await.starts_with("-NOTHELD"));
     assert!(ann.ask("AP.CALL g v n9 x").await.starts_with("-UNAVAILABLE"));
-    ann.say(&["AP.CALL", "g", "v", "ANY", "late", "1000"]).await;
+    ann.say(&["AP.CALL", "g", "v", "ANY", "late", "5000"]).await;
     assert!(bob.next().await.unwrap().starts_with(">[ap.request 2 g v "));
     assert_eq!(bob.next().await.unwrap(), ">[ap.cancelled 2]");
     ann.next().await.unwrap();
