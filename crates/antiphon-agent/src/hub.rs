@@ -687,6 +687,28 @@ mod tests {
     use crate::testing::Agent;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_session_says_right_behind_its_join_is_not_refused() {
+        let agent = Agent::alone().await;
+        let (session, mut told) = agent.hub.session().unwrap();
+        for number in 0..20 {
+            let group = format!("g{number}");
+            for line in [
+                format!(r#"{{"join":{{"group":"{group}"}}}}"#),
+                format!(r#"{{"send":{{"group":"{group}","payload":"at once"}}}}"#),
+            ] {
+                session.obey(Command::parse(&line).unwrap()).await;
+            }
+            loop {
+                match told.next().await {
+                    Some(Event::Message { .. }) => break,
+                    Some(Event::Refused { reason, .. }) => panic!("{reason}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_session_that_joins_ever_other_groups_keeps_nothing_of_those_that_it_has_left() {
         let agent = Agent::alone().await;
         let (session, mut told) = agent.hub.session().unwrap();

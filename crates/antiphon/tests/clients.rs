@@ -1,12 +1,12 @@
 //! Groups of clients on real nodes in virtual time: what each client is told while clients and nodes come, go
 //! and stop.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use antiphon::Cluster;
-use antiphon::SendError;
 use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSendError, ClientView, Departure, Refusal};
 use antiphon::testkit::{RunError, SceneError, World};
+use antiphon::{Cluster, Outcome, SendError};
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
@@ -58,6 +58,34 @@ async fn until(client: &mut Client, last: &str) -> Result<Vec<String>, SceneErro
         });
     }
     Ok(told)
+}
+
+#[test]
+fn what_a_client_says_at_once_waits_until_it_is_in() -> Result<(), RunError> {
+    World::new(1, ABC).run(async |world| {
+        let (_nodes, groups) = groups(&world).await?;
+        let mut ada = groups[0].enter("ada")?;
+        let said = ada.send("at once").await?;
+        assert_eq!(view_of(&mut ada, 1).await?, "a/ada");
+        assert_eq!(until(&mut ada, "a/ada: at once").await?, ["a/ada: at once"]);
+        assert_eq!(said.delivered().await, Outcome::Delivered);
+        // One that goes before it came in says nothing.
+        world.partition(["a"], ["b", "c"])?;
+        let bob = groups[0].enter("bob")?;
+        let (voice, waits) = (bob.sender(), Arc::new(Mutex::new(None)));
+        let told = waits.clone();
+        world.spawn("a", async move {
+            let said = voice.send("never").await;
+            *told.lock().unwrap() = Some(said.err());
+        })?;
+        world.sleep_ms(50).await;
+        assert!(waits.lock().unwrap().is_none(), "it waits");
+        drop(bob);
+        world.until(|| waits.lock().unwrap().is_some()).await;
+        let refused = ClientSendError::Refused(Refusal::NotIn);
+        assert_eq!(waits.lock().unwrap().take(), Some(Some(refused)));
+        Ok(())
+    })
 }
 
 #[test]

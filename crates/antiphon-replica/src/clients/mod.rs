@@ -251,6 +251,12 @@ impl Clients {
         own.is_some_and(|own| matches!(own.state, State::In | State::Leaving))
     }
 
+    /// Whether a client of this member is to come in, and is not in yet.
+    pub fn is_entering(&self, number: u32) -> bool {
+        let own = self.own.get(&number);
+        own.is_some_and(|own| own.leaving.is_none() && matches!(own.state, State::Outside | State::Entering))
+    }
+
     /// The group has a new view.
     pub fn handle_view(&mut self, view: &GroupView) {
         let is_new = |member: &Incarnation| view.joined.contains(member);

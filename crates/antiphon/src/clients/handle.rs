@@ -241,8 +241,8 @@ impl ClientSender {
         &self.membership.shared
     }
 
-    /// Sends a message to all clients, this one included, waiting while there is no room. `Ok` means accepted
-    /// by this node: the receipt tells what became of it. A payload has at most
+    /// Sends a message to all clients, this one included, waiting while there is no room, and for its first
+    /// view. `Ok` means accepted by this node: the receipt tells what became of it. A payload has at most
     /// [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or the window if that is less, less 6.
     ///
     /// # Errors

@@ -35,6 +35,8 @@ pub(super) struct Seat {
     pub(super) hears: bool,
     /// It is told what all are told.
     pub(super) is_in: bool,
+    /// It has come in before.
+    pub(super) was_in: bool,
     /// It was slow: what is said until it is out is not for it.
     pub(super) is_slow: bool,
     /// Nothing follows what waits.
@@ -73,6 +75,7 @@ impl Seat {
             takes_bundles: false,
             hears: true,
             is_in: false,
+            was_in: false,
             is_slow: false,
             is_over: false,
         }

@@ -61,6 +61,8 @@ struct Inside {
     base: u64,
     /// What the machine has under way.
     sent: Option<(u64, Ticket)>,
+    /// A client came in, or is out: what it wanted to say need not wait for that any more.
+    changed: bool,
     leaves: bool,
     ended: bool,
 }
@@ -100,6 +102,8 @@ impl Shared {
         let mut inside = self.inside();
         inside.machine.leave(number, departure);
         inside.hand_out(&self.name);
+        inside.changed = true;
+        self.tell_changed(&mut inside);
         drop(inside);
         self.wake.notify_one();
     }
@@ -160,6 +164,7 @@ impl Shared {
         }
     }
 
+    /// Waits for room, and for the first view of a client that is on its way.
     pub(super) async fn say(
         &self,
         number: u32,
@@ -192,6 +197,9 @@ impl Shared {
         }
         // Under the lock: what it says comes before its departure.
         let inside = self.inside();
+        if inside.is_on_its_way(number) {
+            return Err(ClientSendError::Group(SendError::Full));
+        }
         let refused = ClientSendError::Refused;
         let sent = match said {
             Said::One(payload) => {
@@ -246,6 +254,7 @@ impl Shared {
                 given: 0,
                 base: 0,
                 sent: None,
+                changed: false,
                 leaves: false,
                 ended: false,
             }),
@@ -282,6 +291,7 @@ impl Shared {
             inside.sent = sent;
         }
         inside.hand_out(&self.name);
+        self.tell_changed(&mut inside);
         self.give_back(&mut inside);
         Need {
             room,
@@ -377,8 +387,16 @@ impl Shared {
         };
         inside.machine.handle_end(cause);
         inside.hand_out(&self.name);
+        self.tell_changed(&mut inside);
         drop(inside);
         self.ended.send_replace(true);
+    }
+
+    /// Wakes what waits to say something, if clients came in or are out.
+    fn tell_changed(&self, inside: &mut Inside) {
+        if std::mem::take(&mut inside.changed) {
+            self.sender.room().notify_waiters();
+        }
     }
 
     /// Gives back the credit for messages that wait for no client any more.
@@ -401,6 +419,11 @@ impl Shared {
 }
 
 impl Inside {
+    /// Its first view is still to come. A client that was in and is not knows that, or is about to be told.
+    fn is_on_its_way(&self, number: u32) -> bool {
+        self.seats.get(&number).is_some_and(|seat| !seat.was_in) && self.machine.is_entering(number)
+    }
+
     fn handle(&mut self, event: Event, group: &Arc<str>) {
         match event {
             Event::View(view) => {
@@ -467,11 +490,13 @@ impl Inside {
         let event = match told {
             Told::Entered { number } => {
                 if let Some(seat) = self.seats.get_mut(&number) {
-                    seat.is_in = true;
+                    (seat.is_in, seat.was_in) = (true, true);
                 }
+                self.changed = true;
                 return;
             }
             Told::Gone { number, departure } => {
+                self.changed = true;
                 if let Some(seat) = self.seats.get_mut(&number) {
                     (seat.is_in, seat.is_slow) = (true, false);
                     seat.push(self.taken, self.taken_bytes, &ClientEvent::Left { departure });
