@@ -62,8 +62,11 @@ impl Case {
         Self { ours, ..self }
     }
 
-    /// A sample of a series.
+    /// A sample of a series. What is no number fails the series: rows could not keep it.
     pub(crate) fn add(&mut self, series: &str, sample: f64) {
+        if !sample.is_finite() {
+            return self.fail(series, true, &format!("it was measured as {sample}"));
+        }
         eprintln!("  {}: {series}: {}", self.name, short(sample));
         match self.series.iter_mut().find(|(name, _)| name == series) {
             Some((_, samples)) => samples.push(sample),

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
@@ -149,6 +149,11 @@ impl Lines {
         Self { lines }
     }
 
+    /// Drops the lines that are here already.
+    pub(crate) fn forget(&self) {
+        while self.lines.try_recv().is_ok() {}
+    }
+
     /// The first line from here on that the question has an answer to.
     pub(crate) fn find<T>(
         &self,
@@ -167,7 +172,13 @@ impl Lines {
                     }
                     last = line;
                 }
-                Err(_) => return Err(format!("waited in vain for {what}\nthe last line was {last:?}")),
+                Err(ended) => {
+                    let why = match ended {
+                        RecvTimeoutError::Timeout => "waited in vain",
+                        RecvTimeoutError::Disconnected => "the process ended while it was waited",
+                    };
+                    return Err(format!("{why} for {what}\nthe last line was {last:?}"));
+                }
             }
         }
     }

@@ -168,6 +168,11 @@ impl Peer {
         self.lines.find(within, what, question)
     }
 
+    /// Drops the lines that it has said already.
+    pub(crate) fn forget(&self) {
+        self.lines.forget();
+    }
+
     /// Tells it a line.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), Failure> {
         let stdin = self.child.stdin.as_mut().expect("stdin is a pipe");

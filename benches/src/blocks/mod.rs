@@ -49,6 +49,14 @@ fn least(figures: &[Figures], name: &str) -> f64 {
     told.fold(f64::INFINITY, f64::min)
 }
 
+/// The most of a figure: what holds for all.
+fn most(figures: &[Figures], name: &str) -> f64 {
+    let told = figures
+        .iter()
+        .map(|told| told.get(name).copied().unwrap_or(f64::INFINITY));
+    told.fold(0.0, f64::max)
+}
+
 /// The clock that all processes of this machine share.
 pub(crate) fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -58,6 +66,10 @@ pub(crate) fn clock_us() -> u64 {
 impl Common {
     /// Adds a peer's sample. What of a peer cannot be measured is told in the case, and the rest goes on.
     pub(crate) fn add_peer(&self, case: &mut Case, series: &str, sample: Result<f64, Failure>) {
+        let sample = sample.and_then(|sample| match sample.is_finite() {
+            true => Ok(sample),
+            false => Err(format!("it was measured as {sample}")),
+        });
         match sample {
             Ok(sample) => case.add(series, sample),
             Err(failure) if self.smoke => eprintln!("SKIPPED {series}: {failure}"),

@@ -20,8 +20,9 @@ use crate::{Common, Failure};
 const BYTES: usize = 1000;
 /// A JVM's first half minute says nothing about the next hours.
 const WARMUP_S: u32 = 20;
-/// In a shorter test its members' results get lost.
-const LEAST_S: u32 = 3;
+/// UPerf waits for its members' results a fifth of a test's time longer than it lasts: with eight on two
+/// processors that is too short after 5 s.
+const LEAST_S: u32 = 10;
 /// For a member of UPerf to be in the view.
 const START_WITHIN: Duration = Duration::from_secs(60);
 /// For the results of a test, beyond its time; UPerf at times prints none, and the test is done again.
@@ -84,12 +85,12 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
         .max()
         .ok_or("no number of nodes is given")?;
     let lab = Lab::new(most.into(), !common.no_offload)?;
-    let mut cases = Vec::new();
-    for nodes in counts.iter().copied().map(usize::from) {
-        let name = args.case(nodes);
-        let mut case = Case::new(name.clone());
-        for run in 1..=common.runs() {
-            eprintln!("{name}, run {run}");
+    let counts = counts.iter().copied().map(usize::from);
+    let mut cases: Vec<Case> = counts.clone().map(|nodes| Case::new(args.case(nodes))).collect();
+    // All numbers of nodes in each run: a machine's speed changes within minutes, and they are compared.
+    for run in 1..=common.runs() {
+        for (nodes, case) in counts.clone().zip(&mut cases) {
+            eprintln!("{}, run {run}", args.case(nodes));
             let mut crew = Crew::muster(&lab, nodes)?;
             crew.open(Open::Calls { bytes: BYTES })?;
             let mix = Mix {
@@ -106,9 +107,8 @@ pub(crate) fn run(args: &RpcArgs) -> Result<(), Failure> {
             drop(shares);
             let sample = java.as_ref().map_err(Clone::clone);
             let sample = sample.and_then(|java| uperf(&lab, java, nodes, args));
-            common.add_peer(&mut case, PEER, sample);
+            common.add_peer(case, PEER, sample);
         }
-        cases.push(case);
     }
     if args.share.is_none() {
         cases.push(one_at_a_time(&lab, &grpc, common)?);
@@ -231,6 +231,8 @@ fn round(first: &mut Peer, seconds: u32) -> Result<f64, Failure> {
     let mut failure = Failure::new();
     for _ in 0..TRIES {
         std::thread::sleep(ASKED_WITHIN);
+        // Figures of a try that was given up are not those of the next one.
+        first.forget();
         first.tell("1")?;
         match first.find(within, "UPerf's figures", throughput) {
             Ok(rate) => return Ok(rate),

@@ -7,7 +7,7 @@ use clap::Args;
 use super::crew::Crew;
 use super::java::Java;
 use super::worker::words::{Ask, Open, Pace, Time};
-use super::{Figures, mean, sum};
+use super::{Figures, mean, most, sum};
 use crate::jgroups::{self, JGroups};
 use crate::lab::Lab;
 use crate::ours::version;
@@ -26,6 +26,8 @@ const LEAD_MS: u64 = 500;
 const OURS: &str = "antiphon";
 const PEER: &str = "JGroups STATE";
 const RAW: &str = "raw TCP";
+const QUIET: &str = "without a joiner";
+const BESIDE: &str = "while it joins";
 const MEGABYTE: f64 = 1e6;
 
 #[derive(Debug, Args)]
@@ -41,9 +43,9 @@ pub(crate) struct StateArgs {
     /// Of a write
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     bytes: usize,
-    /// Rate of every link in Mbit/s, each way [default: none, as fast as the processors copy]
-    #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(10..=10_000))]
-    mbit: Option<u32>,
+    /// Rate of every link in Mbit/s, each way; 0: as fast as the processors copy
+    #[arg(long, value_name = "MBIT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    mbit: u32,
 }
 
 /// Measures and reports.
@@ -55,16 +57,17 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
         Ok((java, stack))
     });
     let lab = Lab::new(NODES, !common.no_offload)?;
-    if let Some(mbit) = args.mbit {
-        lab.shape(mbit)?;
+    if args.mbit > 0 {
+        lab.shape(args.mbit)?;
     }
     let bytes = args.size.unwrap_or(if common.smoke { 32 } else { 1024 }) << 20;
     let mut state = Case::new(match args.mbit {
-        Some(mbit) => format!("{} MiB over {mbit} Mbit/s", bytes >> 20),
-        None => format!("{} MiB", bytes >> 20),
+        0 => format!("{} MiB", bytes >> 20),
+        mbit => format!("{} MiB over {mbit} Mbit/s", bytes >> 20),
     });
-    let mut rate = Case::of("writes that were answered".to_owned(), "writes/s");
-    let mut p99 = Case::of("p99 of a write".to_owned(), "us");
+    let paced = format!("of {} writes/s at each of three", args.rate);
+    let mut rate = Case::of("all the writes that are answered".to_owned(), "writes/s");
+    let mut p99 = Case::of(format!("p99 at the slowest member, {paced}"), "us");
     for run in 1..=common.runs() {
         eprintln!("run {run}");
         let raw = Raw {
@@ -74,12 +77,15 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
             ring: 1 << 20,
         };
         state.add(RAW, raw::measure(&lab, 2, raw, common)?[1] / MEGABYTE);
-        let (quiet, beside, joined) = ours(&lab, bytes, args)?;
-        state.add(OURS, mean(&joined, "bytes") / mean(&joined, "seconds") / MEGABYTE);
-        rate.add("without a joiner", sum(&quiet, "rate"));
-        rate.add("while it joins", sum(&beside, "rate"));
-        p99.add("without a joiner", mean(&quiet, "p99_us"));
-        p99.add("while it joins", mean(&beside, "p99_us"));
+        let told = ours(&lab, bytes, args)?;
+        state.add(
+            OURS,
+            mean(&told.joined, "bytes") / mean(&told.joined, "seconds") / MEGABYTE,
+        );
+        for (at, series) in [QUIET, BESIDE].into_iter().enumerate() {
+            p99.add(series, most(&told.paced[at], "p99_us"));
+            rate.add(series, sum(&told.unpaced[at], "rate"));
+        }
         let sample = peer.as_ref().map_err(Clone::clone);
         let sample = sample.and_then(|(java, stack)| jgroups_state(&lab, java, stack, bytes));
         common.add_peer(&mut state, PEER, sample.map(|rate| rate / MEGABYTE));
@@ -99,8 +105,12 @@ pub(crate) fn run(args: &StateArgs) -> Result<(), Failure> {
     report.tell(&version(), common)
 }
 
-/// The writers without a joiner and beside it, and what the joiner tells.
-type Told = (Vec<Figures>, Vec<Figures>, Vec<Figures>);
+/// What writers tell without a joiner and beside it, and what the joiner beside paced writers tells.
+struct Told {
+    paced: [Vec<Figures>; 2],
+    unpaced: [Vec<Figures>; 2],
+    joined: Vec<Figures>,
+}
 
 fn ours(lab: &Lab, bytes: u64, args: &StateArgs) -> Result<Told, Failure> {
     let common = &args.common;
@@ -111,26 +121,39 @@ fn ours(lab: &Lab, bytes: u64, args: &StateArgs) -> Result<Told, Failure> {
     crew.done(&WRITERS, &open, common.patience())?;
     let members = WRITERS.len();
     crew.done(&WRITERS[..1], &Ask::Fill { bytes, members }, STATE_WITHIN)?;
-    let pace = Pace {
-        bytes: args.bytes,
-        per_second: args.rate,
-    };
-    let time = common.time();
-    let quiet = crew.done(&WRITERS, &Ask::Write { pace, time }, common.patience())?;
     // How long it takes is known from a first joiner: only what is written in that time counts then.
     let first = crew.done(&[JOINER], &open, STATE_WITHIN)?;
-    crew.kill(JOINER);
-    crew.start_again(JOINER)?;
-    let time = Time {
-        warmup_ms: LEAD_MS,
-        measured_ms: (mean(&first, "seconds") * 1000.0) as u64,
+    let mut measure = |per_second| -> Result<_, Failure> {
+        crew.kill(JOINER);
+        crew.start_again(JOINER)?;
+        let pace = Pace {
+            bytes: args.bytes,
+            per_second,
+        };
+        let time = common.time();
+        let quiet = crew.done(&WRITERS, &Ask::Write { pace, time }, common.patience())?;
+        let time = Time {
+            warmup_ms: LEAD_MS,
+            measured_ms: (mean(&first, "seconds") * 1000.0) as u64,
+        };
+        crew.ask(&WRITERS, &Ask::Write { pace, time })?;
+        std::thread::sleep(time.warmup());
+        crew.ask(&[JOINER], &open)?;
+        let mut beside = crew.figures(&[1, 2, 3, JOINER], STATE_WITHIN)?;
+        let joined = beside.split_off(WRITERS.len());
+        let came = mean(&joined, "bytes");
+        if came != bytes as f64 {
+            return Err(format!("the joiner has {came} of {bytes} bytes"));
+        }
+        Ok(([quiet, beside], joined))
     };
-    crew.ask(&WRITERS, &Ask::Write { pace, time })?;
-    std::thread::sleep(time.warmup());
-    crew.ask(&[JOINER], &open)?;
-    let mut beside = crew.figures(&[1, 2, 3, JOINER], STATE_WITHIN)?;
-    let joined = beside.split_off(WRITERS.len());
-    Ok((quiet, beside, joined))
+    let (paced, joined) = measure(Some(args.rate))?;
+    let (unpaced, _) = measure(None)?;
+    Ok(Told {
+        paced,
+        unpaced,
+        joined,
+    })
 }
 
 fn jgroups_state(lab: &Lab, java: &Java, stack: &str, bytes: u64) -> Result<f64, Failure> {

@@ -16,6 +16,8 @@ use crate::blocks::Figures;
 /// What a joiner holds while the state comes: minutes of what the writers write.
 const HELD_BYTES: usize = 512 << 20;
 
+/// So many writes of a member are under way at once if it has no rate.
+const AT_ONCE: usize = 64;
 /// Of a part.
 const PART_BYTES: usize = 1 << 20;
 
@@ -156,11 +158,22 @@ pub(super) async fn fill(blob: &Replicated<Blob>, bytes: u64, members: usize) ->
 }
 
 /// Writes at a rate: each write is due at its time, and its latency counts from there, also if it was late
-/// because others were.
+/// because others were. Without a rate, each of some tasks writes when its last write was answered.
 pub(super) async fn write(blob: &Replicated<Blob>, pace: Pace, time: Time) -> Result<Figures, Failure> {
     let payload = Bytes::from(vec![b'x'; pace.bytes]);
+    let Some(per_second) = pace.per_second else {
+        let blob = blob.clone();
+        return load::run(AT_ONCE, time, move |_, _| {
+            let (blob, payload) = (blob.clone(), payload.clone());
+            async move {
+                let written = blob.write(Command { fill: false, payload }).await;
+                written.map(drop).map_err(|error| error.to_string())
+            }
+        })
+        .await;
+    };
     let latencies = Arc::new(std::sync::Mutex::new(load::histogram()?));
-    let interval = Duration::from_secs_f64(1.0 / f64::from(pace.per_second.max(1)));
+    let interval = Duration::from_secs_f64(1.0 / f64::from(per_second.max(1)));
     let from = Instant::now() + time.warmup();
     let until = from + time.measured();
     let (mut due, mut writing) = (Instant::now(), tokio::task::JoinSet::new());
@@ -174,7 +187,7 @@ pub(super) async fn write(blob: &Replicated<Blob>, pace: Pace, time: Time) -> Re
             };
             writing.spawn(async move {
                 blob.write(command).await.map_err(|error| error.to_string())?;
-                if since >= from && Instant::now() <= until {
+                if (from..until).contains(&since) {
                     let mut latencies = latencies
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -8,8 +8,8 @@
 //!  4 relay, direct  client ─► first ─► others, all ─► client
 //!  5 stamp apart    client ─► all, first ─► others (the version alone), all ─► client
 //! ```
-//! The most senior three members serve, the first of them gives versions; the fourth is the client. All that
-//! is sent are direct messages of the group. The client has so many messages under way at once.
+//! The most senior three members serve, the first of them gives versions; the others are clients. All that
+//! is sent are direct messages of the group. Each client has so many messages under way at once.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,6 +24,10 @@ use crate::blocks::Figures;
 /// Of a message: what it is, the pattern, its number, its version.
 const HEAD: usize = 18;
 
+/// The most senior members.
+const SERVERS: usize = 3;
+/// So many clients have numbers of their own.
+const MAX_CLIENTS: u64 = 8;
 /// For the last answers, and for a client that began later.
 const DONE_WITHIN: Duration = Duration::from_secs(20);
 
@@ -35,7 +39,7 @@ const ACK: u8 = 4;
 const RELAYED: u8 = 5;
 const RELAY_ACK: u8 = 6;
 const STAMP: u8 = 7;
-/// The client is done.
+/// A client is done.
 const END: u8 = 8;
 
 /// The group, and its members by seniority.
@@ -108,25 +112,32 @@ pub(super) async fn run(
     time: Time,
 ) -> Result<Figures, Failure> {
     let Table { group, members } = table;
-    let (servers, client) = match members.as_slice() {
-        [servers @ .., client] if !servers.is_empty() => (servers, *client),
-        _ => return Err("there are no servers".to_owned()),
+    let (servers, clients) = match members.split_at_checked(SERVERS) {
+        Some((servers, clients)) if (1..=MAX_CLIENTS as usize).contains(&clients.len()) => (servers, clients),
+        _ => return Err("there are too few members, or too many".to_owned()),
     };
-    if cluster.incarnation() == client {
-        return send(group, servers, pattern, time).await;
+    let client = clients.iter().position(|client| *client == cluster.incarnation());
+    if let Some(client) = client {
+        return send(group, servers, client as u64, pattern, time).await;
     }
+    let mut clients_that_send = pattern.clients;
     let until = Instant::now() + time.warmup() + time.measured() + DONE_WITHIN;
     let mut server = Server {
         me: cluster.incarnation(),
         servers,
-        client,
+        clients,
         version: 0,
         half: HashMap::new(),
     };
     while let Ok(event) = tokio::time::timeout_at(until.into(), group.next()).await {
         match event {
             Some(Event::Told(told)) => match Words::read(&told.payload) {
-                Some(words) if words.what == END => return Ok(Figures::new()),
+                Some(words) if words.what == END => {
+                    clients_that_send -= 1;
+                    if clients_that_send == 0 {
+                        return Ok(Figures::new());
+                    }
+                }
                 Some(words) => server.hear(group, &words).await?,
                 None => {}
             },
@@ -134,13 +145,13 @@ pub(super) async fn run(
             None => return Err("the node has stopped".to_owned()),
         }
     }
-    Err("the client does not end".to_owned())
+    Err("a client does not end".to_owned())
 }
 
 struct Server<'a> {
     me: Incarnation,
     servers: &'a [Incarnation],
-    client: Incarnation,
+    clients: &'a [Incarnation],
     version: u64,
     /// By number: acknowledgements that are here (3), or the half of a stamped message that is (5).
     half: HashMap<u64, usize>,
@@ -148,7 +159,10 @@ struct Server<'a> {
 
 impl Server<'_> {
     async fn hear(&mut self, group: &Group, words: &Words<'_>) -> Result<(), Failure> {
-        let (number, client) = (words.number, self.client);
+        let number = words.number;
+        let Some(client) = self.clients.get((number % MAX_CLIENTS) as usize).copied() else {
+            return Ok(());
+        };
         let answer = |what, version| Words {
             what,
             version,
@@ -210,6 +224,7 @@ impl Server<'_> {
 async fn send(
     group: &mut Group,
     servers: &[Incarnation],
+    client: u64,
     pattern: Pattern,
     time: Time,
 ) -> Result<Figures, Failure> {
@@ -235,7 +250,7 @@ async fn send(
         while under_way.len() < pattern.in_flight {
             next += 1;
             // Numbers of different runs differ: answers may be late.
-            let number = next + ((began.elapsed().as_nanos() as u64) << 32);
+            let number = (next + ((began.elapsed().as_micros() as u64) << 24)) * MAX_CLIENTS + client;
             under_way.insert(number, (Instant::now(), needed));
             match pattern.number {
                 0 | 5 => {

@@ -126,17 +126,19 @@ pub(in crate::blocks) struct Mix {
 /// A way to get a version.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(in crate::blocks) struct Pattern {
+    /// So many clients send.
+    pub(in crate::blocks) clients: usize,
     pub(in crate::blocks) number: u8,
     pub(in crate::blocks) bytes: usize,
     /// How many messages of the client are under way at once.
     pub(in crate::blocks) in_flight: usize,
 }
 
-/// Writes at a rate.
+/// Writes at a rate, or as fast as they are answered.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(in crate::blocks) struct Pace {
     pub(in crate::blocks) bytes: usize,
-    pub(in crate::blocks) per_second: u32,
+    pub(in crate::blocks) per_second: Option<u32>,
 }
 
 /// How long a load runs before it counts, and while it does.
