@@ -10,7 +10,8 @@
 //!   tell WARMUP_MS MEASURED_MS COMMAND  -> done {"p50_us":…,"p99_us":…,"rate":…}
 //! ```
 //! `ask` says one command again and again, the next one after the reply. `tell` says one that has no reply,
-//! at a pace, and measures how long that takes it. It prints "members N" at each view.
+//! at a pace, and measures how long that takes it. It prints "members N" at each view. With `--serve` it is
+//! told nothing: it answers commands of a verb with their text.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -54,6 +55,9 @@ pub(crate) struct ClientArgs {
     /// Send messages in bundles, and take them so
     #[arg(long)]
     bundles: bool,
+    /// Serve this verb until the standard input ends
+    #[arg(long, value_name = "VERB", requires = "alone")]
+    serve: Option<String>,
 }
 
 /// Does what it is told until its standard input ends.
@@ -88,6 +92,11 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     match args.alone {
         true => drop(client.ask(&json!({"hello": {}}))?),
         false => drop(client.ask(&json!({"join": {"group": GROUP, "bundles": args.bundles}}))?),
+    }
+    if let Some(verb) = &args.serve {
+        client.ask(&json!({"serve_command": {"verb": verb}}))?;
+        println!("ready");
+        return client.serve();
     }
     println!("ready");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -196,6 +205,32 @@ impl Client {
             (id, Value::Null) if *id == json!(self.last) => Ok(reply),
             _ => Err(format!("{command}: {reply}")),
         }
+    }
+
+    /// Answers commands with their text until this process ends.
+    fn serve(&mut self) -> Result<(), Failure> {
+        std::thread::spawn(|| {
+            for _ in std::io::stdin().lock().lines().map_while(Result::ok) {}
+            std::process::exit(0);
+        });
+        let Replies::Own(reader) = &mut self.replies else {
+            return Err("it reads in another thread".to_owned());
+        };
+        let failed = |error: std::io::Error| format!("the agent's connection: {error}");
+        // It may be long until the first command comes.
+        self.stream.set_read_timeout(None).map_err(failed)?;
+        let mut line = String::new();
+        while reader.read_line(&mut line).map_err(failed)? > 0 {
+            let event: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+            if event["event"] == "command" {
+                let answer =
+                    json!({"answer": {"request": event["request"], "payload": event["args"]["text"]}});
+                let said = self.stream.write_all(format!("{answer}\n").as_bytes());
+                said.map_err(failed)?;
+            }
+            line.clear();
+        }
+        Err("the agent's connection ended".to_owned())
     }
 
     fn ask_again_and_again(&mut self, command: Value, time: Time) -> Result<(), Failure> {

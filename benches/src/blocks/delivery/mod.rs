@@ -3,10 +3,11 @@
 //! long those to four peers take when the fifth one hangs or is dead.
 //!
 //! ```text
-//!  benchmark ──┬── host 1: end n1 ── library, HTTP, HTTPS, WebSocket, RESP, UDP ──► host 2: end n2, …
-//!              └── host 1: agent, with a client that hands commands over by its socket
+//!  benchmark ──┬── host 1: agent, a client ── library, HTTP, HTTPS, WebSocket, RESP, UDP ──► host 2: agent, a client
+//!              └── host 1: end n1 ── the same ──► host 2: end n2, …
 //! ```
-//! An [`end`] is a process that embeds the library and its commands.
+//! A client is a program that says JSON lines to its agent by a Unix socket. An [`end`] is a process that
+//! embeds the library and its commands: what lies between the two is the agents and their sockets.
 
 pub(crate) mod end;
 
@@ -114,6 +115,10 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
             p50.add(series, figure(figures, "p50_us"));
             p99.add(series, figure(figures, "p99_us"));
         };
+        let ways: Vec<Way> = Way::ALL
+            .into_iter()
+            .filter(|way| files.has_certificates || !matches!(way, Way::Https | Way::HttpsKept))
+            .collect();
         for (series, udp) in [(TCP, false), (UDP, true)] {
             let server = format!("{}:{RAW_PORT}", lab.ip(2));
             let server = server.parse().map_err(|_| format!("{server} is no address"))?;
@@ -124,14 +129,13 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
             };
             add(series, &ends[0].done_by(&raw, common)?);
         }
-        let is_had = |way: &Way| files.has_certificates || !matches!(way, Way::Https | Way::HttpsKept);
-        for way in Way::ALL.into_iter().filter(is_had) {
+        for way in ways.iter().copied() {
             let ping = Ask::Ping {
                 way,
                 to: "n2".to_owned(),
                 time: common.time(),
             };
-            add(way.word(), &ends[0].done_by(&ping, common)?);
+            add(&embedded(way), &ends[0].done_by(&ping, common)?);
         }
         // Of a command without a reply there is only the way there.
         let notice = Ask::Notice {
@@ -151,14 +155,15 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
         handed[1].add("in the library", figure(&figures, "p99_us"));
         drop(ends);
         lab.kill_all();
-        match by_socket(&lab, &ours, &files, args)? {
-            Some(by_socket) => {
-                for (series, figures) in [(ANSWERED, &by_socket[0]), (UNANSWERED, &by_socket[1])] {
-                    handed[0].add(series, figure(figures, "p50_us"));
-                    handed[1].add(series, figure(figures, "p99_us"));
-                }
-            }
-            None => eprintln!("SKIPPED the agent's socket: this build has no `antiphon agent --commands`"),
+        let by_agents = by_agents(&lab, &ours, &files, common, &ways);
+        lab.kill_all();
+        let (asked, by_socket) = by_agents?;
+        for (way, figures) in &asked {
+            add(way.word(), figures);
+        }
+        for (series, figures) in [ANSWERED, UNANSWERED].into_iter().zip(&by_socket) {
+            handed[0].add(series, figure(figures, "p50_us"));
+            handed[1].add(series, figure(figures, "p99_us"));
         }
         let mut cases = beside.iter_mut();
         for fault in [Fault::Hung, Fault::Dead] {
@@ -250,58 +255,57 @@ impl Peer {
     }
 }
 
-/// The time of handing over a command without a reply of its peer, by an agent's Unix socket: until the agent
-/// says so, and of saying it; none if this build's agent cannot.
-fn by_socket(
+/// How an embedded way is called.
+fn embedded(way: Way) -> String {
+    format!("{}, embedded", way.word())
+}
+
+/// What two agents do for two programs: commands and their replies by each way, and the time of handing over
+/// a command without a reply of its peer: until the agent says so, and of saying it.
+type ByAgents = (Vec<(Way, Figures)>, [Figures; 2]);
+
+fn by_agents(
     lab: &Lab,
     ours: &Ours,
     files: &Files,
-    args: &DeliveryArgs,
-) -> Result<Option<[Figures; 2]>, Failure> {
-    let common = &args.common;
-    let help = tools::run(&ours.program().to_string_lossy(), &["agent", "--help"])?;
-    if !help.contains("--commands-listen") {
-        return Ok(None);
-    }
-    let result = (|| {
-        let more = |node: usize| {
-            let gate = format!("{}:{GATE_PORT}", lab.ip(node));
-            let (key, list) = (files.key(), files.list());
-            let words = [
-                ("--key-file", key.to_string_lossy()),
-                ("--commands", list.to_string_lossy()),
-                ("--commands-listen", gate.into()),
-            ];
-            let words = words.map(|(flag, value)| [flag.to_owned(), value.into_owned()]);
-            words.concat()
-        };
-        // Two agents: the second one has no program that serves the verb, which the first does not wait for.
-        let agents = Agents::start(lab, ours.program(), 2, more)?;
-        let program =
-            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut command = lab.command(1, &program);
+    common: &Common,
+    ways: &[Way],
+) -> Result<ByAgents, Failure> {
+    let agents = Agents::start(lab, ours.program(), 2, |node| files.words(lab, node))?;
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let client = |node: usize, more: &[&str]| -> Result<Peer, Failure> {
+        let mut command = lab.command(node, &program);
         command
             .args(["client", "--alone", "--socket"])
-            .arg(agents.socket(1))
+            .arg(agents.socket(node))
+            .args(more)
             .stderr(Stdio::inherit());
-        let mut client = Peer::start(command, "a client of the agent")?;
+        let client = Peer::start(command, "a client of an agent")?;
         client.expect("ready", START_WITHIN)?;
+        Ok(client)
+    };
+    let _serving = client(2, &["--serve", "ping"])?;
+    let mut caller = client(1, &[])?;
+    let time = common.time();
+    let mut measure = |word: &str, command: serde_json::Value| {
+        let (warmup, measured) = (time.warmup_ms, time.measured_ms);
+        caller.tell(&format!("{word} {warmup} {measured} {command}"))?;
+        caller.done(common.patience())
+    };
+    let text = "x".repeat(end::TEXT_BYTES);
+    let mut asked = Vec::new();
+    for way in ways {
         let command = json!({"command": {
-            "verb": "notice", "args": {"sent": 0, "text": "x".repeat(end::TEXT_BYTES)},
-            "to": ["n2"], "by": "http_kept", "reply": false,
+            "verb": "ping", "args": {"text": text}, "to": ["n2"], "by": way.word(), "reply": true,
         }});
-        let time = common.time();
-        let mut measure = |word: &str| {
-            client.tell(&format!(
-                "{word} {} {} {command}",
-                time.warmup_ms, time.measured_ms
-            ))?;
-            client.done(common.patience())
-        };
-        Ok([measure("ask")?, measure("tell")?])
-    })();
-    lab.kill_all();
-    result.map(Some)
+        asked.push((*way, measure("ask", command)?));
+    }
+    // No program serves this verb, which the first agent does not wait for.
+    let notice = json!({"command": {
+        "verb": "notice", "args": {"sent": 0, "text": text},
+        "to": ["n2"], "by": "http_kept", "reply": false,
+    }});
+    Ok((asked, [measure("ask", notice.clone())?, measure("tell", notice)?]))
 }
 
 /// The p99 of commands to four peers, while the fifth one answers, and from the moment on from which it does
@@ -372,6 +376,28 @@ impl Files {
 
     fn list(&self) -> PathBuf {
         self.folder.join("commands.toml")
+    }
+
+    /// What an agent is started with, to be asked by each way.
+    fn words(&self, lab: &Lab, node: usize) -> Vec<String> {
+        let gate = format!("{}:{GATE_PORT}", lab.ip(node));
+        let file = |name: String| self.folder.join(name).to_string_lossy().into_owned();
+        let mut words = vec![
+            ("--key-file", self.key().to_string_lossy().into_owned()),
+            ("--commands", self.list().to_string_lossy().into_owned()),
+            ("--commands-listen", gate),
+        ];
+        if self.has_certificates {
+            words.extend([
+                ("--tls-cert", file(format!("n{node}.pem"))),
+                ("--tls-key", file(format!("n{node}.key"))),
+                ("--commands-ca", file("ca.pem".to_owned())),
+            ]);
+        }
+        words
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect()
     }
 
     /// An authority, and a certificate of it for the name of each node.
