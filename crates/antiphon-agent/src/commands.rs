@@ -114,6 +114,7 @@ mod tests {
     use antiphon_api::Command as Line;
     use antiphon_api::blocks::Code;
     use antiphon_commands::Config;
+    use antiphon_commands::list::MAX_REPLY_BYTES;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
@@ -323,6 +324,49 @@ mod tests {
             (reply.failures["n1"].code, reply.failures["n1"].ran),
             (Code::Unavailable, Ran::No)
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_answer_may_be_as_long_as_a_reply_and_one_that_is_refused_answers_with_the_reason() {
+        let (hub, _port, _serving) = alone("answers").await;
+        let say = async |session: &crate::hub::Session, line: String| {
+            session.obey(Line::parse(&line).unwrap()).await;
+        };
+        let (serves, mut asked) = hub.session().unwrap();
+        let (asks, mut replies) = hub.session().unwrap();
+        say(&serves, r#"{"serve_command":{"verb":"flush","id":1}}"#.to_owned()).await;
+        asked.next().await.unwrap();
+        // Longer than a call's answer, and longer than any reply.
+        for (bytes, refused) in [(62_000, false), (MAX_REPLY_BYTES as usize + 1, true)] {
+            let command = r#"{"command":{"verb":"flush","to":"one","id":2}}"#;
+            say(&asks, command.to_owned()).await;
+            let Some(Event::Command(command)) = asked.next().await else {
+                panic!()
+            };
+            let (request, payload) = (command.request, "x".repeat(bytes));
+            let answer = format!(r#"{{"answer":{{"request":{request},"payload":"{payload}","id":3}}}}"#);
+            say(&serves, answer).await;
+            let Some(Event::Reply(taken)) = asked.next().await else {
+                panic!()
+            };
+            assert_eq!(
+                taken.error.map(|error| error.code),
+                refused.then_some(Code::Refused)
+            );
+            let Some(Event::Reply(reply)) = replies.next().await else {
+                panic!()
+            };
+            if !refused {
+                assert_eq!(reply.replies.unwrap()["n1"], Payload::Text("x".repeat(bytes)));
+                continue;
+            }
+            let failure = &reply.failures["n1"];
+            assert_eq!(failure.code, Code::Failed, "{failure:?}");
+            let Some(Payload::Text(reason)) = &failure.payload else {
+                panic!("{failure:?}")
+            };
+            assert!(reason.contains("at most 1048576"), "{reason}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

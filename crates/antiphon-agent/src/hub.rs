@@ -407,7 +407,7 @@ impl Session {
         }
         let id = match &command {
             Command::Hello(command::Hello { id, .. })
-            | Command::Members(command::Members { id })
+            | Command::Members(command::Members { id, .. })
             | Command::Join(command::Join { id, .. })
             | Command::Leave(command::Leave { id, .. })
             | Command::Send(command::Send { id, .. })
@@ -427,7 +427,9 @@ impl Session {
         };
         match (command, operation) {
             (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello)).await),
-            (Command::Members(_), Some(operation)) => drop(operation.reply(self.members()).await),
+            (Command::Members(members), Some(operation)) => {
+                operation.reply(self.members(members.group.as_deref())).await;
+            }
             (Command::Join(join), Some(operation)) => self.join(join, operation).await,
             (
                 Command::Leave(command::Leave {
@@ -490,7 +492,13 @@ impl Session {
         group.is_none().then(only).flatten()
     }
 
-    fn members(&self) -> Reply {
+    fn members(&self, group: Option<&str>) -> Reply {
+        if let Some(group) = group {
+            return self.hub.0.blocks.view(group).map_or_else(not_done, |view| Reply {
+                group_view: Some(Box::new(view)),
+                ..Reply::default()
+            });
+        }
         let view = self.hub.cluster().view();
         let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
         let none = || {

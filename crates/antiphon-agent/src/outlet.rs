@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use antiphon_api::blocks::{Reply, Value};
-use antiphon_api::{Event, Payload, commands};
+use antiphon_api::{Event, Payload, View, commands};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::pipe::Pipe;
@@ -97,6 +97,19 @@ fn of_argument(value: &commands::Value) -> usize {
     }
 }
 
+fn of_view(view: &View) -> usize {
+    let lists = [
+        &view.members,
+        &view.joined,
+        &view.left,
+        &view.crashed,
+        &view.transitional,
+    ];
+    let names = lists.into_iter().chain(&view.synced).flatten();
+    // Each name beside its string.
+    names.map(|name| name.len() + 24).sum()
+}
+
 /// About how many bytes it keeps.
 fn weight(event: &Event) -> usize {
     let of = |payload: &Payload| match payload {
@@ -117,17 +130,11 @@ fn weight(event: &Event) -> usize {
                 let of = |(name, value): (&String, &commands::Value)| name.len() + of_argument(value) + 24;
                 asked.args.iter().map(of).sum()
             }
-            Event::View(view) => {
-                let lists = [
-                    &view.members,
-                    &view.joined,
-                    &view.left,
-                    &view.crashed,
-                    &view.transitional,
-                ];
-                // Each name beside its string.
-                lists.into_iter().flatten().map(|name| name.len() + 24).sum()
-            }
+            Event::View(view) => of_view(view),
+            Event::Reply(Reply {
+                group_view: Some(view),
+                ..
+            }) => of_view(view),
             Event::Reply(Reply { view: Some(view), .. }) => 200 * view.members.len(),
             Event::Why { facts, .. } => facts.iter().map(String::len).sum(),
             Event::Reply(Reply {

@@ -68,6 +68,7 @@ pub(crate) fn client_event(group: &str, event: &ClientEvent) -> Result<Event, St
                 causes,
                 transitional: stayed.map(ToString::to_string).collect(),
                 primary: true,
+                synced: None,
             })
         }
         ClientEvent::Message(said) => {

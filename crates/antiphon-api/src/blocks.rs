@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{NodeView, Payload};
+use crate::{NodeView, Payload, View};
 
 /// What a program calls an operation, to know its reply: a whole number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -306,6 +306,9 @@ pub struct Reply {
     /// Of `members`: the cluster's present view; none while there is no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<Box<NodeView>>,
+    /// Of `members` with a block's group: the group's present view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_view: Option<Box<View>>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,

@@ -329,6 +329,10 @@ pub struct View {
     pub transitional: Vec<String>,
     /// Always true: groups are suspended in a non-primary component and install no view there.
     pub primary: bool,
+    /// Of a block: the names of the members that have its state. Left out while this node does not know it,
+    /// and of other groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synced: Option<Vec<String>>,
 }
 
 /// A message, in the group's order.

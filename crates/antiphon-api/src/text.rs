@@ -189,11 +189,16 @@ fn describe(event: &Event) -> String {
             left,
             crashed,
             causes,
+            synced,
             ..
         }) => {
             let names: Vec<&str> = members.iter().map(String::as_str).collect();
             let mut text = format!("group {group} view {id}: {}", names.join(", "));
             differences(&mut text, joined, left, crashed);
+            if let Some(synced) = synced {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "; synced: {}", synced.join(", "));
+            }
             for (name, cause) in causes {
                 // Writing to a string cannot fail.
                 let _ = write!(text, "\n- {name}: {cause}");
@@ -361,6 +366,7 @@ fn replied(reply: &Reply) -> String {
         welcome,
         commands,
         view,
+        group_view,
         error,
     } = reply;
     let id = id.as_ref().map_or(String::new(), |id| format!(" ({id})"));
@@ -388,6 +394,11 @@ fn replied(reply: &Reply) -> String {
         view.as_ref()
             .map(|view| format!("members {}", view.names().join(", "))),
     );
+    said.extend(group_view.as_ref().map(|view| {
+        let synced = view.synced.as_ref().map(|synced| synced.join(", "));
+        let synced = synced.map_or(String::new(), |synced| format!(", synced {synced}"));
+        format!("members {}{synced}", view.members.join(", "))
+    }));
     if said.is_empty() && replies.is_none() {
         said.push("done".to_owned());
     }

@@ -532,8 +532,8 @@ pub(crate) const JSON_HELP: &str = "\
 With --json, one object a line; docs/node.md says what each means.
   Commands, on standard input (an agent takes them from each program that connects):
     {\"send\":{\"group\":\"chat\",\"payload\":\"hello\"}}   {\"leave\":{}}
-    {\"tell\":{\"group\":\"chat\",\"to\":\"b\",\"payload\":\"hello\"}}
-    {\"why\":{\"node\":\"a\"}}   {\"members\":{\"id\":1}}   {\"fault\":{\"block\":[\"b\"]}}
+    {\"tell\":{\"group\":\"chat\",\"to\":\"b\",\"payload\":\"hello\",\"wait\":true}}
+    {\"why\":{\"node\":\"a\"}}   {\"members\":{\"id\":1}}   {\"members\":{\"group\":\"block/map/m\",\"id\":1}}   {\"fault\":{\"block\":[\"b\"]}}
     {\"hello\":{\"name\":\"web-1\",\"id\":1}}   {\"join\":{\"group\":\"chat\",\"id\":2}}   {\"leave\":{\"group\":\"chat\",\"id\":3}}
     `payload` may be {\"base64\":\"…\"} or {\"file\":\"/path\"}; beside it \"safe\":true, or \"scope\":17
   Locks, leaders, maps, counters and requests, each answered by one `reply` with the same \"id\":

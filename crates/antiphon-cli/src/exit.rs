@@ -23,10 +23,10 @@ pub(crate) fn line(text: Arguments<'_>) {
 pub(crate) enum Exit {
     /// The node left in order; the demo's sheet holds; the benchmark ran.
     Success,
-    /// Something failed at run time: the address is taken, the demo's sheet does not hold.
+    /// Something failed at run time: the address is taken, a name does not resolve, the demo's sheet does not
+    /// hold. Another try may do better.
     Failure,
-    /// The command line, environment or configuration file makes no sense, or a seed's name does not resolve.
-    /// Nothing was started.
+    /// The command line, environment or configuration file makes no sense. Nothing was started.
     Usage,
     /// The cluster refused the node, and trying again is pointless until the configuration changes.
     Refused,
@@ -61,9 +61,8 @@ impl Exit {
 pub(crate) const HELP: &str = "\
 Exit codes:
   0    the node left in order (command, SIGTERM or SIGINT)
-  1    failed at run time: the address is in use
-  2    command line, environment or configuration file are wrong, or a seed's name does not resolve;
-       nothing was started
+  1    failed at run time: the address is in use, the name of a host does not resolve
+  2    command line, environment or configuration file are wrong; nothing was started
   3    the cluster refused the node for good: it runs with another --membership or --policy, or a
        build too far from this one; with another key or cluster name, or a name that is taken, a
        node says so and goes on trying
@@ -75,7 +74,8 @@ Exit codes:
 pub(crate) const HELP_LOCATOR: &str = "\
 Exit codes:
   0    it stopped in order (SIGTERM or SIGINT)
-  1    failed at run time: the address is in use, the state file cannot be read, its folder is not there
+  1    failed at run time: the address is in use, the name of a host does not resolve, the state file
+       cannot be read, its folder is not there
   2    command line, environment or key file are wrong, or the state file is of another cluster or no
        locator's; nothing was started
   130  a second SIGINT, half a second after the first or later: ended at once (143 for SIGTERM)

@@ -28,7 +28,11 @@ pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
         })?;
     writeln!(file, "{hex}")
         .and_then(|()| file.sync_all())
-        .map_err(|error| Failed::run(format!("cannot write {shown}: {error}")))
+        .map_err(|error| {
+            // This process has made it, and the next try must not take it for a key in use.
+            let _ = fs::remove_file(path);
+            Failed::run(format!("cannot write {shown}: {error}"))
+        })
 }
 
 #[cfg(test)]

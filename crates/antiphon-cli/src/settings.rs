@@ -181,10 +181,12 @@ impl Own {
 
 impl From<config::Error> for Failed {
     fn from(error: config::Error) -> Self {
-        Failed::usage(match error {
-            config::Error::Missing { key } => missing(key),
-            other => other.to_string(),
-        })
+        match error {
+            // The settings may be right, and the resolver not there yet: a service manager starts it again.
+            config::Error::Unresolved { reason, .. } => Failed::run(reason),
+            config::Error::Missing { key } => Failed::usage(missing(key)),
+            other => Failed::usage(other.to_string()),
+        }
     }
 }
 

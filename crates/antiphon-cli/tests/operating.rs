@@ -757,7 +757,9 @@ fn the_units_fit_the_program() {
         &format!("TimeoutStopSec={}", STOPS_WITHIN.as_secs()),
         "ExecStart=/usr/bin/antiphon agent --config /etc/antiphon/agent.toml",
         "ExecReload=/bin/kill -HUP $MAINPID",
+        // With code 1 it is tried again, without end: names may resolve later.
         "RestartPreventExitStatus=2 3",
+        "StartLimitIntervalSec=0",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
     ] {

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use antiphon::config::Given;
-use common::{Bench, Node, end_of};
+use common::{Bench, Node, PATIENCE, end_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -165,6 +165,107 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
         assert!(error.contains(expected), "{arguments}: {error}");
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn a_name_that_does_not_resolve_ends_with_one_and_is_tried_again_by_those_that_start_it() {
+    let bench = Bench::new();
+    for arguments in [
+        "node --cluster c --name n --seeds nowhere.invalid:7400",
+        "node --cluster c --name n --seeds 127.0.0.1:7400,127.0.0.1:7401/nowhere.invalid",
+        "node --cluster c --name n --bind nowhere.invalid",
+        "agent --cluster c --name n --seeds nowhere.invalid",
+        "locator --cluster c --bind nowhere.invalid",
+    ] {
+        let output = bench.run(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {error}");
+        assert!(error.contains("nowhere.invalid"), "{arguments}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+    let doctor = bench.run("doctor --within 1s --cluster c --name n --bind nowhere.invalid");
+    assert_eq!(doctor.status.code(), Some(1));
+}
+
+#[test]
+fn an_agent_whose_socket_has_no_directory_says_how_to_make_it() {
+    let bench = Bench::new();
+    let output = bench.run(&format!("agent {ALONE} --socket /nodir/agent.sock"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("/nodir/agent.sock") && error.contains("install -d -m 700"),
+        "{error}"
+    );
+}
+
+/// Whether a process catches SIGTERM, as the kernel knows it.
+#[cfg(target_os = "linux")]
+fn catches_term(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.unwrap_or(0) & (1 << 14) != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_comes_while_the_settings_are_read_ends_the_program_in_order() {
+    let bench = Bench::new();
+    // A file that takes as long as a name may: nobody writes to it.
+    let slow = bench.directory.join("slow");
+    let made = std::process::Command::new("mkfifo").arg(&slow).status();
+    assert!(made.unwrap().success());
+    for command in ["node", "agent", "node --witness"] {
+        let mut program = bench.program();
+        program.args(command.split(' ')).arg("--config").arg(&slow);
+        let child = program.stdin(Stdio::null()).spawn().unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !catches_term(child.id()) {
+            assert!(std::time::Instant::now() < deadline, "{command}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(end_of(child).code(), Some(0), "{command}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_written_leaves_no_file() {
+    let bench = Bench::new();
+    let file = bench.directory.join("key");
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" key \"$1\"";
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_antiphon")])
+        .arg(&file);
+    let output = shell.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot write") && !file.exists(), "{error}");
+    assert!(bench.run(&format!("key {}", file.display())).status.success());
+}
+
+#[test]
+fn a_benchmark_that_is_interrupted_leaves_no_key() {
+    let bench = Bench::new();
+    let mut program = bench.program();
+    program.args(["bench", "idle", "--nodes", "2", "--keyed"]);
+    program.env("TMPDIR", &bench.directory).stdout(Stdio::null());
+    let mut child = program.stderr(Stdio::null()).spawn().unwrap();
+    let key = bench.directory.join(format!("antiphon-bench-{}.key", child.id()));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    // Its nodes read it, and then it is gone.
+    for is_there in [true, false] {
+        while key.exists() != is_there {
+            assert!(std::time::Instant::now() < deadline, "{is_there}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it measures");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    end_of(child);
+    assert!(!key.exists());
 }
 
 #[test]

@@ -3,11 +3,12 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Bench, Node, free_addrs, key, list, spoken_to};
+use common::{Bench, Node, Proxy, free_addrs, key, list, spoken_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -89,6 +90,40 @@ fn what_ends_a_node_before_it_has_begun_ends_its_witness_with_the_same_code() {
         error.contains("--key-file") && error.lines().count() == 1,
         "{error}"
     );
+}
+
+#[test]
+fn a_node_that_is_told_to_leave_before_it_has_begun_has_left_in_order() {
+    let bench = Bench::new();
+    let key = key(&bench, "key");
+    for early_ms in (0..=150).step_by(10) {
+        let mut program = bench.program();
+        program
+            .args([
+                "node",
+                "--json",
+                "--cluster",
+                "tea",
+                "--name",
+                "a",
+                "--bind",
+                "127.0.0.1:0",
+            ])
+            .args(["--found", "--witness", "--key-file"])
+            .arg(&key)
+            .stderr(Stdio::piped());
+        let node = spoken_to(program);
+        std::thread::sleep(Duration::from_millis(early_ms));
+        node.signal(Signal::TERM);
+        let status = node.exit();
+        let told = node.log();
+        // It may not have caught signals yet.
+        let is_in_order = status.code() == Some(0) || status.signal() == Some(15);
+        assert!(
+            is_in_order && !told.contains("not proven"),
+            "after {early_ms} ms: {status}: {told}"
+        );
+    }
 }
 
 #[test]
@@ -204,41 +239,12 @@ fn a_node_whose_witness_is_killed_goes_on_and_leaves_in_order() {
     drop(orphan);
 }
 
-/// Passes on what comes to one address to another one, both ways: what a proxy does, whose ends prove
-/// nothing.
-fn proxy_to(addr: SocketAddr) -> SocketAddr {
-    fn pass_on(mut from: TcpStream, mut to: TcpStream) {
-        std::thread::spawn(move || {
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(read @ 1..) = from.read(&mut buffer) {
-                if to.write_all(&buffer[..read]).is_err() {
-                    break;
-                }
-            }
-            let _ = to.shutdown(Shutdown::Write);
-        });
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            // Nobody may be there any more.
-            let Ok(far) = TcpStream::connect(addr) else {
-                continue;
-            };
-            pass_on(near.try_clone().unwrap(), far.try_clone().unwrap());
-            pass_on(far, near);
-        }
-    });
-    at
-}
-
 /// Three nodes that reach each other through proxies alone; `a`, then `b`, founded it. Returns them by
 /// seniority.
 fn behind_proxies(bench: &Bench, more: &str) -> Vec<Node> {
     let key = key(bench, "key");
     let addrs = free_addrs(3);
-    let reached: Vec<SocketAddr> = addrs.iter().map(|addr| proxy_to(*addr)).collect();
+    let reached: Vec<SocketAddr> = addrs.iter().map(|addr| Proxy::to(*addr).at).collect();
     let mut nodes = Vec::new();
     for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
         let seeds = if index == 0 {

@@ -25,6 +25,22 @@ pub fn in_lines(text: &str) -> String {
     lines.join("\n")
 }
 
+/// A line of JSON, for programs, that may come to a terminal: the same value, with JSON's own escapes. Only
+/// spaces stand between its tokens.
+pub fn in_json(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c {
+            // JSON has these between tokens alone.
+            '\t' | '\n' | '\r' => shown.push(' '),
+            // It has the others within strings alone, and all of them have four digits.
+            c if acts(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// A text with something in it that others gave: whole if it has at most so many characters, else its
 /// beginning and its end, which says what to do
 /// about it, and how much is left out between them.
@@ -91,6 +107,16 @@ mod tests {
         assert!(shown.contains(&format!("[…{left_out} characters…]")), "{shown}");
         assert!(shown.chars().count() < 130, "{shown}");
         assert_eq!(shortened("abc", 0), " […3 characters…] ");
+    }
+
+    #[test]
+    fn a_line_of_json_stays_one_and_moves_no_cursor() {
+        let line = "{\"a\u{200f}\":\t\"é\u{7f}\u{9b}2J\u{2028}\u{2069}\\n\"}";
+        assert_eq!(
+            in_json(line),
+            "{\"a\\u200f\": \"é\\u007f\\u009b2J\\u2028\\u2069\\n\"}"
+        );
+        assert_eq!(in_json("{\"a\":1}"), "{\"a\":1}");
     }
 
     #[test]

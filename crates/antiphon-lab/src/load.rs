@@ -127,14 +127,25 @@ impl Run {
         }
     }
 
-    /// Has the node tell a member this many numbered messages, and writes them in its books.
+    /// Has the node tell a member this many numbered messages, and writes them in its books. It waits where
+    /// there is no room.
     pub fn tell(&mut self, group: &str, to: &str, count: usize) {
+        self.tell_so(group, to, count, true);
+    }
+
+    /// The same without waiting: where there is no room, the node refuses.
+    pub fn tell_at_once(&mut self, group: &str, to: &str, count: usize) {
+        self.tell_so(group, to, count, false);
+    }
+
+    fn tell_so(&mut self, group: &str, to: &str, count: usize, wait: bool) {
         for _ in 0..count {
             let what = format!("{}#{}>{to}:{}", self.name, self.start, self.told.len());
             let tell = command::Tell {
                 group: Some(group.to_owned()),
                 to: to.to_owned(),
                 payload: Payload::Text(what.clone()),
+                wait,
             };
             if self.ask(&Command::Tell(tell)) {
                 self.told.push(Tells {

@@ -67,6 +67,10 @@ pub struct Change {
     pub joined: Vec<Incarnation>,
     /// The members that are gone.
     pub gone: Vec<Incarnation>,
+    /// Those of `gone` that left in order.
+    pub left: Vec<Incarnation>,
+    /// Those of `gone` whose state differs. They are members of the group yet.
+    pub diverged: Vec<Incarnation>,
 }
 
 /// A deterministic state machine: the same calls in the same order make the same state, replies and events at

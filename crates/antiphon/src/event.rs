@@ -302,7 +302,7 @@ pub struct Message {
 }
 
 /// An agreed list of a group's members.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct View {
     /// Its identity; strictly increasing at every member.
@@ -327,6 +327,9 @@ pub struct View {
     pub transitional: Vec<Arc<Member>>,
     /// This node's incarnation in this view.
     pub me: Incarnation,
+    /// Those that have the state of a replicated group, by seniority: in views of `ReplicaStatus` (feature
+    /// `blocks`). `None` if this member does not know it yet, and in views that a group tells.
+    pub synced: Option<Vec<Arc<Member>>>,
 }
 
 impl View {
@@ -365,6 +368,12 @@ impl fmt::Display for View {
         }
         for (member, cause) in &self.causes {
             write!(f, ", {}: {cause}", member.name)?;
+        }
+        if let Some(synced) = &self.synced {
+            write!(f, "; synced:")?;
+            for member in synced {
+                write!(f, " {}", member.name)?;
+            }
         }
         Ok(())
     }

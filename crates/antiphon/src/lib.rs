@@ -100,7 +100,7 @@ pub use antiphon_core::{
     Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, GroupOptions,
     Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, MAX_TELL_BYTES, NameError, Order, Outcome,
     Parting, PathTrouble, PeerLinks, PeerPath, Policy, Profile, Recovery, RecoveryError, TELL_CREDIT_BYTES,
-    TellError, TellOutcome, Ticket, TotalEngine, ViewChange, WhyEntry, WhyReport,
+    TELL_OVERHEAD, TellError, TellOutcome, Ticket, TotalEngine, ViewChange, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, Lack, PathStatus, TransportCounters};

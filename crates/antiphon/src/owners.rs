@@ -138,6 +138,7 @@ mod tests {
             crashed: Vec::new(),
             causes: Vec::new(),
             transitional: Vec::new(),
+            synced: None,
         }
     }
 

@@ -383,6 +383,11 @@ impl Cluster {
         self.stage.trace().last_mut(name).tell(GROUP, to, count);
     }
 
+    /// The same, and where there is no room the node refuses.
+    pub(crate) fn tell_member_at_once(&self, name: &str, to: &str, count: usize) {
+        self.stage.trace().last_mut(name).tell_at_once(GROUP, to, count);
+    }
+
     /// Has a node call members; gives what stands for the call in the trace.
     pub(crate) fn call(&self, name: &str, group: &str, verb: &str, to: To, within: &str) -> String {
         let within = within.parse().expect("a time");

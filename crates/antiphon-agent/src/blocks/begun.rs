@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use antiphon::Counters;
 use antiphon::replicated::counters::CounterTable;
 use antiphon::replicated::map::{MapMachine, Written};
-use antiphon::replicated::{Replicated, Writing, counters};
+use antiphon::replicated::{ReplicaStatus, ReplicaStatusWatch, Replicated, Standing, Writing, counters};
 use antiphon_api::blocks::{self, Reply};
 use antiphon_api::{Command, Payload};
 use bytes::Bytes;
@@ -37,6 +37,8 @@ pub(super) struct Copies(Arc<Mutex<Inside>>);
 struct Inside {
     maps: BTreeMap<String, Replicated<MapMachine>>,
     counters: Option<Counters>,
+    /// By the groups' names, from when the join begins.
+    statuses: BTreeMap<String, ReplicaStatusWatch>,
 }
 
 /// A write under way: its reply.
@@ -80,6 +82,21 @@ impl Copies {
 
     pub(super) fn forget_counters(&self) {
         self.inside().counters = None;
+    }
+
+    /// Also of a block whose state is still on its way to this node.
+    pub(super) fn keep_status(&self, group: String, status: ReplicaStatusWatch) {
+        let mut inside = self.inside();
+        inside
+            .statuses
+            .retain(|_, status| status.current().standing != Standing::Gone);
+        inside.statuses.insert(group, status);
+    }
+
+    /// None: this node is not a member of the block.
+    pub(super) fn status(&self, group: &str) -> Option<ReplicaStatus> {
+        let status = self.inside().statuses.get(group)?.current();
+        (status.standing != Standing::Gone).then_some(status)
     }
 
     /// Begins a write; none if it is none, or if the worker is to look at it.

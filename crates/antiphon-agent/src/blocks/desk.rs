@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon::Incarnation;
-use antiphon::calls::{Request, RequestId};
+use antiphon::calls::{MAX_CALL_BYTES, Request, RequestId};
 use antiphon_api::blocks::{Code, Failure, Id, Ran, Reply, Span};
 use antiphon_api::{Event, Payload, blocks, shortened};
 use antiphon_commands::deliver::NoReply;
+use antiphon_commands::list::MAX_REPLY_BYTES;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -240,6 +241,18 @@ impl Desk {
             Ok(answer) => answer.map_err(NoReply::Failed),
             // The session has ended.
             Err(_) => Err(NoReply::Gone),
+        }
+    }
+
+    /// The most bytes of an answer to this request.
+    pub(super) fn answer_limit(&self, number: u64) -> usize {
+        let requests = self.requests();
+        let waiting = requests.open.get(&number);
+        let is_call = waiting.is_some_and(|waiting| waiting.call.is_some());
+        if is_call {
+            MAX_CALL_BYTES
+        } else {
+            MAX_REPLY_BYTES as usize
         }
     }
 

@@ -9,9 +9,10 @@ use antiphon_api::blocks::{Code, Failure, Kind, Lost, Ran, Reply, Serial};
 use antiphon_api::{Command, Event};
 use tokio::sync::mpsc;
 
+use super::begun::Copies;
 use super::desk::{Desk, Operation, too_late};
 use super::failure::{not_done, of_hand_over, of_release, of_replica, of_wait};
-use super::maps::until_of_no_use;
+use super::maps::{until_of_no_use, until_synced};
 use super::worker::{Block, Job};
 
 /// The table of all locks.
@@ -75,10 +76,13 @@ impl Hold {
 }
 
 impl LockBlock {
-    pub(super) async fn join(cluster: Cluster, group: String) -> Result<Self, Failure> {
-        let locks = cluster.locks(group).join().await;
+    pub(super) async fn join(cluster: Cluster, group: String, copies: Copies) -> Result<Self, Failure> {
+        let started = cluster.locks(group.clone()).start().await;
+        let locks = started.map_err(|error| of_replica(&error))?;
+        copies.keep_status(group, locks.table().watch_status());
+        until_synced(locks.table()).await?;
         Ok(Self {
-            locks: locks.map_err(|error| of_replica(&error))?,
+            locks,
             held: Arc::default(),
         })
     }

@@ -65,8 +65,10 @@ impl MapBlock {
         copies: Copies,
     ) -> Result<Self, Failure> {
         let make = || MapMachine::new(Options::default()).of(MEANING);
-        let machine = cluster.replicated(group, make).join().await;
-        let machine = machine.map_err(|error| of_replica(&error))?;
+        let started = cluster.replicated(group.clone(), make).start().await;
+        let machine = started.map_err(|error| of_replica(&error))?;
+        copies.keep_status(group, machine.watch_status());
+        until_synced(&machine).await?;
         copies.keep_map(name.clone(), machine.clone());
         Ok(Self {
             name: name.into(),
@@ -294,6 +296,15 @@ impl Block for MapBlock {
         self.copies.forget_map(&self.name);
         self.machine.leave().await;
     }
+}
+
+/// Returns when this member has the state; if it cannot get it, the group is left.
+pub(super) async fn until_synced<M: Replicable>(machine: &Replicated<M>) -> Result<(), Failure> {
+    let synced = machine.synced().await;
+    if synced.is_err() {
+        machine.leave().await;
+    }
+    synced.map_err(|error| of_replica(&error))
 }
 
 /// Returns, with the reason, when this member cannot serve any more as it is. Then it leaves, and the next

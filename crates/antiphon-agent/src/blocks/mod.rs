@@ -13,11 +13,12 @@
 //! - [`failure`]: the library's errors as those of lines.
 //!
 //! # Groups
-//! Each block is a group of its own. Nothing else is said in that group, and no line tells its views or
-//! messages. Behind [`GROUPS`] their names are `locks` (locks and leaders), `counters` (counters and ids),
-//! `map/NAME` and `calls/NAME`; the program refuses `--group` with such a name. This node joins a block when
-//! a session first uses it, and stays in it until the node ends. Operations wait until the node is a member
-//! and has the state. A map lives as long as any node that has used it.
+//! Each block is a group of its own. Nothing else is said in that group, and no line tells its messages; a
+//! session that asks for its view is told (`members`). Behind [`GROUPS`] their names are `locks` (locks and
+//! leaders), `counters` (counters and ids), `map/NAME` and `calls/NAME`; the program refuses `--group` with
+//! such a name. This node joins a block when a session first uses it, and stays in it until the node ends.
+//! Operations wait until the node is a member and has the state. A map lives as long as any node that has
+//! used it.
 //!
 //! # Sessions
 //! All sessions of a node share its blocks; each has its own desk, and with it its own ids and bounds. A lock
@@ -58,6 +59,7 @@
 //! | stdin ends | nothing changes: what is held stays held |
 //! | another session ends | its operations are cancelled, its watches end, its locks are free, its verbs are served by others or by nobody |
 //! | a session's reader is slow | replies wait; a watch that lags begins anew (`watching`) |
+//! | an answer is refused: it is too long, or cannot be read | its request fails with that reason |
 //! | nobody waits for a request any more | `cancelled`; the calls that were made in it are cancelled |
 //! | the node leaves | what was taken happens, for [`CLOSE_WITHIN`] at most; what waits is answered with an error; locks are free |
 //! | the node dies | others get its locks, and learn whether its handlers may have run |
@@ -81,7 +83,7 @@ use std::time::Duration;
 use antiphon::Cluster;
 use antiphon::calls::MAX_CALL_BYTES;
 use antiphon_api::blocks::{Answer, Code, Failure, Id, Span};
-use antiphon_api::{Command, Payload};
+use antiphon_api::{Command, Event, Payload, View};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, block_in_place};
@@ -197,6 +199,23 @@ impl Blocks {
         self.copies.map(map)
     }
 
+    /// The view of a block's group, with the members that have the state.
+    pub(crate) fn view(&self, group: &str) -> Result<View, Failure> {
+        let of_block = group.strip_prefix(GROUPS);
+        if !of_block.is_some_and(|of| of == "locks" || of == "counters" || of.starts_with("map/")) {
+            let reason = "group names a block: block/map/NAME, block/locks or block/counters";
+            return Err(Failure::nothing_done(Code::Refused, reason));
+        }
+        let unavailable = |reason: &str| Failure::nothing_done(Code::Unavailable, reason);
+        let status = self.copies.status(group);
+        let status = status.ok_or_else(|| unavailable("this node does not use this block: use it first"))?;
+        let view = status.view.map(|view| antiphon::Event::View(view).told(""));
+        match view {
+            Some(Event::View(view)) => Ok(view),
+            _ => Err(unavailable("this node is not in the block's group yet: wait")),
+        }
+    }
+
     /// Begins a write of the command at once; none if it is none, or if it is to be [taken](Self::take).
     pub(crate) fn begin(&self, command: &Command) -> Option<Begun> {
         self.copies.begin(command)
@@ -220,9 +239,13 @@ impl Blocks {
         let Some(mut operation) = admitted.map_err(|reason| Senseless::of(&command, reason))? else {
             return Ok(());
         };
-        let data = match bytes_of(&mut command) {
+        let data = match bytes_of(&mut command, desk) {
             Ok(data) => data,
             Err(reason) => {
+                if let Command::Answer(answer) = &command {
+                    // Else its caller would wait for the whole time of the request.
+                    desk.answer(answer.request, true, reason.clone().into());
+                }
                 operation
                     .reply(not_done(Failure::nothing_done(Code::Refused, reason)))
                     .await;
@@ -309,7 +332,10 @@ impl Blocks {
         let cluster = self.cluster.clone();
         let workers = &mut inside.workers;
         match &place {
-            Place::Locks => workers.spawn(worker::run(LockBlock::join(cluster, group), jobs)),
+            Place::Locks => workers.spawn(worker::run(
+                LockBlock::join(cluster, group, self.copies.clone()),
+                jobs,
+            )),
             Place::Counters => workers.spawn(worker::run(
                 CounterBlock::join(cluster, group, self.copies.clone()),
                 jobs,
@@ -365,7 +391,7 @@ fn described(command: &Command) -> (Kind, &Option<Id>, Option<Span>) {
 }
 
 /// The value or payload that a command brings, read from its file if it is in one.
-fn bytes_of(command: &mut Command) -> Result<Bytes, String> {
+fn bytes_of(command: &mut Command, desk: &Desk) -> Result<Bytes, String> {
     let (payload, limit) = match command {
         Command::Put(put) => (
             Some(std::mem::replace(&mut put.value, Payload::Text(String::new()))),
@@ -377,9 +403,15 @@ fn bytes_of(command: &mut Command) -> Result<Bytes, String> {
             error: Some(_),
             ..
         }) => return Err("an answer is a payload or an error: leave one of both out".to_owned()),
-        Command::Answer(Answer { payload, error, .. }) => {
-            (payload.take().or_else(|| error.clone()), MAX_CALL_BYTES)
-        }
+        Command::Answer(Answer {
+            request,
+            payload,
+            error,
+            ..
+        }) => (
+            payload.take().or_else(|| error.clone()),
+            desk.answer_limit(*request),
+        ),
         _ => return Ok(Bytes::new()),
     };
     let Some(payload) = payload else {

@@ -439,6 +439,25 @@ async fn members_answer_calls_and_the_caller_learns_what_each_said() {
     assert_eq!(third.ask("call", long, 6).await["error"]["code"], "refused");
 }
 
+/// Otherwise its caller would wait for the whole time of the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_refused_answers_the_request_with_the_reason() {
+    let node = alone().await;
+    node.ask("serve", json!({"group": "g", "verb": "v"}), 1).await;
+    node.say(json!({"call": {"group": "g", "verb": "v", "to": "any", "within": "60s", "id": 2}}))
+        .await;
+    let request = node.until(|line| line["event"] == "request").await["request"].clone();
+    let long = json!({"request": request, "payload": "x".repeat(60_000)});
+    let refused = node.ask("answer", long, 3).await;
+    assert_eq!(refused["error"]["code"], "refused");
+    let replied = node.reply(2).await;
+    let failure = &replied["failures"]["n1"];
+    assert_eq!(failure["code"], "failed");
+    assert_eq!(failure["payload"], refused["error"]["reason"]);
+    let again = node.ask("answer", json!({"request": request}), 4).await;
+    assert_eq!(again["error"]["code"], "not_held");
+}
+
 /// Otherwise handlers that call each other would wait for the places that they take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_in_a_request_has_a_place_when_requests_take_all_of_them() {
@@ -637,12 +656,51 @@ async fn a_node_that_leaves_answers_what_waits_and_others_go_on_with_what_it_wro
         "v"
     );
     let lost: Vec<Value> = first.lines();
-    let lost: Vec<&Value> = lost
-        .iter()
-        .filter(|line| line["event"] == "lost")
-        .map(|line| &line["what"])
-        .collect();
+    let lost: Vec<&Value> = lost.iter().filter(|line| line["event"] == "lost").collect();
     assert_eq!(lost.len(), 2, "{lost:?}");
+    let lock = lost.iter().find(|line| line["what"] == "lock").unwrap();
+    assert_eq!(lock["cause"], "this member has left the group");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_asks_for_the_members_of_a_block_is_told_which_of_them_have_the_state() {
+    let network = MemoryNetwork::new();
+    let nodes = [
+        Node::start(&network, 1, true).await,
+        Node::start(&network, 2, false).await,
+    ];
+    let both = json!(["n1", "n2"]);
+    for node in &nodes {
+        let put = node
+            .ask("put", json!({"map": "m", "key": "k", "value": "v"}), 1)
+            .await;
+        assert!(put["error"].is_null(), "{put}");
+    }
+    for node in &nodes {
+        let mut id = 2;
+        // The first one hears a moment later that the other has the state.
+        let view = loop {
+            let told = node.ask("members", json!({"group": "block/map/m"}), id).await;
+            if told["group_view"]["synced"] == both {
+                break told["group_view"].clone();
+            }
+            assert!(id < 10_000 && told["error"].is_null(), "{told}");
+            id += 1;
+            tokio::time::sleep(TICK).await;
+        };
+        assert_eq!(view["group"], "block/map/m");
+        assert_eq!(view["members"], both);
+    }
+    for (id, group, code) in [
+        (10_001, "block/map/none", "unavailable"),
+        (10_002, "block/calls/c", "refused"),
+        (10_003, "chat", "refused"),
+    ] {
+        let told = nodes[0].ask("members", json!({ "group": group }), id).await;
+        assert_eq!(told["error"]["code"], code, "{told}");
+    }
+    let nodes_of_the_cluster = nodes[0].ask("members", json!({}), 10_004).await;
+    assert!(nodes_of_the_cluster["view"].is_object());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,15 +17,15 @@
 
 use std::fs::File;
 use std::io;
-#[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 /// Clients that may wait to be accepted.
@@ -174,7 +174,7 @@ pub(crate) fn listen_at(path: &Path) -> io::Result<(UnixListener, Socket)> {
 /// open to others, and nothing is done by its name, which may lead elsewhere by then.
 #[cfg(target_os = "linux")]
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    use rustix::net::SocketFlags;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = File::from(rustix::net::socket_with(
         family,
@@ -315,8 +315,17 @@ fn remove_stale(directory: &Path) {
 /// Whether this is a socket that nobody listens at. Connecting to a file of another kind is refused as well.
 fn is_dead(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    is_socket
-        && matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    is_socket && matches!(connect_at_once(path), Err(Errno::CONNREFUSED))
+}
+
+/// Connects, or fails, without a wait. The queue of a process that is stopped may be full, and a connect that
+/// blocks would wait there until that process runs again.
+fn connect_at_once(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    ioctl_fionbio(&socket, true)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// The process in the name of a socket.
@@ -338,6 +347,9 @@ fn safe(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -414,6 +426,36 @@ mod tests {
             drop(taken);
             assert!(!path.exists());
         }
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn the_place_of_a_stopped_process_whose_queue_is_full_is_taken_and_not_waited_for() {
+        let directory = scratch("full");
+        prepare(&directory).unwrap();
+        // Named as one whose process is gone, too, for those that look for such.
+        let path = directory.join("tea.b.2000000000.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // Linux takes the last word for how many may wait.
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(socket) = connect_at_once(&path) {
+            waiting.push(socket);
+            assert!(waiting.len() < 5000, "the queue has no end");
+        }
+        let (told, tries) = mpsc::channel();
+        let tried = path.clone();
+        std::thread::spawn(move || {
+            let _ = told.send(listen_at(&tried).map(drop).map_err(|error| error.kind()));
+            remove_stale(tried.parent().unwrap());
+            let _ = told.send(Ok(()));
+        });
+        let within = Duration::from_secs(10);
+        assert_eq!(tries.recv_timeout(within), Ok(Err(io::ErrorKind::AddrInUse)));
+        assert_eq!(tries.recv_timeout(within), Ok(Ok(())));
+        assert!(path.exists(), "its process lives");
+        drop(listener);
+        assert!(listen_at(&path).is_ok(), "and now it does not");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

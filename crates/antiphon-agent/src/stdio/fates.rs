@@ -22,8 +22,8 @@ pub(super) struct Pending {
 pub(super) enum Fate {
     Delivered(Receipt),
     Safe(SafeReceipt),
-    /// Of what this member was told alone, with the right to wait for it.
-    Told(String, TellReceipt, OwnedSemaphorePermit),
+    /// Of what this member was told alone, with the right to have it under way.
+    Told(String, TellReceipt, Option<OwnedSemaphorePermit>),
 }
 
 impl Fate {
@@ -58,8 +58,12 @@ impl Fate {
 enum Known {
     /// By the number that the message has in the stream too.
     Sent(Ticket, Outcome),
-    /// With the right to wait, until it is printed.
-    Told(String, TellOutcome, #[expect(dead_code)] OwnedSemaphorePermit),
+    /// With the right to have it under way, until it is printed.
+    Told(
+        String,
+        TellOutcome,
+        #[expect(dead_code)] Option<OwnedSemaphorePermit>,
+    ),
 }
 
 impl Known {
@@ -152,18 +156,28 @@ impl Ledger {
     }
 }
 
+/// The fates of what this node says in a group, as they become known.
+#[derive(Debug)]
+pub(super) struct Fates {
+    pub(super) resolved: mpsc::Receiver<Resolved>,
+    /// When it is dropped, no further message is taken, and `resolved` ends behind the last fate.
+    pub(super) not_over: oneshot::Sender<()>,
+}
+
 /// Waits for fates in the order of sending. No fate waits for that of an object: this is told when it is
-/// known, and meanwhile how far the object is. Nor does a fate wait for that of a tell to one member: for
-/// each tell the teller took a permit, which the tell keeps until its line is printed or it needs none.
+/// known, and meanwhile how far the object is.
 ///
-/// When `over` is dropped, no further message is taken, and the receiver ends behind the last fate.
+/// What one member is told does not come this way: where its receiver takes nothing it would hold up the
+/// messages to all. The teller has [`await_fate`] tell its fate to the sender that is given here, which does
+/// not keep `resolved` from its end.
 pub(super) fn resolve(
     mut pending: mpsc::Receiver<Pending>,
-    mut over: oneshot::Receiver<()>,
     group: String,
     printer: Printer,
-) -> mpsc::Receiver<Resolved> {
+) -> (Fates, mpsc::WeakSender<Resolved>) {
     let (fates, resolved) = mpsc::channel(1);
+    let (not_over, mut over) = oneshot::channel::<()>();
+    let later = fates.downgrade();
     tokio::spawn(async move {
         loop {
             let next = tokio::select! {
@@ -173,44 +187,16 @@ pub(super) fn resolve(
                     continue;
                 }
             };
-            let Some(Pending {
-                ticket,
-                breaks,
-                mut receipt,
-            }) = next
-            else {
-                return;
-            };
-            if receipt.may_wait() {
-                let (fates, group, printer) = (fates.clone(), group.clone(), printer.clone());
-                tokio::spawn(async move {
-                    while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
-                        let group = group.clone();
-                        printer
-                            .print(&Event::Progress {
-                                group,
-                                ticket,
-                                bytes,
-                                length,
-                            })
-                            .await;
-                    }
-                    let known = receipt.known().await;
-                    // A reader that is behind holds up no fate of which it gets no line.
-                    if known.needs_no_line() {
-                        return;
-                    }
-                    // Fails only when nobody prints fates any more.
-                    let _ = fates
-                        .send(Resolved {
-                            ticket,
-                            breaks,
-                            known,
-                        })
-                        .await;
-                });
+            let Some(pending) = next else { return };
+            if pending.receipt.may_wait() {
+                tokio::spawn(await_fate(pending, fates.clone(), group.clone(), printer.clone()));
                 continue;
             }
+            let Pending {
+                ticket,
+                breaks,
+                receipt,
+            } = pending;
             let known = receipt.known().await;
             if fates
                 .send(Resolved {
@@ -225,7 +211,45 @@ pub(super) fn resolve(
             }
         }
     });
-    resolved
+    (Fates { resolved, not_over }, later)
+}
+
+/// Waits for one fate beside the others, and prints meanwhile how far it is.
+pub(super) async fn await_fate(
+    pending: Pending,
+    fates: mpsc::Sender<Resolved>,
+    group: String,
+    printer: Printer,
+) {
+    let Pending {
+        ticket,
+        breaks,
+        mut receipt,
+    } = pending;
+    while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
+        let group = group.clone();
+        printer
+            .print(&Event::Progress {
+                group,
+                ticket,
+                bytes,
+                length,
+            })
+            .await;
+    }
+    let known = receipt.known().await;
+    // A reader that is behind holds up no fate of which it gets no line.
+    if known.needs_no_line() {
+        return;
+    }
+    // Fails only when nobody prints fates any more.
+    let _ = fates
+        .send(Resolved {
+            ticket,
+            breaks,
+            known,
+        })
+        .await;
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ mod session;
 mod spool;
 pub mod stdin;
 pub mod stdout;
+#[cfg(test)]
+mod tells;
 
 pub use printer::Printer;
 pub use session::{Ended, Groups, Session};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use antiphon::{
-    Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, MAX_PAYLOAD_BYTES,
-    MAX_TELL_BYTES, Scope, SendError, TellError, View,
+    Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, Incarnation,
+    MAX_PAYLOAD_BYTES, MAX_TELL_BYTES, Scope, SendError, TellError, View,
 };
 use antiphon_api::command::{self, ScopeName};
 use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload};
@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
-use super::fates::{Fate, Ledger, Pending, resolve};
+use super::fates::{Fate, Fates, Ledger, Pending, Resolved, await_fate, resolve};
 use super::files::{Files, Large, LargeOnes};
 use super::printer::Printer;
 use super::roster;
@@ -29,10 +29,12 @@ use crate::{Names, told};
 
 /// Accepted messages with a fate that is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;
-/// Tells of a group with a fate that is not known or not printed; beyond that the next tell waits. It is more
-/// than there is room for at one member that takes nothing, so such a member alone holds up no tell to
-/// another.
-const MAX_PENDING_TELLS: usize = 8192;
+/// Tells to one member with a fate that is not known or not printed; beyond that the next one is refused, or
+/// waits if it says so. Each member has its own: one that takes nothing holds up no tell to another.
+const MAX_PENDING_TELLS: usize = 1 << 15;
+/// Bytes that wait here for one member, beside what it has room for; beyond that the same. A burst to a
+/// member that reads is not to be refused.
+const MAX_WAITING_TELLS: usize = 8 << 20;
 /// Files that wait to be sent; beyond that stdin is not read on.
 const MAX_LARGE: usize = 16;
 /// Events of a group taken at once.
@@ -96,8 +98,8 @@ struct Sender {
     group: String,
     sender: GroupSender,
     receipts: mpsc::Sender<Pending>,
-    /// How many more tells may have a fate that is not known or not printed.
-    tells: Arc<Semaphore>,
+    /// Where the fates of tells go: none of them waits for that of a message.
+    fates: mpsc::WeakSender<Resolved>,
     breaks: Arc<AtomicU64>,
     /// Large payloads, which take long to be read and taken: small messages pass them.
     large: mpsc::Sender<Large>,
@@ -161,11 +163,12 @@ impl Session {
                 files: session.files.clone(),
             };
             tokio::spawn(large_ones.send_all(waiting));
+            let (resolved, fates) = resolve(pending, name.clone(), session.printer.clone());
             let sender = Sender {
                 group: name.clone(),
                 sender: group.sender(),
                 receipts,
-                tells: Arc::new(Semaphore::new(MAX_PENDING_TELLS)),
+                fates,
                 breaks: breaks.clone(),
                 large,
                 largest: u64::from(groups.options.max_object_bytes).max(MAX_PAYLOAD_BYTES as u64),
@@ -176,7 +179,7 @@ impl Session {
                 group,
                 view_shown.clone(),
                 view_known,
-                pending,
+                resolved,
                 breaks,
                 session.printer.clone(),
                 session.spool.clone(),
@@ -199,6 +202,7 @@ impl Session {
             files: self.files.clone(),
             tickets: BTreeMap::new(),
             tells: BTreeMap::new(),
+            rights: Rights::default(),
         };
         let (stop, mut stopped) = oneshot::channel();
         let (answering, answered) = watch::channel(());
@@ -338,14 +342,16 @@ async fn print_group_events(
     mut group: Group,
     mut view_shown: watch::Receiver<u32>,
     view_known: watch::Sender<Option<Arc<View>>>,
-    pending: mpsc::Receiver<Pending>,
+    fates: Fates,
     breaks: Arc<AtomicU64>,
     printer: Printer,
     spool: Arc<Spool>,
 ) -> Option<Ended> {
     let name = group.name().to_owned();
-    let (not_over, over) = oneshot::channel();
-    let mut resolved = resolve(pending, over, name.clone(), printer.clone());
+    let Fates {
+        mut resolved,
+        not_over,
+    } = fates;
     let mut batch = Vec::with_capacity(BATCH);
     let mut ledger = Ledger::default();
     loop {
@@ -429,6 +435,26 @@ struct Obeying {
     tickets: BTreeMap<String, u64>,
     /// The same of what single members were told.
     tells: BTreeMap<String, u64>,
+    rights: Rights,
+}
+
+/// By group and member, how many more tells may have a fate that is not known or not printed.
+#[derive(Debug, Default)]
+struct Rights(BTreeMap<(String, Incarnation), Arc<Semaphore>>);
+
+impl Rights {
+    /// Those of a member of this view. Members that are in no view any more are forgotten.
+    fn of(&mut self, group: &str, view: &View, member: Incarnation) -> Arc<Semaphore> {
+        let key = (group.to_owned(), member);
+        if let Some(rights) = self.0.get(&key) {
+            return rights.clone();
+        }
+        let here = |wanted: Incarnation| view.members.iter().any(|member| member.incarnation == wanted);
+        self.0.retain(|(of, member), _| of != group || here(*member));
+        let rights = Arc::new(Semaphore::new(MAX_PENDING_TELLS));
+        self.0.insert(key, rights.clone());
+        rights
+    }
 }
 
 impl Obeying {
@@ -542,10 +568,14 @@ impl Obeying {
     async fn tell(&mut self, request: command::Tell) -> Result<(), NotSent> {
         let sender = find(&self.senders, request.group.as_deref())?;
         let view = sender.view.borrow().clone();
-        let members = view.iter().flat_map(|view| &view.members);
-        // Where a node was started again, its latest start.
-        let member = members.rev().find(|member| member.name == request.to).cloned();
-        let Some(member) = member else {
+        let found = view.as_ref().and_then(|view| {
+            // Where a node was started again, its latest start.
+            let mut members = view.members.iter().rev();
+            members
+                .find(|member| member.name == request.to)
+                .map(|member| (view, member.incarnation))
+        });
+        let Some((view, member)) = found else {
             return Err(NotSent::Refused {
                 group: sender.group.clone(),
                 reason: format!("the group's present view has no member {}", request.to),
@@ -555,14 +585,27 @@ impl Obeying {
             check_file(Path::new(file), MAX_TELL_BYTES as u64).map_err(NotSent::Senseless)?;
         }
         let payload = block_in_place(|| request.payload.into_bytes()).map_err(NotSent::Senseless)?;
-        let right = sender.tells.clone().acquire_owned().await;
-        let right = right.map_err(|closed| NotSent::Senseless(closed.to_string()))?;
-        let told = sender.sender.tell(&member, payload).await;
+        let rights = self.rights.of(&sender.group, view, member);
+        let right = if request.wait {
+            // Never closed.
+            rights.acquire_owned().await.ok()
+        } else {
+            rights.try_acquire_owned().ok()
+        };
+        let told = match right {
+            None => Err(TellError::Full),
+            Some(_) if request.wait => sender.sender.tell(member, payload).await,
+            Some(_) => sender.sender.try_tell_up_to(member, payload, MAX_WAITING_TELLS),
+        };
         let receipt = told.map_err(|error| NotSent::Refused {
             group: sender.group.clone(),
             reason: match error {
                 TellError::NotPrimary => format!("not primary: {error}"),
                 TellError::NotMember => format!("not a member: {error}"),
+                TellError::Full => format!(
+                    "{} has no room: {MAX_WAITING_TELLS} bytes or {MAX_PENDING_TELLS} tells wait for it; tell it again later, or with \"wait\":true",
+                    request.to
+                ),
                 other => other.to_string(),
             },
         })?;
@@ -573,8 +616,11 @@ impl Obeying {
             breaks: 0,
             receipt: Fate::Told(request.to, receipt, right),
         };
-        // Fails only when the group is over and nobody prints fates any more.
-        let _ = sender.receipts.send(pending).await;
+        // None only when the group is over and nobody prints fates any more.
+        if let Some(fates) = sender.fates.upgrade() {
+            let (group, printer) = (sender.group.clone(), self.printer.clone());
+            tokio::spawn(await_fate(pending, fates, group, printer));
+        }
         Ok(())
     }
 

@@ -58,7 +58,6 @@ pub(super) struct Crew {
     joined: bool,
     told: VecDeque<String>,
     progress: Progress,
-    _key: Option<PassingKey>,
 }
 
 struct Worker {
@@ -117,7 +116,6 @@ impl Crew {
             joined,
             told: VecDeque::new(),
             progress: Progress::new(),
-            _key: passing,
         };
         let within = if joined { OTHERS_WITHIN } else { MUSTER_WITHIN };
         crew.progress.show(&format!("waiting for the group of {members}"));
@@ -125,6 +123,8 @@ impl Crew {
         while crew.workers.iter().any(|worker| worker.rank.is_none()) {
             crew.hear(deadline, "the group to be complete")?;
         }
+        // All have read it. A signal would end this process and leave the file.
+        drop(passing);
         Ok(crew)
     }
 
@@ -451,7 +451,7 @@ impl Second {
     }
 }
 
-/// A key for one benchmark, in a file that is gone afterwards.
+/// A key for one benchmark, in a file that is there until the nodes have read it.
 struct PassingKey {
     path: PathBuf,
 }

@@ -9,7 +9,8 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0  answered
   1  no node answers, or the connection was cut before the end
-  2  the command line is wrong, or several nodes run here and none was chosen
+  2  the command line is wrong, several nodes run here and none was chosen, or another node than
+     --node and --cluster say listens at --console
   4  nobody reads the output";
 
 /// Which node is asked, and how the answer is shown.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use antiphon_agent::console::{Answered, Client, ClientError, place};
 use antiphon_api::console::{Answer, Question};
-use antiphon_core::text::{in_lines, on_one_line};
+use antiphon_core::text::{in_json, in_lines, on_one_line};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -70,7 +70,10 @@ fn ask(
         let mut client = choose(args).await?;
         let told = client.ask(&question).await.map_err(failed)?;
         let text = shown(&readable(&told)?).ok_or_else(astray)?;
-        let text = if args.json { told.line } else { text };
+        let text = match args.json {
+            true => in_json(&told.line),
+            false => in_lines(&text),
+        };
         Ok(print(&text).map_or(Exit::StdoutClosed, |()| Exit::Success))
     })
 }
@@ -134,10 +137,9 @@ async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed
         let is_over = matches!(answer, Answer::End {});
         match answer {
             Answer::Happened(happened) => {
-                past.push_back(if args.ask.json {
-                    line
-                } else {
-                    in_lines(&happened.to_string())
+                past.push_back(match args.ask.json {
+                    true => in_json(&line),
+                    false => in_lines(&happened.to_string()),
                 });
                 if let Some(last) = args.last.filter(|_| is_past) {
                     if past.len() > usize::from(last) {
@@ -202,9 +204,10 @@ fn name_of(client: &Client) -> String {
     on_one_line(&client.hello().node)
 }
 
+/// Prints a text that is safe to show.
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", in_lines(text))?;
+    writeln!(stdout, "{text}")?;
     stdout.flush()
 }
 
@@ -231,23 +234,21 @@ fn failed(error: ClientError) -> Failed {
 /// Connects to the one node that is meant.
 async fn choose(args: &AskArgs) -> Result<Client, Failed> {
     if let Some(path) = args.console.as_deref().filter(|path| *path != Path::new("none")) {
-        return Client::connect(path).await.map_err(|error| {
+        let client = Client::connect(path).await.map_err(|error| {
             Failed::run(format!(
                 "{error}; is the node running, and started with that --console?"
             ))
-        });
+        })?;
+        // The path may come from the environment, and what is asked for is another node.
+        return match is_meant(args, &client) {
+            true => Ok(client),
+            false => Err(another(args, &client)),
+        };
     }
     let (clients, silent) = running(args.cluster.as_deref(), args.node.as_deref()).await;
     let mut wanted: Vec<Client> = clients
         .into_iter()
-        .filter(|client| {
-            let hello = client.hello();
-            args.node.as_ref().is_none_or(|node| *node == hello.node)
-                && args
-                    .cluster
-                    .as_ref()
-                    .is_none_or(|cluster| *cluster == hello.cluster)
-        })
+        .filter(|client| is_meant(args, client))
         .collect();
     if wanted.len() > 1 {
         let list: Vec<String> = wanted.iter().map(describe).collect();
@@ -267,6 +268,29 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
             Err(Failed::run(nobody(args, &others, &silent)))
         }
     }
+}
+
+/// Whether this is the node that is asked for, as far as that was said.
+fn is_meant(args: &AskArgs, client: &Client) -> bool {
+    let hello = client.hello();
+    let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
+    is(&args.node, &hello.node) && is(&args.cluster, &hello.cluster)
+}
+
+/// What to tell the user if another node listens at the path that was given.
+fn another(args: &AskArgs, client: &Client) -> Failed {
+    let hello = client.hello();
+    let wanted = match (&args.node, &args.cluster) {
+        (Some(node), Some(cluster)) => format!("{node} of cluster {cluster}"),
+        (Some(node), None) => node.clone(),
+        (None, cluster) => format!("a node of cluster {}", cluster.as_deref().unwrap_or("?")),
+    };
+    Failed::usage(format!(
+        "at {} listens {} of cluster {}, and not {wanted}: nothing was asked, and nothing was changed. Give --console (or ANTIPHON_CONSOLE) of that node, or leave it out",
+        client.path().display(),
+        on_one_line(&hello.node),
+        on_one_line(&hello.cluster)
+    ))
 }
 
 /// The nodes of this user that answer, and the sockets of the nodes that do not. If a socket's name shows

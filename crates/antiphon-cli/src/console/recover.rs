@@ -10,7 +10,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use antiphon_agent::console::{Client, ClientError};
 use antiphon_api::console::{Answer, Question, Recovery};
-use antiphon_core::text::on_one_line;
+use antiphon_core::text::{in_json, in_lines, on_one_line};
 
 use super::args::{AskArgs, RecoverArgs};
 use super::{astray, choose, failed, print, readable, show};
@@ -26,9 +26,9 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         return Err(astray());
     };
     let shown = match args.json {
-        true => told.line,
+        true => in_json(&told.line),
         false => match readable(&told)? {
-            Answer::Recovery(recovery) => show::recovery(&recovery),
+            Answer::Recovery(recovery) => in_lines(&show::recovery(&recovery)),
             _ => return Err(astray()),
         },
     };
@@ -51,8 +51,8 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         return Err(unknown(args, &astray().message));
     };
     let shown = match args.json {
-        true => told.line,
-        false => show::recovered(&recovered),
+        true => in_json(&told.line),
+        false => in_lines(&show::recovered(&recovered)),
     };
     // It is done, whether or not somebody still reads.
     let _ = print(&shown);
@@ -77,24 +77,7 @@ async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
         console: args.console.clone(),
         json: args.json,
     };
-    let client = choose(&ask).await?;
-    // A socket is chosen by its path alone.
-    let hello = client.hello();
-    if hello.node != args.from
-        || args
-            .cluster
-            .as_ref()
-            .is_some_and(|cluster| *cluster != hello.cluster)
-    {
-        return Err(Failed::usage(format!(
-            "at {} listens {} of cluster {}, and not {}: nothing was changed",
-            client.path().display(),
-            on_one_line(&hello.node),
-            on_one_line(&hello.cluster),
-            args.from
-        )));
-    }
-    Ok(client)
+    choose(&ask).await
 }
 
 /// A person who types the name of the node means it.

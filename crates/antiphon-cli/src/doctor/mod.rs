@@ -12,6 +12,8 @@
 //! If the node already runs, the node has its port: then answers come to another port, and the doctor asks
 //! the node's console what it waits for.
 //!
+//! Before it listens it tries what else a node opens at its start ([`start`]).
+//!
 //! # Steps
 //! Each step is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and
 //! the remedy. A step that a failed one makes pointless is skipped, and says so. All names are looked up at
@@ -27,6 +29,7 @@ mod report;
 mod running;
 mod seeds;
 mod sources;
+mod start;
 mod steps;
 mod verdict;
 
@@ -57,15 +60,17 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     if !Settings::are_given(&args.node) {
         return without_settings(report, &args.node).await;
     }
-    let Some((settings, unresolved)) = settings(&mut report, args.node, within).await else {
-        return report.finish(Exit::Usage);
+    let (settings, unresolved) = match settings(&mut report, args.node, within).await {
+        Ok(settings) => settings,
+        Err(exit) => return report.finish(exit),
     };
     let own = running::own(&mut report, &settings).await;
+    let mut cannot = start::look(&mut report, &settings, own.as_ref()).await;
     let port = port::take(&mut report, &settings, own.as_ref());
-    let obstacles = Obstacles {
-        unresolved,
-        port: port.as_ref().is_none_or(|port| !port.is_free),
-    };
+    if port.as_ref().is_none_or(|port| !port.is_free) {
+        cannot.push("listen at its address");
+    }
+    let obstacles = Obstacles { unresolved, cannot };
     if let Some(port) = port {
         let confined = settings.key.is_none() && !settings.insecure;
         let found = sources::look(&mut report, &settings, confined).await;
@@ -102,12 +107,12 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
 }
 
 /// Resolves names, each by itself, then checks the settings as `antiphon node` does. With them come the seeds
-/// that do not resolve.
+/// that do not resolve. The error is how a node with these settings ends.
 async fn settings(
     report: &mut Report,
     mut args: NodeArgs,
     within: Duration,
-) -> Option<(Settings, Vec<String>)> {
+) -> Result<(Settings, Vec<String>), Exit> {
     let written = match Settings::written(&args) {
         Ok(written) => written,
         Err(failed) => {
@@ -118,7 +123,7 @@ async fn settings(
                 failed.message,
                 "mend that, then start again",
             ));
-            return None;
+            return Err(failed.exit);
         }
     };
     report.speak_json(written.json);
@@ -153,7 +158,7 @@ async fn settings(
             }
             key(report, &settings);
             files::limit(report, &settings);
-            Some((settings, usable.unresolved))
+            Ok((settings, usable.unresolved))
         }
         Err(failed) => {
             report.add(Step::failed(
@@ -163,7 +168,7 @@ async fn settings(
                 failed.message,
                 "change that setting: `antiphon node --help` lists all, `--print-config` shows what is in force",
             ));
-            None
+            Err(failed.exit)
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Whether the node could listen, and if not, which process does.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-
 #[cfg(target_os = "linux")]
+use std::net::IpAddr;
+use std::net::{SocketAddr, TcpListener};
+
 use antiphon::Transport;
+#[cfg(target_os = "linux")]
 use antiphon_core::text::on_one_line;
 use antiphon_net::{Lack, tcp, udp};
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use antiphon_core::text::{in_lines, shortened};
+use antiphon_core::text::{in_json, in_lines, shortened};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -134,7 +134,7 @@ impl Step {
         for (key, text) in optional.into_iter().filter(|(_, text)| !text.is_empty()) {
             value[key] = text.into();
         }
-        value.to_string()
+        in_json(&value.to_string())
     }
 }
 
@@ -189,11 +189,11 @@ impl Report {
         let ok = self.failed.is_empty() && gets_in != Some(false);
         let line = if self.json {
             let codes: Vec<_> = self.failed.iter().map(|step| step.code).collect();
-            json!({
+            let verdict = json!({
                 "event": "verdict", "ok": ok, "gets_in": gets_in, "failed": codes, "warnings": self.warnings,
                 "text": text,
-            })
-            .to_string()
+            });
+            in_json(&verdict.to_string())
         } else {
             let failed = match self.failed.len() {
                 0 => "nothing failed".to_owned(),

@@ -150,14 +150,15 @@ impl Enquiries {
         let own: BTreeSet<SocketAddr> = port.advertised.iter().chain(&settings.bind).copied().collect();
         let mut asked = Vec::new();
         let mut others = 0;
+        // A list may have an address twice: the node takes it for one seed.
+        let mut known = own.clone();
         for (number, seed) in settings.seeds.iter().enumerate() {
             if !seed.0.iter().any(|addr| own.contains(addr)) {
-                asked.extend(seed.0.iter().map(|addr| Asked::new(*addr, Some(number))));
+                let new = seed.0.iter().filter(|addr| known.insert(**addr));
+                asked.extend(new.map(|addr| Asked::new(*addr, Some(number))));
                 others += 1;
             }
         }
-        let mut known: BTreeSet<SocketAddr> = asked.iter().map(|asked: &Asked| asked.addr).collect();
-        known.extend(&own);
         for (number, addr) in found.nodes.iter().enumerate() {
             if known.insert(*addr) {
                 let place = settings.expect.map(|_| settings.seeds.len() + number);

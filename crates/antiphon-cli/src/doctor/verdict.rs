@@ -8,7 +8,7 @@ use antiphon_core::wire::enquiry::{Answer, KnownThere};
 
 use super::report::{Report, Step};
 use super::running::Own;
-use super::seeds::Enquiries;
+use super::seeds::{Asked, Enquiries};
 use crate::settings::Settings;
 
 /// What ends a node before it asks any other.
@@ -16,20 +16,21 @@ use crate::settings::Settings;
 pub(super) struct Obstacles {
     /// Seeds: the node looks them up once, before anything else.
     pub(super) unresolved: Vec<String>,
-    /// Whether it could not listen.
-    pub(super) port: bool,
+    /// What the system refuses it at its start.
+    pub(super) cannot: Vec<&'static str>,
 }
 
 impl Obstacles {
     /// Tells the verdict, if there are any.
     pub(super) fn tell(&self, report: &mut Report) -> bool {
         let text = match self.unresolved.as_slice() {
-            [] if self.port => {
-                "a node with these settings ends at once (exit code 1): it cannot listen at its address, as is said above".to_owned()
-            }
-            [] => return false,
+            [] if self.cannot.is_empty() => return false,
+            [] => format!(
+                "a node with these settings ends at once: it cannot {}, as is said above",
+                self.cannot.join(", nor ")
+            ),
             unresolved => format!(
-                "a node with these settings ends at once (exit code 2): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
+                "a node with these settings ends at once (exit code 1): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
                 unresolved.join(", ")
             ),
         };
@@ -60,7 +61,15 @@ pub(super) fn draw(
     if obstacles.tell(report) {
         return;
     }
-    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    let answers = || answers_of(enquiries);
+    if own.is_none()
+        && founds_at_once(settings)
+        && let Some(member) = answers().find(|answer| answer.standing.is_some())
+    {
+        report.add(second_cluster(&member.node.name));
+        let text = "this node founds a cluster of its own, beside the one that is there";
+        return report.verdict(false, text.to_owned());
+    }
     let mut primaries: BTreeMap<Lineage, (u32, u16, String)> = BTreeMap::new();
     for answer in answers() {
         if let Some(standing) = answer.standing.filter(|standing| standing.primary) {
@@ -86,18 +95,65 @@ pub(super) fn draw(
         ));
     }
     if let Some((number, members, name)) = primaries.values().next() {
-        return match refusal(answers()) {
-            None => report.verdict(
+        return match (refusal(answers()), closed_coordinator(enquiries)) {
+            (None, Some((admits, addr))) => report.verdict(
+                false,
+                format!("the cluster is there, {name} in view {number} of {members} members, and {admits} at {addr}, which admits nodes, cannot be reached from here, or does not reach this node: mend that first"),
+            ),
+            (None, None) => report.verdict(
                 true,
                 format!("the cluster is there, {name} in view {number} of {members} members: this node would join it"),
             ),
-            Some(reason) => report.verdict(
+            (Some(reason), _) => report.verdict(
                 false,
                 format!("the cluster is there, in view {number} of {members} members, and would refuse this node: {reason}"),
             ),
         };
     }
     founding(report, settings, enquiries);
+}
+
+fn answers_of(enquiries: &Enquiries) -> impl Iterator<Item = &Answer> {
+    enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref())
+}
+
+fn members_of_primaries<'a>(answers: impl Iterator<Item = &'a Answer>) -> impl Iterator<Item = &'a Answer> {
+    answers.filter(|answer| answer.standing.is_some_and(|standing| standing.primary))
+}
+
+/// Such a node asks nobody first.
+fn founds_at_once(settings: &Settings) -> bool {
+    settings.found || settings.expect == Some(1)
+}
+
+fn second_cluster(member: &str) -> Step {
+    Step::failed(
+        "cluster",
+        "second-cluster",
+        "",
+        format!(
+            "{member} is a member of a cluster already, and with --found, or --expect 1, this node founds another one at once, without asking; where the two meet, the one with less weight starts over without what it had"
+        ),
+        "leave --found and --expect 1 out: then this node joins the cluster that is there",
+    )
+}
+
+/// The member that admits nodes, if this node and that one do not reach each other: then the node asks it in
+/// vain. Others that answer only say which member that is. Where they name several, one that is open is
+/// enough. An address that was not asked counts as open.
+fn closed_coordinator(enquiries: &Enquiries) -> Option<(&str, SocketAddr)> {
+    let members = members_of_primaries(answers_of(enquiries));
+    let mut admits = members.filter_map(|answer| answer.coordinator.as_ref());
+    let is_open = |name: &str, addr: SocketAddr| {
+        let has_answered = answers_of(enquiries).any(|answer| answer.node.name == name);
+        // Where a firewall passes the node's own port alone, an answer to another port does not come.
+        let has_heard = |asked: &Asked| asked.took_it() && !enquiries.port.is_the_nodes;
+        let mut there = enquiries.asked.iter().filter(|asked| asked.addr == addr);
+        has_answered || there.all(has_heard)
+    };
+    let (name, addr) = admits.next()?;
+    let all_closed = !is_open(name, *addr) && admits.all(|(name, addr)| !is_open(name, *addr));
+    all_closed.then_some((name.as_str(), *addr))
 }
 
 /// A node with this seed list looks at all seeds that are asked here, so at the other cluster's, too.
@@ -122,7 +178,7 @@ fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
 
 /// No node that answered is in a primary view.
 fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
-    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    let answers = || answers_of(enquiries);
     if answers().any(|answer| answer.standing.is_some()) {
         return report.verdict(
             false,
@@ -132,10 +188,7 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     }
     let others = enquiries.others;
     let finds_others = !settings.looks_for_nobody();
-    if settings.found
-        || settings.expect == Some(1)
-        || (others == 0 && settings.expect.is_none() && !finds_others)
-    {
+    if founds_at_once(settings) || (others == 0 && settings.expect.is_none() && !finds_others) {
         return report.verdict(true, "this node founds a cluster by itself, at once".to_owned());
     }
     if others == 0 && settings.expect.is_none() {
@@ -155,10 +208,11 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     let ready = others_ready + usize::from(enquiries.founder);
     let (needed, of) = match settings.expect {
         Some(expect) => (usize::from(expect), format!("the {expect} expected")),
-        None => (
-            settings.seeds.len() / 2 + 1,
-            format!("{} seeds", settings.seeds.len()),
-        ),
+        None => {
+            // The node counts addresses: a seed that is listed twice is one.
+            let seeds: BTreeSet<_> = settings.seeds.iter().map(|seed| seed.0.first()).collect();
+            (seeds.len() / 2 + 1, format!("{} seeds", seeds.len()))
+        }
     };
     let here = match enquiries.founder {
         true => ", this one included",
@@ -190,8 +244,7 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
 /// Why the cluster would not take this node: one of its members says so. What others object to concerns a
 /// founding with them.
 fn refusal<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<&'a str> {
-    let mut members = answers.filter(|answer| answer.standing.is_some_and(|standing| standing.primary));
-    members.find_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
+    members_of_primaries(answers).find_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
 }
 
 /// How many nodes other than this one these answers are of: one may be asked at several of its addresses, and

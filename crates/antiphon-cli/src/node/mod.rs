@@ -79,7 +79,20 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
             parent
         });
     }
-    let mut settings = Settings::resolve(args)?;
+    // The driver and the tasks that print get a thread each; more would only move cache lines about.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::cannot("start threads", &error))?;
+    let (mut settings, signals) = match runtime.block_on(settings_of(args)) {
+        Ok(Some(resolved)) => resolved,
+        ended => {
+            // A name may still be looked up: that is not waited for.
+            runtime.shutdown_background();
+            return ended.map(|_| Exit::Success);
+        }
+    };
     if let Some(serves) = &serves {
         let mut agent = serves.given.clone().over(std::mem::take(&mut settings.agent));
         if agent.listen.is_none() && agent.socket.is_none() && serves.sockets.is_empty() {
@@ -91,7 +104,9 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
         }
     }
     if settings.witness && settings.last_vote.is_none() && !print_config {
-        return supervisor::run(&settings);
+        // It is a process of one thread, the one that the node is a child of.
+        drop(runtime);
+        return supervisor::run(&settings, signals);
     }
     for warning in &settings.warnings {
         complain!("antiphon: warning: {warning}");
@@ -104,22 +119,34 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
         return Ok(Exit::Success);
     }
     start_log();
-    // The driver and the tasks that print get a thread each; more would only move cache lines about.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Failed::cannot("start threads", &error))?;
     // A quiet cluster gives nothing to write, and the reader may be the program that this node is for.
     let (stdout, writer) = stdout::start_watched(io::stdout())
         .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
-    let result = runtime.block_on(live(settings, printer, serves));
+    let result = runtime.block_on(live(settings, signals, printer, serves));
     // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to
     // the exit.
     runtime.shutdown_background();
     writer.finish(LAST_LINES_WITHIN);
     result
+}
+
+/// Puts the settings together, and catches signals from here on; none if one came meanwhile. Names and files
+/// may take long, and process 1 of a container gets no signal that it does not catch.
+async fn settings_of(args: NodeArgs) -> Result<Option<(Settings, Signals)>, Failed> {
+    let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
+    let resolving = tokio::task::spawn_blocking(move || Settings::resolve(args));
+    let resolved = tokio::select! {
+        resolved = resolving => resolved,
+        // Nothing to leave yet.
+        _ = signals.next() => return Ok(None),
+    };
+    let settings = resolved.map_err(|error| {
+        Failed::run(format!(
+            "the settings could not be read ({error}); this is a defect of Antiphon"
+        ))
+    })??;
+    Ok(Some((settings, signals)))
 }
 
 /// Logs of the library to stderr: warnings, or what ANTIPHON_LOG says (`info`, `debug`, `antiphon=trace`).
@@ -141,8 +168,12 @@ pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(layer));
 }
 
-async fn live(settings: Settings, printer: Printer, serves: Option<Serves>) -> Result<Exit, Failed> {
-    let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
+async fn live(
+    settings: Settings,
+    mut signals: Signals,
+    printer: Printer,
+    serves: Option<Serves>,
+) -> Result<Exit, Failed> {
     let is_agent = serves.is_some();
     // Before the node starts: a place that cannot be used starts nothing.
     let listener = match serves {
@@ -334,6 +365,13 @@ async fn listen(agent: &Agent, access: Access) -> Result<Listener, Failed> {
     listening.map_err(refused)
 }
 
+/// Opens all that an agent with these settings opens for programs and for commands, and closes it again.
+pub(crate) async fn try_places(settings: &Settings) -> Result<(), Failed> {
+    let access = Access::read(&settings.agent.files).map_err(Failed::usage)?;
+    listen(&settings.agent, access).await?;
+    Opened::open(settings).await.map(drop)
+}
+
 /// Why an agent does not listen.
 fn refused(error: io::Error) -> Failed {
     let what = format!("cannot listen for programs: {error}");
@@ -341,6 +379,9 @@ fn refused(error: io::Error) -> Failed {
         io::ErrorKind::InvalidInput => Failed::usage(what),
         io::ErrorKind::AddrInUse => Failed::run(format!(
             "{what}; perhaps another agent runs there: stop that, or give another --listen or --socket"
+        )),
+        io::ErrorKind::NotFound => Failed::run(format!(
+            "{what}; make the directory first, for the agent's user alone (`install -d -m 700 DIRECTORY`)"
         )),
         _ => Failed::run(what),
     }

@@ -20,13 +20,14 @@ use super::super::exit::{Exit, Failed};
 use super::super::settings::Settings;
 #[cfg(target_os = "linux")]
 use super::super::signals::SAME_SIGNAL_WITHIN;
+use super::super::signals::Signals as Caught;
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::run;
 
 /// The settings do not let it get here.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn run(_settings: &Settings) -> Result<Exit, Failed> {
+pub(super) fn run(_settings: &Settings, _caught: Caught) -> Result<Exit, Failed> {
     Err(Failed::usage("--witness works on Linux only: leave it out"))
 }
 
@@ -56,8 +57,8 @@ mod linux {
     /// The child is looked at this often, if no signal says that it has ended.
     const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-    /// Runs the node as a child, and tells of its death.
-    pub(in super::super) fn run(settings: &Settings) -> Result<Exit, Failed> {
+    /// Runs the node as a child, and tells of its death. `caught` has the signals that came before.
+    pub(in super::super) fn run(settings: &Settings, mut caught: Caught) -> Result<Exit, Failed> {
         let failed = |what: &str, error: std::io::Error| Failed::run(format!("cannot {what}: {error}"));
         let keeper = Keeper::new().map_err(|error| failed("keep the node's last vote", error))?;
         // One thread: there is next to nothing to do.
@@ -68,6 +69,11 @@ mod linux {
         runtime.block_on(async {
             // Before the child: a signal that comes in between is not lost.
             let mut signals = Signals::new().map_err(|error| failed("handle signals", error))?;
+            tokio::select! {
+                biased;
+                _ = caught.next() => return Ok(Exit::Success),
+                () = std::future::ready(()) => {}
+            }
             let mut child = start(&keeper).map_err(|error| failed("start the node", error))?;
             // If it cannot, they end with this process: a little later.
             let _ = hand_over_stdio();
@@ -75,6 +81,9 @@ mod linux {
                 .wait(&mut child)
                 .await
                 .map_err(|error| failed("wait for the node", error))?;
+            if asked && ended_before_it_had_begun(status, &keeper) {
+                return Ok(Exit::Success);
+            }
             // A manager or user that ends the service does not wait for members that cannot be reached.
             let patience = match asked || status.success() {
                 true => Duration::ZERO,
@@ -91,6 +100,16 @@ mod linux {
             }
             Ok(exit(status))
         })
+    }
+
+    /// A signal was passed on before the node caught signals: so it ended by that, and had nothing to leave.
+    fn ended_before_it_had_begun(status: ExitStatus, keeper: &Keeper) -> bool {
+        let ends_in_order =
+            [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| kind.as_raw_value());
+        status
+            .signal()
+            .is_some_and(|signal| ends_in_order.contains(&signal))
+            && keeper.read().is_ok_and(|left| left.is_empty())
     }
 
     /// This very program, with the same arguments, even if its file was replaced meanwhile.

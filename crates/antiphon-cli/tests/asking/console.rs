@@ -136,6 +136,61 @@ fn one_of_several_nodes_on_a_host_is_chosen_by_its_name() {
         bench.json(&format!("members --console {}", path.display()))["node"],
         "b"
     );
+    // What is asked for by name wins over a path, which may come from the environment.
+    for (asked, other) in [
+        ("--node a", "not a:"),
+        ("--node b --cluster coffee", "not b of cluster coffee"),
+        ("--cluster coffee", "not a node of cluster coffee"),
+    ] {
+        for command in ["members", "why a", "view"] {
+            let mut program = bench.program();
+            program.args(command.split(' ')).args(asked.split(' '));
+            let output = program.env("ANTIPHON_CONSOLE", &path).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(
+                error.contains("listens b of cluster tea") && error.contains(other),
+                "{error}"
+            );
+            assert!(output.stdout.is_empty());
+        }
+    }
+    let both = format!("members --console {} --node b --cluster tea", path.display());
+    assert_eq!(bench.json(&both)["node"], "b");
+}
+
+#[test]
+fn json_with_what_a_terminal_would_act_on_is_json_and_a_terminal_acts_on_nothing() {
+    const NAME: &str = "a\u{200f}b";
+    const RECOVERY: &str = "{\"answer\":\"recovery\",\"node\":\"a\",\"cluster\":\"tea\",\"lineage\":\"0\",\"view\":\"1:1\",\"number\":1,\"lost_ms\":1,\"quorum\":false,\"may_fork\":false,\"others\":[],\"warnings\":[\"\u{202e}\u{9b}\"]}";
+    let bench = Bench::new();
+    let node = bench.node(NAME, free_addrs(1)[0], "");
+    node.view_of(1);
+    let asked = |command: &str| -> Vec<Value> {
+        let output = bench.run(command);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let acts = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{200f}' | '\u{202e}'));
+        assert!(!text.contains(acts), "{text:?}");
+        let lines = text.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+            .collect()
+    };
+    assert_eq!(asked("members --json")[0]["node"], NAME);
+    let why = &asked("why z\u{7f} --json")[0];
+    assert_eq!((&why["node"], &why["asked"]), (&json!("z\u{7f}"), &json!(NAME)));
+    let views = asked("view --json");
+    let view = views.iter().find(|line| line["event"] == "node_view");
+    assert_eq!(names(&view.unwrap()["members"]), [NAME]);
+    let doctor = asked("doctor --json");
+    assert!(
+        doctor.iter().any(|step| step["subject"].is_string()),
+        "{doctor:?}"
+    );
+    let path = bench.directory.join("survivor.sock");
+    newer_node(&path, &[RECOVERY]);
+    let recovery = asked(&format!("recover --from a --json --console {}", path.display()));
+    assert_eq!(recovery[0]["warnings"], json!(["\u{202e}\u{9b}"]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What `antiphon doctor` must not promise, and whom it must not blame.
 
-use super::common::{Bench, free_addrs, list};
+use super::common::{Bench, Proxy, exists, free_addrs, list};
 use super::doctor::{doctor, locator, newcomer};
 
 #[test]
@@ -112,4 +112,129 @@ fn a_directory_that_cannot_have_consoles_is_named_by_those_who_look_for_nodes_th
         .unwrap();
     let told = String::from_utf8(nowhere.stderr).unwrap();
     assert!(told.contains("no is no directory"), "{told}");
+}
+
+#[test]
+fn a_node_that_would_found_a_second_cluster_at_once_is_told_not_to() {
+    let bench = Bench::new();
+    let (_nodes, addrs) = bench.cluster(1);
+    let joins = newcomer(free_addrs(1)[0], &addrs);
+    for founds in ["--found", "--expect 1", "--found --weight 5"] {
+        let told = doctor(&bench, &format!("{joins} {founds}"));
+        let step = told.failed("second-cluster");
+        assert!(
+            step["remedy"].as_str().unwrap().contains("leave --found"),
+            "{told}"
+        );
+        assert_eq!(
+            (told.code, &told.verdict["gets_in"]),
+            (Some(1), &false.into()),
+            "{told}"
+        );
+    }
+    let told = doctor(&bench, &joins);
+    assert_eq!(
+        (told.code, &told.verdict["gets_in"]),
+        (Some(0), &true.into()),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_member_that_answers_is_not_enough_where_the_one_that_admits_nodes_cannot_be_reached() {
+    let bench = Bench::new();
+    let addrs = free_addrs(3);
+    let proxy = Proxy::to(addrs[0]);
+    let a = bench.node("a", addrs[0], &format!("--advertise {} --found", proxy.at));
+    a.view_of(1);
+    let b = bench.node("b", addrs[1], &format!("--seeds {}", proxy.at));
+    b.view_of(2);
+    let settings = newcomer(addrs[2], &addrs[1..2]);
+    let open = doctor(&bench, &settings);
+    assert_eq!(open.verdict["gets_in"], true, "{open}");
+    let admits = proxy.at.to_string();
+    proxy.close();
+    let closed = doctor(&bench, &settings);
+    assert_eq!(closed.failed("nobody-listens")["subject"], admits, "{closed}");
+    assert_eq!(
+        (closed.code, &closed.verdict["gets_in"]),
+        (Some(1), &false.into()),
+        "{closed}"
+    );
+    let text = closed.verdict["text"].as_str().unwrap();
+    assert!(
+        text.contains(&format!("a at {admits}, which admits nodes")),
+        "{closed}"
+    );
+}
+
+#[test]
+fn a_seed_that_is_listed_twice_is_one_seed() {
+    let bench = Bench::new();
+    let addrs = free_addrs(2);
+    let twice = [addrs[0], addrs[0], addrs[1], addrs[1]];
+    let _waits = bench.node("y", addrs[1], &format!("--seeds {}", list(&twice)));
+    let told = doctor(&bench, &newcomer(addrs[0], &twice));
+    assert_eq!(
+        (told.code, &told.verdict["gets_in"]),
+        (Some(0), &true.into()),
+        "{told}"
+    );
+    let text = told.verdict["text"].as_str().unwrap();
+    assert!(text.contains("2 of 2 seeds are ready"), "{told}");
+    let reached = told.steps.iter().filter(|step| step["step"] == "reach");
+    assert_eq!(reached.count(), 1, "{told}");
+}
+
+#[test]
+fn what_else_ends_a_node_at_its_start_is_found() {
+    let bench = Bench::new();
+    let console = bench.directory.join("mine.sock");
+    let has_it = format!("--console {}", console.display());
+    let node = bench.node("a", free_addrs(1)[0], &has_it);
+    node.view_of(1);
+    let file = bench.directory.join("agent.toml");
+    let text = "listen = [\"10.1.2.3:7480\"]\ntoken-file = \"/nonexistent\"\n";
+    std::fs::write(&file, text).unwrap();
+    let settings = format!("--cluster coffee --name n --bind {} --found", free_addrs(1)[0]);
+    for (given, code) in [
+        ("--console /nodir/c.sock".to_owned(), "console"),
+        (has_it.clone(), "console"),
+        (
+            "--dissemination multicast --multicast-interface 10.9.9.9 --insecure".to_owned(),
+            "multicast",
+        ),
+        (format!("--config {}", file.display()), "agent"),
+    ] {
+        let told = doctor(&bench, &format!("{settings} {given}"));
+        assert_eq!(told.failures(), [code], "{told}");
+        assert_eq!(
+            (told.code, &told.verdict["gets_in"]),
+            (Some(1), &false.into()),
+            "{told}"
+        );
+        assert!(
+            told.verdict["text"].as_str().unwrap().contains("ends at once"),
+            "{told}"
+        );
+    }
+    // To try it left no trace: the node has its console still, and a free place is free.
+    assert_eq!(bench.json(&format!("members {has_it}"))["node"], "a");
+    let free = bench.directory.join("free.sock");
+    let socket = bench.directory.join("agent.sock");
+    std::fs::write(
+        &file,
+        format!("listen = [\"127.0.0.1:0\"]\nsocket = \"{}\"\n", socket.display()),
+    )
+    .unwrap();
+    let told = doctor(
+        &bench,
+        &format!(
+            "{settings} --config {} --console {}",
+            file.display(),
+            free.display()
+        ),
+    );
+    assert_eq!(told.failures(), [""; 0], "{told}");
+    assert!(!exists(&free) && !exists(&socket));
 }

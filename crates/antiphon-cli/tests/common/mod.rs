@@ -1,11 +1,13 @@
 //! Real processes of the program on loopback, each test with a directory of its own, where its consoles are.
 #![allow(dead_code)]
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub(crate) use antiphon_lab::free_addrs;
@@ -249,6 +251,62 @@ pub(crate) fn end_of(mut child: process::Child) -> ExitStatus {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Passes on what comes to one address to another one, both ways: what a proxy does, whose ends prove
+/// nothing.
+pub(crate) struct Proxy {
+    /// Where it listens.
+    pub(crate) at: SocketAddr,
+    is_closed: Arc<AtomicBool>,
+    listens: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) fn to(addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let closed = is_closed.clone();
+        let listens = thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if closed.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Nobody may be there any more.
+                let Ok(far) = TcpStream::connect(addr) else {
+                    continue;
+                };
+                pass_on(near.try_clone().unwrap(), far.try_clone().unwrap());
+                pass_on(far, near);
+            }
+        });
+        Self {
+            at,
+            is_closed,
+            listens,
+        }
+    }
+
+    /// It takes no connection any more; those that it has stay.
+    pub(crate) fn close(self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        // So that it looks.
+        drop(TcpStream::connect(self.at));
+        self.listens.join().unwrap();
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
 }
 
 /// Addresses as flags take them.

@@ -66,6 +66,7 @@ fn run(name: &str, sent: &str, words: &str) -> Run {
                     transitional: came,
                     members,
                     primary: true,
+                    synced: None,
                 });
                 Event::View(views[views.len() - 1].clone())
             }

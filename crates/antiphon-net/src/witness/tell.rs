@@ -29,6 +29,9 @@ const ABSENT_ROUNDS: u8 = 3;
 /// it reaches.
 const REST: Duration = Duration::from_secs(2);
 
+/// In place of a patience that no clock counts.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What came of telling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -80,7 +83,9 @@ enum Answer {
 /// # Cancel safety
 /// Nothing is sent any more if the future is dropped.
 pub async fn tell(mut death: Death, of: SocketAddr, patience: Duration) -> Handed {
-    let mut until = Instant::now() + patience;
+    let now = Instant::now();
+    // Longer than any clock counts is for ever.
+    let mut until = now.checked_add(patience).unwrap_or(now + FOR_EVER);
     let mut handed = Handed::default();
     let mut listeners: Vec<Listener> = death.tell().iter().cloned().map(Listener::new).collect();
     while !listeners.is_empty() {

@@ -197,6 +197,15 @@ async fn a_death_is_told_on_until_a_member_takes_it_whatever_others_can_make_of_
 }
 
 #[tokio::test]
+async fn a_patience_without_end_is_one() {
+    let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = member.local_addr().unwrap();
+    answers(member, Verdict::Taken);
+    let handed = tell(death(vec![addr]), addr, Duration::MAX).await;
+    assert_eq!((handed.taken, handed.unreached), (1, 0));
+}
+
+#[tokio::test]
 async fn who_took_a_death_shortens_the_telling() {
     let seeking = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let member = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -353,8 +353,12 @@ pub enum What {
 /// Why an owner holds a lock no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
-    /// Its member left the group or failed.
-    Departed,
+    /// Its member left the group, or its node left the cluster.
+    Left,
+    /// Its member's node died or could not be reached, or the group removed the member.
+    Crashed,
+    /// Its member's state differs from the others'.
+    Diverged,
     /// Its member said that the client is gone.
     Forgotten,
     /// It handed the lock over.
@@ -381,7 +385,11 @@ impl fmt::Display for What {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Departed => f.write_str("its member is gone"),
+            Self::Left => f.write_str("its member has left the group"),
+            Self::Crashed => {
+                f.write_str("its node died, could not be reached, or the group removed its member")
+            }
+            Self::Diverged => f.write_str("its member's state differs from the others'"),
             Self::Forgotten => f.write_str("the client is gone"),
             Self::HandedOver(to) => write!(f, "it was handed over to {to}"),
         }

@@ -298,7 +298,12 @@ impl LockTable {
     }
 
     /// Ends these claims of owners that are gone. Gives the locks that others may get now.
-    fn end_all(&mut self, gone: Vec<(Owner, Name)>, cause: Cause, events: &mut Vec<Event>) -> BTreeSet<Name> {
+    fn end_all(
+        &mut self,
+        gone: Vec<(Owner, Name)>,
+        cause: impl Fn(Owner) -> Cause,
+        events: &mut Vec<Event>,
+    ) -> BTreeSet<Name> {
         let mut ending: BTreeMap<Name, Vec<Place>> = BTreeMap::new();
         for (owner, name) in gone {
             let place = self.state.lock(&name).and_then(|lock| lock.place(owner));
@@ -314,7 +319,7 @@ impl LockTable {
                     events.push(Event {
                         name: name.clone(),
                         owner: claim.owner,
-                        what: What::Lost(token, cause),
+                        what: What::Lost(token, cause(claim.owner)),
                     });
                 }
             }
@@ -385,7 +390,7 @@ impl Machine for LockTable {
                 // Each guard that is dropped comes here: among many locks it must find its own at once.
                 let gone = self.owned.range((owner(client), Name::from(""))..);
                 let gone = gone.take_while(|(of, _)| *of == owner(client)).cloned().collect();
-                let left = self.end_all(gone, Cause::Forgotten, events);
+                let left = self.end_all(gone, |_| Cause::Forgotten, events);
                 self.promote_all(at, left, events);
                 Ok(Done::Ended)
             }
@@ -408,7 +413,12 @@ impl Machine for LockTable {
             .collect();
         // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too
         // late.
-        let mut left = self.end_all(gone, Cause::Departed, events);
+        let cause = |owner: Owner| match owner.member {
+            member if change.left.contains(&member) => Cause::Left,
+            member if change.diverged.contains(&member) => Cause::Diverged,
+            _ => Cause::Crashed,
+        };
+        let mut left = self.end_all(gone, cause, events);
         left.extend(self.time_out(at, events));
         self.promote_all(at, left, events);
     }

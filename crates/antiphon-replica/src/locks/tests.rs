@@ -51,6 +51,7 @@ impl Told {
             members: members.to_vec(),
             joined: members.iter().filter(|m| !before.contains(m)).copied().collect(),
             gone: before.iter().filter(|m| !members.contains(m)).copied().collect(),
+            ..Change::default()
         };
         self.change(&change);
     }
@@ -112,7 +113,7 @@ fn a_departed_holder_loses_the_lock_and_the_next_one_has_it_in_the_same_step_wit
     assert_eq!(
         locks.happened(),
         [
-            (owner(A, 0), What::Lost(first, Cause::Departed)),
+            (owner(A, 0), What::Lost(first, Cause::Crashed)),
             (owner(C, 0), What::Granted(second)),
         ]
     );
@@ -129,11 +130,37 @@ fn a_member_that_leaves_and_comes_back_in_one_change_has_lost_its_locks() {
         members: vec![B, C, A],
         joined: vec![A],
         gone: vec![A],
+        left: vec![A],
+        ..Change::default()
     });
+    assert_eq!(locks.happened(), [(owner(A, 0), What::Lost(token, Cause::Left))]);
+}
+
+#[test]
+fn what_a_member_held_says_whether_it_left_died_or_its_state_differed() {
+    let mut locks = Told::new();
+    let tokens = [A, B, C].map(|member| locks.token(member, &format!("of {}", member.0)));
+    locks.happened();
+    locks.change(&Change {
+        members: vec![C],
+        gone: vec![A, B],
+        left: vec![A],
+        ..Change::default()
+    });
+    let lost = |member, token, cause| (owner(member, 0), What::Lost(token, cause));
     assert_eq!(
         locks.happened(),
-        [(owner(A, 0), What::Lost(token, Cause::Departed))]
+        [
+            lost(A, tokens[0], Cause::Left),
+            lost(B, tokens[1], Cause::Crashed)
+        ]
     );
+    locks.change(&Change {
+        gone: vec![C],
+        diverged: vec![C],
+        ..Change::default()
+    });
+    assert_eq!(locks.happened(), [lost(C, tokens[2], Cause::Diverged)]);
 }
 
 #[test]

@@ -96,6 +96,10 @@ pub enum Event<R, E> {
         event: E,
     },
     /// Who is a member, and which members have the state.
+    ///
+    /// A joiner tells it as soon as it is known there: before it serves, at the latest with the first of the
+    /// state. A member whose state differed is then among those that have it until it says so itself; and
+    /// while a joiner applies what it held, its next word waits until that is done.
     Members {
         /// By seniority.
         members: Vec<(Incarnation, bool)>,

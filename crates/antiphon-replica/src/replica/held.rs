@@ -52,6 +52,8 @@ pub(super) struct ViewItem {
     pub(super) members: Vec<Member>,
     pub(super) joined: Vec<Member>,
     pub(super) gone: Vec<Member>,
+    /// Those of `gone` that left in order.
+    pub(super) left: Vec<Member>,
 }
 
 /// What was delivered and cannot be applied yet, each with its point.
@@ -319,7 +321,16 @@ impl Queue {
 
 fn cost(item: &Item) -> usize {
     let content = match item {
-        Item::View(view) => MEMBER_BYTES * (view.members.len() + view.joined.len() + view.gone.len()),
+        Item::View(view) => {
+            let ViewItem {
+                members,
+                joined,
+                gone,
+                left,
+                ..
+            } = view;
+            MEMBER_BYTES * (members.len() + joined.len() + gone.len() + left.len())
+        }
         Item::Message { payload, .. } => payload.len(),
     };
     ITEM_BYTES + content

@@ -72,6 +72,11 @@ impl<M: Machine> Incoming<M> {
         self.received
     }
 
+    /// What all members agreed on at its point, which comes first.
+    pub(super) fn agreed(&self) -> Option<&Agreed> {
+        self.agreed.as_ref()
+    }
+
     /// Bytes of the state, about until it is complete.
     pub(super) fn bytes(&self) -> u64 {
         if self.complete {

@@ -13,7 +13,7 @@
 //!   the same. Its messages carry the agreed time ([`clock`]). The most senior one is the **leader**: it says
 //!   when a deadline of the machine has come.
 //! - A **joiner** is a member without the state. It holds what is delivered until the state is here
-//!   ([`held`], [`joiner`]).
+//!   ([`held`], [`joiner`]), and hears which members have it ([`heard`]).
 //! - The **source** of a joiner is a serving member that gives it the state ([`source`]).
 //!
 //! Which members serve, which source gives the state of which point to which joiner, the agreed time and the
@@ -112,6 +112,7 @@ mod config;
 mod digests;
 mod event;
 mod format;
+mod heard;
 mod held;
 mod joiner;
 mod outputs;
@@ -124,7 +125,7 @@ pub(crate) mod tests;
 mod transfer;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use antiphon_core::wire::Incarnation;
@@ -139,6 +140,7 @@ pub use self::source::{Pieces, Reading};
 use self::agreed::Agreed;
 use self::clock::Clock;
 use self::format::{Body, Member, Point, Seen, hash};
+use self::heard::Heard;
 use self::held::{Held, Item, ViewItem};
 use self::joiner::Incoming;
 use self::requests::{Answer, Requests};
@@ -225,28 +227,6 @@ enum Phase<M: Machine> {
     Diverged(Heard),
     /// It leaves, and ignores what comes.
     Gone,
-}
-
-/// What a member without a state of its own has heard about those that have one.
-#[derive(Default)]
-struct Heard {
-    /// Members that may serve: no serving member is missing. Exact at the most senior member.
-    serving: BTreeSet<Member>,
-    /// Members of the view that have said that their state differs, and at which point.
-    differed: BTreeMap<Member, Point>,
-    /// The last point at which it heard of any.
-    news: Point,
-    /// It was said that none does.
-    lost: bool,
-    /// This member has queued `Lost` or `Founded`.
-    said: bool,
-}
-
-impl Heard {
-    /// R19: this state differs from the others', as the member itself has said since.
-    fn is_void(&self, source: Member, point: Point) -> bool {
-        self.differed.get(&source).is_some_and(|said| point <= *said)
-    }
 }
 
 /// What a member is to the replicated state.
@@ -359,6 +339,7 @@ impl<M: Machine> Replica<M> {
                 .chain(&view.crashed)
                 .map(|member| (*member).into())
                 .collect(),
+            left: view.left.iter().map(|member| (*member).into()).collect(),
         };
         self.handle_item(now, Item::View(item));
     }

@@ -1,12 +1,15 @@
 //! What the group's stream does: to the state where there is one, to what is held elsewhere.
 
+use std::collections::BTreeSet;
+
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupView, Time};
 
 use super::agreed::{Agreed, Transfer};
 use super::format::{self, Body, Member, Ordered, Point, Seen};
+use super::heard::{Heard, Known};
 use super::held::{Held, Item, ViewItem};
-use super::{Clock, Event, Failure, Heard, Phase, Replica};
+use super::{Clock, Event, Failure, Phase, Replica};
 use crate::{AgreedTime, Change, Machine};
 
 /// Timeouts of the machine at one item of the stream. The rest comes with the next stamp.
@@ -29,11 +32,11 @@ impl<M: Machine> Replica<M> {
             self.found(now);
             return;
         }
-        self.wait(Heard {
-            serving: serving.into_iter().collect(),
-            news: self.point,
-            ..Heard::default()
-        });
+        // In a later view any of them may be a joiner itself.
+        let founder = serving.first().filter(|_| founding);
+        let known = founder.map(|founder| Known::founded(*founder, self.point));
+        self.wait(Heard::new(serving.into_iter().collect(), self.point, known));
+        self.tell_heard();
         self.announce_loss();
     }
 
@@ -65,7 +68,7 @@ impl<M: Machine> Replica<M> {
         self.tell_machine(Change {
             joined: members.clone(),
             members,
-            gone: Vec::new(),
+            ..Change::default()
         });
         self.tell_members();
         self.settle(now);
@@ -101,7 +104,12 @@ impl<M: Machine> Replica<M> {
             Item::Message { sender, payload } => {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
-                    Some(Body::Synced { .. }) => self.hear_synced(*sender),
+                    Some(Body::Synced { source, point, .. }) => {
+                        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+                            heard.hear_synced(self.point, *sender, source, point);
+                        }
+                        self.hear_serving(*sender);
+                    }
                     Some(Body::Differs { point }) => self.hear_differs(*sender, point),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
                     Some(Body::Founded { point }) if self.view.first() == Some(sender) => {
@@ -112,6 +120,7 @@ impl<M: Machine> Replica<M> {
                 }
             }
         }
+        self.tell_heard();
     }
 
     fn hear_view(&mut self, view: &ViewItem) {
@@ -121,11 +130,10 @@ impl<M: Machine> Replica<M> {
                 heard.differed.remove(member);
             }
         }
-        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
-            && !view.joined.is_empty()
-        {
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.hear_view(self.point, view);
             // The new members have not heard it.
-            heard.said = false;
+            heard.said &= view.joined.is_empty();
         }
     }
 
@@ -153,10 +161,11 @@ impl<M: Machine> Replica<M> {
         self.hear_gone(member, said);
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.differed.insert(member, said);
+            heard.hear_differs(self.point, member);
         }
     }
 
-    fn hear_synced(&mut self, member: Member) {
+    fn hear_serving(&mut self, member: Member) {
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.serving.insert(member);
             heard.news = self.point;
@@ -178,6 +187,7 @@ impl<M: Machine> Replica<M> {
         {
             heard.lost = true;
             heard.serving.clear();
+            heard.hear_lost(point);
             // Whoever has the state some day gives it to this member of a later point.
             held.forget(point);
             self.events.push_back(Event::StateLost);
@@ -200,14 +210,14 @@ impl<M: Machine> Replica<M> {
             Phase::Waiting { incoming, .. } if none => {
                 incoming.take_if(|offer| offer.point < said);
             }
-            Phase::Diverged(_) if none => self.wait(Heard {
-                news: self.point,
-                ..Heard::default()
-            }),
+            Phase::Diverged(_) if none => self.wait(Heard::new(BTreeSet::new(), self.point, None)),
             _ => {}
         }
         if founder != self.me {
-            self.hear_synced(founder);
+            if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+                heard.hear_founded(self.point, founder, &self.view);
+            }
+            self.hear_serving(founder);
         }
     }
 
@@ -277,6 +287,7 @@ impl<M: Machine> Replica<M> {
                     point: *point,
                     seen: self.seen,
                 });
+                self.tell_members();
             }
             return;
         }
@@ -303,14 +314,19 @@ impl<M: Machine> Replica<M> {
             self.requests.forget(*member);
         }
         // A member that has diverged was said to be gone.
-        let known = |member: &&Member| !self.agreed.diverged.contains(member);
-        let gone = view.gone.iter().filter(known).map(|member| (*member).into());
-        let gone = gone.collect();
+        let diverged = &self.agreed.diverged;
+        let known = |members: &[Member]| -> Vec<Incarnation> {
+            let known = members.iter().filter(|member| !diverged.contains(member));
+            known.map(|member| (*member).into()).collect()
+        };
+        let (gone, left) = (known(&view.gone), known(&view.left));
         self.agreed.view(view.members, &view.gone, &view.joined);
         self.tell_machine(Change {
             members: self.agreed.able(),
             joined: incarnations(&view.joined),
             gone,
+            left,
+            diverged: Vec::new(),
         });
         self.tell_members();
     }
@@ -503,6 +519,7 @@ impl<M: Machine> Replica<M> {
                     self.tell_machine(Change {
                         members: self.agreed.able(),
                         gone: vec![member.into()],
+                        diverged: vec![member.into()],
                         ..Change::default()
                     });
                 }
@@ -518,11 +535,8 @@ impl<M: Machine> Replica<M> {
                 self.go("state-refused: the member that gave the state has diverged".to_owned());
             }
             Phase::Serving if diverged == self.me => {
-                let heard = Heard {
-                    serving: self.agreed.serving.clone(),
-                    news: self.point,
-                    ..Heard::default()
-                };
+                let known = Known::from(&self.agreed);
+                let heard = Heard::new(known.synced.clone(), self.point, Some(known));
                 let leaving = self.leave_by.is_some();
                 self.reset(Phase::Diverged(heard));
                 self.queue.push_back(Body::Differs { point: self.point });
@@ -577,7 +591,13 @@ impl<M: Machine> Replica<M> {
             .extend(events.map(|event| Event::Machine { at, serving, event }));
     }
 
+    /// Which members have the state. What a joiner held says less than it has told, until all is applied.
     fn tell_members(&mut self) {
+        if let Phase::CatchingUp { held, .. } = &self.phase
+            && !held.is_empty()
+        {
+            return;
+        }
         let Agreed { members, serving, .. } = &self.agreed;
         let members = members
             .iter()
@@ -585,6 +605,31 @@ impl<M: Machine> Replica<M> {
         self.events.push_back(Event::Members {
             members: members.collect(),
         });
+    }
+
+    /// The same at a member without the state, as far as it knows.
+    pub(super) fn tell_heard(&mut self) {
+        let all = planted_in_tests!(self, ShowAllThatMayServe);
+        if let Phase::Waiting {
+            incoming: Some(incoming),
+            heard,
+            ..
+        } = &mut self.phase
+            && let Some(agreed) = incoming.agreed()
+            // The state may be ahead of the stream.
+            && agreed.point <= self.point
+            && !heard.is_known_at(agreed.point)
+        {
+            heard.know(agreed.into());
+        }
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
+            && let Some(mut members) = heard.members(&self.view)
+        {
+            for (member, synced) in &mut members {
+                *synced |= all && heard.serving.contains(&Member::from(*member));
+            }
+            self.events.push_back(Event::Members { members });
+        }
     }
 }
 

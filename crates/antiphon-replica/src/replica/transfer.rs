@@ -176,6 +176,7 @@ impl<M: Machine> Replica<M> {
             self.events.pop_back();
         }
         self.events.push_back(progress);
+        self.tell_heard();
         if complete {
             self.restored(now);
         }

@@ -538,7 +538,13 @@ impl Builder {
         Ok((Box::new(transport), inputs, addrs))
     }
 
-    fn multicast_config(&self, bind: &[SocketAddr]) -> Result<Option<MulticastConfig>, Error> {
+    /// How a node with these settings that listens here joins its multicast group, if it has one. Of use to
+    /// try that without a node.
+    ///
+    /// # Errors
+    /// [`Error::Config`].
+    #[doc(hidden)]
+    pub fn multicast_config(&self, bind: &[SocketAddr]) -> Result<Option<MulticastConfig>, Error> {
         let Some(multicast) = &self.multicast else {
             return Ok(None);
         };

@@ -93,16 +93,14 @@ pub fn address(field: &'static str, text: &str, port: u16) -> Result<SocketAddr,
 }
 
 fn look_up(field: &'static str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Error> {
+    let unresolved = |reason: String| Err(Error::Unresolved { key: field, reason });
     // A name may stand for an address of a link beside others.
     let best = name
         .to_socket_addrs()
         .map(|addresses| addresses.min_by_key(|address| is_link_local(address.ip())));
     match best {
         Ok(Some(address)) => Ok(address),
-        Ok(None) => Err(Error::value(
-            field,
-            format!("{field} {text:?}: the name has no address"),
-        )),
+        Ok(None) => unresolved(format!("{field} {text:?}: the name has no address")),
         Err(error) => {
             let later = match field {
                 "seeds" => {
@@ -110,11 +108,8 @@ fn look_up(field: &'static str, text: &str, name: (&str, u16)) -> Result<SocketA
                 }
                 _ => "",
             };
-            Err(Error::value(
-                field,
-                format!(
-                    "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
-                ),
+            unresolved(format!(
+                "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
             ))
         }
     }
@@ -185,6 +180,18 @@ mod tests {
             );
         }
         assert_eq!(address("bind", "127.0.0.1:0", 1).unwrap().port(), 0);
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_now_is_told_from_a_value_that_cannot_be_meant() {
+        let error = |text| address("seeds", text, DEFAULT_PORT).unwrap_err();
+        let later = error("nowhere.invalid:7");
+        assert!(
+            matches!(later, Error::Unresolved { key: "seeds", .. }),
+            "{later:?}"
+        );
+        assert!(later.to_string().contains("nowhere.invalid:7"), "{later}");
+        assert!(matches!(error("nowhere.invalid:x"), Error::Value { .. }));
     }
 
     #[test]

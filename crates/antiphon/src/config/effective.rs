@@ -83,7 +83,7 @@ impl Given {
     /// the settings alone tell is found here. Host names are looked up now, once, and the key is read.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Value`], [`Error::Conflict`].
+    /// [`Error::Missing`], [`Error::Value`], [`Error::Unresolved`], [`Error::Conflict`].
     pub fn effective(self) -> Result<Effective, Error> {
         let effective = self.effective_in_part()?;
         effective.check_as_a_node_does()?;

@@ -92,6 +92,13 @@ pub enum Error {
         /// What was given, and what is accepted.
         reason: String,
     },
+    /// The name of a host has no address now. It may have one later: the same settings may be tried again.
+    Unresolved {
+        /// The key that names the host.
+        key: &'static str,
+        /// The name, and what the resolver says.
+        reason: String,
+    },
     /// A node with these settings would not start, or not join its groups.
     Conflict {
         /// Which contradict each other, and what to do.
@@ -138,7 +145,9 @@ impl fmt::Display for Error {
                     "no {key} is given: write `{key} = …` in the file, or give it in the environment"
                 )
             }
-            Error::Value { reason, .. } | Error::Conflict { reason } => f.write_str(reason),
+            Error::Value { reason, .. } | Error::Unresolved { reason, .. } | Error::Conflict { reason } => {
+                f.write_str(reason)
+            }
             Error::File { path: None, reason } => write!(f, "configuration, {reason}"),
             Error::File {
                 path: Some(path),

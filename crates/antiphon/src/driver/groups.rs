@@ -272,5 +272,6 @@ fn named(people: &People, view: &GroupView, me: Incarnation) -> View {
             .collect(),
         transitional: members(&view.transitional),
         me,
+        synced: None,
     }
 }

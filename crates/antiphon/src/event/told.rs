@@ -302,6 +302,7 @@ fn group_view(view: &View) -> api::View {
         transitional: names(&view.transitional),
         // Groups install no view without a majority.
         primary: true,
+        synced: view.synced.as_deref().map(names),
     }
 }
 

@@ -248,6 +248,7 @@ mod tests {
             causes: Vec::new(),
             transitional: Vec::new(),
             me: Incarnation(2),
+            synced: None,
         })))
     }
 

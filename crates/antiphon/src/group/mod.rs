@@ -502,6 +502,21 @@ impl GroupSender {
         self.shared.tell(to.into(), payload.as_ref(), wake)
     }
 
+    /// [`GroupSender::try_tell`] for a caller that must not wait: so many bytes may wait here for this member
+    /// in place of 256 KiB, each message with a charge of [`TELL_OVERHEAD`](crate::TELL_OVERHEAD).
+    ///
+    /// # Errors
+    /// [`TellError`]: nothing was sent.
+    pub fn try_tell_up_to(
+        &self,
+        to: impl Into<Incarnation>,
+        payload: impl AsRef<[u8]>,
+        bytes: usize,
+    ) -> Result<TellReceipt, TellError> {
+        let wake = &self.handle.shared.wake;
+        self.shared.tell_up_to(to.into(), payload.as_ref(), bytes, wake)
+    }
+
     async fn send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
         self.send_payload(Payload::Borrowed(payload), level).await
     }

@@ -312,6 +312,19 @@ impl GroupShared {
         Ok(receipt)
     }
 
+    /// The same if less than so many bytes wait here for that member.
+    pub(crate) fn tell_up_to(
+        &self,
+        to: Incarnation,
+        payload: &[u8],
+        bytes: usize,
+        wake: &Wake,
+    ) -> Result<TellReceipt, TellError> {
+        let receipt = self.tells.accept_up_to(to, payload, bytes)?;
+        self.wake(wake);
+        Ok(receipt)
+    }
+
     /// The same of a member that has read of so many of its removals.
     #[cfg(feature = "blocks")]
     pub(crate) fn tell_in(

@@ -100,8 +100,18 @@ impl Future for TellReceipt {
 impl Tells {
     /// Takes a message if there is room for it.
     pub(super) fn accept(&self, to: Incarnation, payload: &[u8]) -> Result<TellReceipt, TellError> {
+        self.accept_up_to(to, payload, LINE_BYTES)
+    }
+
+    /// The same if less than so many bytes wait for this member.
+    pub(super) fn accept_up_to(
+        &self,
+        to: Incarnation,
+        payload: &[u8],
+        limit: usize,
+    ) -> Result<TellReceipt, TellError> {
         self.inside()
-            .accept(to, payload.len(), || Bytes::copy_from_slice(payload))
+            .accept(to, payload.len(), limit, || Bytes::copy_from_slice(payload))
     }
 
     /// The same without a copy, if this node is still the member that it was in this epoch. A sender that has
@@ -117,7 +127,7 @@ impl Tells {
         if inside.epoch != epoch {
             return Err(TellError::NotMember);
         }
-        inside.accept(to, payload.len(), || payload)
+        inside.accept(to, payload.len(), LINE_BYTES, || payload)
     }
 
     /// Told when a receiver's line has room again, or closes. `None` if it has none.
@@ -131,6 +141,7 @@ impl Inside {
         &mut self,
         to: Incarnation,
         length: usize,
+        limit: usize,
         payload: impl FnOnce() -> Bytes,
     ) -> Result<TellReceipt, TellError> {
         if length > MAX_TELL_BYTES {
@@ -145,7 +156,7 @@ impl Inside {
         }
         let line = self.lines.get_mut(&to).filter(|line| line.open);
         let line = line.ok_or(TellError::NoSuchMember)?;
-        if line.bytes >= LINE_BYTES {
+        if line.bytes >= limit {
             return Err(TellError::Full);
         }
         let (receipt, fate) = oneshot::channel();
@@ -389,6 +400,30 @@ mod tests {
         });
         assert_eq!(taken, vec![(B, MAX_TELL_BYTES); LINE_BYTES / large.len() + 1]);
         assert!(tells.accept(B, b"more").is_ok());
+    }
+
+    #[test]
+    fn a_caller_that_does_not_wait_may_have_more_wait_for_one_member_and_no_other() {
+        let tells = open();
+        let large = [0; MAX_TELL_BYTES];
+        let limit = 4 * LINE_BYTES;
+        let mut receipts = Vec::new();
+        let full = loop {
+            match tells.accept_up_to(B, &large, limit) {
+                Ok(receipt) => receipts.push(receipt),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, TellError::Full);
+        assert_eq!(receipts.len(), limit.div_ceil(MAX_TELL_BYTES + TELL_OVERHEAD));
+        // A caller that waits has room only when most of these are gone.
+        assert_eq!(tells.accept(B, b"more").err(), Some(TellError::Full));
+        assert!(tells.accept(C, b"told").is_ok(), "the line of c is empty");
+        tells.set_view(&view(&[ME, C], &[]), ME);
+        let slow = TellOutcome::NotDelivered(Parting::Removed("slow".to_owned()));
+        for receipt in &mut receipts {
+            assert_eq!(known(receipt), Some(slow.clone()));
+        }
     }
 
     #[test]

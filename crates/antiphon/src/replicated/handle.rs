@@ -342,7 +342,8 @@ impl<M: Replicable> Replicated<M> {
         self.shared().members()
     }
 
-    /// How this member stands: what it is to the state, how far the state is, which members have it.
+    /// How this member stands: what it is to the state, how far the state is, the view and which of its
+    /// members have the state.
     pub fn status(&self) -> ReplicaStatus {
         self.watch_status().current()
     }
@@ -355,7 +356,7 @@ impl<M: Replicable> Replicated<M> {
     /// let mut status = map.machine().watch_status();
     /// tokio::spawn(async move {
     ///     while let Some(status) = status.changed().await {
-    ///         println!("{status}"); // receiving: 1048576 of 4194304 bytes from b (25 %)
+    ///         println!("{status}"); // receiving: 1048576 of 4194304 bytes from b (25 %); synced: a b
     ///     }
     /// });
     /// map.machine().synced().await?; // or why the state does not come

@@ -286,7 +286,7 @@ impl Locks {
             Ok(Ok(_)) => {
                 let waits = |state: &ClaimState| *state == ClaimState::Waits;
                 let known = claim.state.wait_for(|state| !waits(state)).await;
-                known.map_or(ClaimState::Lost(Loss::Removed), |state| *state)
+                known.map_or(ClaimState::Lost(Loss::Stopped), |state| *state)
             }
         };
         match granted {
@@ -345,7 +345,7 @@ impl Guard {
             .as_deref()
         {
             Ok(ClaimState::Lost(loss)) => *loss,
-            _ => Loss::Removed,
+            _ => Loss::Stopped,
         }
     }
 
@@ -461,9 +461,15 @@ pub enum Loss {
     /// This node lost its lease or the primary: others may have gone on without it, and may hold the lock. It
     /// counts as lost also if they have not.
     Interrupted,
-    /// This member was removed from the group, has left, its state differed from the others', or its node has
-    /// stopped.
+    /// The group removed this member, or the cluster its node, although it lives: it was not heard, read too
+    /// slowly, or its component gave way. It goes on as a new member.
     Removed,
+    /// This member left the group, or its node left the cluster.
+    Left,
+    /// This member's state differed from the others', for which it is gone.
+    Diverged,
+    /// Its node has stopped without leaving, or the task of this table has panicked.
+    Stopped,
     /// It was handed over.
     HandedOver,
     /// It was given back.
@@ -474,7 +480,10 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Interrupted => "this node lost its lease or the primary",
-            Loss::Removed => "this member was removed from the group, or left it, or its state differed",
+            Loss::Removed => "this member was removed from the group",
+            Loss::Left => "this member has left the group",
+            Loss::Diverged => "this member's state differed from the others'",
+            Loss::Stopped => "its node has stopped",
             Loss::HandedOver => "it was handed over",
             Loss::Released => "it was given back",
         })
@@ -632,7 +641,10 @@ impl Claims {
                         true
                     }
                     What::Released(_) => state.lose(Loss::Released),
-                    What::Lost(_, Cause::Departed) => state.lose(Loss::Removed),
+                    // Told only if this member goes and comes in one change: what else ends it is `Void`.
+                    What::Lost(_, Cause::Crashed) => state.lose(Loss::Removed),
+                    What::Lost(_, Cause::Left) => state.lose(Loss::Left),
+                    What::Lost(_, Cause::Diverged) => state.lose(Loss::Diverged),
                     What::Lost(_, Cause::Forgotten) => state.lose(Loss::Released),
                     What::Lost(_, Cause::HandedOver(_)) => state.lose(Loss::HandedOver),
                 });
@@ -644,9 +656,9 @@ impl Claims {
                     });
                 }
             }
-            Happened::Void => {
+            Happened::Void(loss) => {
                 for claim in claims.values() {
-                    claim.send_if_modified(|state| state.lose(Loss::Removed));
+                    claim.send_if_modified(|state| state.lose(*loss));
                 }
             }
         }
@@ -685,7 +697,31 @@ mod tests {
         assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
         claims.undo_handing_over(client);
         assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
-        claims.hear(&Happened::Void);
+        claims.hear(&Happened::Void(Loss::Removed));
         assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Removed));
+    }
+
+    #[test]
+    fn a_lost_lease_is_made_precise_by_what_follows_and_the_first_precise_cause_stays() {
+        for loss in [Loss::Removed, Loss::Left, Loss::Diverged, Loss::Stopped] {
+            for interrupted in [false, true] {
+                let claims = Claims::default();
+                let client = claims.new_client();
+                let (sender, state) = watch::channel(ClaimState::Held(Token(1)));
+                claims.add(client, Some(sender));
+                if interrupted {
+                    claims.hear(&Happened::Unsure);
+                    assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
+                }
+                claims.hear(&Happened::Void(loss));
+                assert_eq!(*state.borrow(), ClaimState::Lost(loss));
+                // A member whose state differed leaves later, and then its node stops.
+                for later in [Loss::Left, Loss::Stopped] {
+                    claims.hear(&Happened::Void(later));
+                    claims.hear(&Happened::Unsure);
+                    assert_eq!(*state.borrow(), ClaimState::Lost(loss), "{later:?} came later");
+                }
+            }
+        }
     }
 }

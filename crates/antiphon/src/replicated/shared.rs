@@ -8,7 +8,7 @@
 //! Writes for which the replica has no room wait in no order: a caller that waits may not look at its future
 //! for long, and holds up nobody meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,12 +25,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::news::{News, Reader};
 use super::spill::Outcome;
 use super::{
-    ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus, ReplicaStatusWatch,
-    Replicable, Transfer, WriteError,
+    Loss, ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus,
+    ReplicaStatusWatch, Replicable, Transfer, WriteError,
 };
 use crate::driven::{Blocked, core_view, incarnations, is_earlier};
 use crate::host::Host;
-use crate::{Event, GroupSender};
+use crate::{Event, GroupSender, View};
 
 /// While this node may not act although it has its lease, the task looks so often whether it may.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -67,8 +67,9 @@ pub(super) enum Happened<'a, E> {
     Machine { me: Incarnation, event: &'a E },
     /// This member may not act for now: its lease or the primary is lost.
     Unsure,
-    /// This member is no member any more, or a fresh one, or its state differs from the others'.
-    Void,
+    /// This member is no member any more, or a fresh one, or its state differs from the others'; and what a
+    /// lock that it held was lost by.
+    Void(Loss),
 }
 
 pub(super) type Observer<E> = Box<dyn FnMut(Happened<'_, E>) + Send>;
@@ -101,9 +102,15 @@ struct Inside<M: Replicable> {
     news: Option<News<ReplicaEvent<M::Event>>>,
     people: BTreeMap<Incarnation, Arc<Member>>,
     members: Vec<ReplicaMember>,
+    /// With the members that have the state.
+    view: Option<Arc<View>>,
+    /// The view is new and was not told.
+    viewed: bool,
     transfer: Option<Transfer>,
     /// It was told that this member has no state.
     void: bool,
+    /// The group was left in order.
+    left: bool,
     /// The replica said that it leaves.
     leaves: Option<String>,
     /// Why, if it said more.
@@ -296,8 +303,11 @@ impl<M: Replicable> Shared<M> {
                 news: Some(News::new()),
                 people: BTreeMap::new(),
                 members: Vec::new(),
+                view: None,
+                viewed: false,
                 transfer: None,
                 void: true,
+                left: false,
                 leaves: None,
                 cause: None,
                 awaited: None,
@@ -310,6 +320,7 @@ impl<M: Replicable> Shared<M> {
                 standing: Standing::Outside,
                 transfer: None,
                 members: Vec::new(),
+                view: None,
             }),
         }
     }
@@ -394,16 +405,28 @@ impl<M: Replicable> Shared<M> {
         }
     }
 
+    /// The group is about to be left. That takes a while, in which others may get what was held here.
+    pub(super) fn part(&self) {
+        let mut inside = self.inside();
+        (inside.observer)(Happened::Void(Loss::Left));
+    }
+
     /// Nothing more happens: the group was left, or the task was dropped with its node.
     pub(super) fn finish(&self, why: ReplicaError) {
         let mut inside = self.inside();
-        (inside.observer)(Happened::Void);
+        let why = inside.cause.take().unwrap_or(why);
+        let loss = match why {
+            ReplicaError::Cluster(crate::Error::Closed) | ReplicaError::Panicked if !inside.left => {
+                Loss::Stopped
+            }
+            _ => Loss::Left,
+        };
+        (inside.observer)(Happened::Void(loss));
         inside.replica.handle_suspended();
         // No state is handed on any more: it has left.
         inside.replica.leave(Time::ZERO);
         inside.replica.handle_timeout(Time::from_micros(u64::MAX));
         self.settle(&mut inside);
-        let why = inside.cause.take().unwrap_or(why);
         inside.writes.clear();
         inside.reads.clear();
         inside.insisting.clear();
@@ -466,6 +489,7 @@ impl<M: Replicable> Shared<M> {
         if answered {
             self.room.notify_waiters();
         }
+        changed |= std::mem::take(&mut inside.viewed);
         let standing = inside.replica.standing();
         if changed || standing != self.status.borrow().standing {
             self.status.send_replace(inside.status(standing));
@@ -525,6 +549,7 @@ impl<M: Replicable> Inside<M> {
                     .map(|member| (member.incarnation, member.clone()));
                 self.people.extend(people);
                 self.replica.handle_view(now, &core_view(&view));
+                self.set_view(&view);
             }
             Event::Message(message) => {
                 let payload = self.keep(message.payload);
@@ -548,7 +573,7 @@ impl<M: Replicable> Inside<M> {
             Event::Refused { reason } => {
                 self.cause = Some(ReplicaError::Cluster(crate::Error::GroupRefused { reason }));
             }
-            Event::Left => {}
+            Event::Left => self.left = true,
         }
     }
 
@@ -556,7 +581,37 @@ impl<M: Replicable> Inside<M> {
         self.me = me;
         self.insisting.clear();
         self.insisted.clear();
+        self.view = None;
         self.replica.handle_resync(me, cause);
+    }
+
+    /// Until the replica says more, those of its members that have the state are those that had it.
+    fn set_view(&mut self, view: &View) {
+        let had = self.view.as_ref().and_then(|former| former.synced.as_ref());
+        let synced = had.map(|had| {
+            let stays =
+                |member: &&Arc<Member>| view.members.contains(member) && !view.joined.contains(member);
+            had.iter().filter(stays).cloned().collect()
+        });
+        self.view = Some(Arc::new(View {
+            synced,
+            ..view.clone()
+        }));
+        self.viewed = true;
+    }
+
+    /// None: it is not known which of them have the state.
+    fn set_members(&mut self, members: Vec<ReplicaMember>) {
+        if let Some(view) = &mut self.view {
+            let synced = members.iter().filter(|of| of.synced);
+            let synced: BTreeSet<Incarnation> = synced.map(|of| of.member.incarnation).collect();
+            let view = Arc::make_mut(view);
+            let of_view = view.members.iter();
+            let of_view = of_view.filter(|member| synced.contains(&member.incarnation));
+            let of_view = of_view.cloned().collect();
+            view.synced = (!members.is_empty()).then_some(of_view);
+        }
+        self.members = members;
     }
 
     /// While the state is on its way, messages are kept for long: a slice would keep the whole block that it
@@ -617,7 +672,8 @@ impl<M: Replicable> Inside<M> {
                     let member = self.people.get(&member)?.clone();
                     Some(ReplicaMember { member, synced })
                 });
-                self.members = named.collect();
+                let named = named.collect();
+                self.set_members(named);
                 self.tell(ReplicaEvent::Members(self.members.clone()));
             }
             CoreEvent::Synced => {
@@ -641,7 +697,7 @@ impl<M: Replicable> Inside<M> {
                 let here = member == self.me;
                 if here {
                     // For the others this member is gone.
-                    (self.observer)(Happened::Void);
+                    (self.observer)(Happened::Void(Loss::Diverged));
                 }
                 self.tell(ReplicaEvent::Diverged {
                     member: self.name(member),
@@ -667,7 +723,9 @@ impl<M: Replicable> Inside<M> {
             CoreEvent::RestoreFailed { reason } => self.cause = Some(ReplicaError::RestoreFailed { reason }),
             CoreEvent::Refused { reason } => self.cause = Some(ReplicaError::Refused { reason }),
             CoreEvent::Void { cause } => {
-                (self.observer)(Happened::Void);
+                (self.observer)(Happened::Void(Loss::Removed));
+                // What was told of the members before is not what the next view has.
+                self.set_members(Vec::new());
                 // A removal may be followed by a fresh incarnation.
                 if !std::mem::replace(&mut self.void, true) {
                     self.tell(ReplicaEvent::Void { cause });
@@ -690,11 +748,13 @@ impl<M: Replicable> Inside<M> {
         }
         if matches!(standing, Standing::Outside | Standing::Gone) {
             self.members.clear();
+            self.view = None;
         }
         ReplicaStatus {
             standing,
             transfer: self.transfer.clone(),
             members: self.members.clone(),
+            view: self.view.clone(),
         }
     }
 

@@ -1,11 +1,13 @@
 //! The status of a replica, for a progress bar and for people.
 
 use std::fmt;
+use std::sync::Arc;
 
 use antiphon_replica::Standing;
 use tokio::sync::watch;
 
 use super::ReplicaMember;
+use crate::View;
 
 /// How a replica stands. From [`Replicated::status`](super::Replicated::status).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +18,11 @@ pub struct ReplicaStatus {
     pub standing: Standing,
     /// How far the state is, while it comes and while what was written meanwhile is applied.
     pub transfer: Option<Transfer>,
-    /// The members by seniority, and whether each has the state. Empty until this member has it.
+    /// The members by seniority, and whether each has the state. Empty until this is known here: at a joiner
+    /// until the first of the state is here.
     pub members: Vec<ReplicaMember>,
+    /// The group's present view, in which [`View::synced`] names the members that have the state.
+    pub view: Option<Arc<View>>,
 }
 
 /// How far the state is on its way to this member.

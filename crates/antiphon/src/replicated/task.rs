@@ -105,6 +105,7 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
     match left {
         None => {}
         Some(reason) => {
+            shared.part();
             // The answer is that it has left, whatever it is.
             let _ = group.leave().await;
             shared.finish(match reason.as_str() {

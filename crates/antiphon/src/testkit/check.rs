@@ -174,6 +174,7 @@ impl<M: Machine<Command: fmt::Debug>> Runs<M> {
             members: members.to_vec(),
             joined: joined.to_vec(),
             gone: gone.to_vec(),
+            ..Change::default()
         };
         self.after = format!("a change of members: {} are left", members.len());
         self.step(|machine, at, events| {

@@ -2,7 +2,7 @@
 
 use antiphon::Profile;
 use antiphon::memory::MemoryNetwork;
-use antiphon::replicated::Snapshot;
+use antiphon::replicated::{ReplicaStatus, Snapshot, Standing};
 
 use super::*;
 
@@ -101,6 +101,50 @@ fn a_progress_bar_and_the_members_with_the_state_are_one_watch() -> Result<(), R
         world
             .until(|| first.machine().status().synced().count() == 1)
             .await;
+        Ok(())
+    })
+}
+
+/// The names of those that have the state, in the view; none: it is not known.
+fn synced(status: &ReplicaStatus) -> Option<Vec<&str>> {
+    let synced = status.view.as_ref()?.synced.as_ref()?;
+    Some(synced.iter().map(|member| member.name.as_str()).collect())
+}
+
+#[test]
+fn a_joiner_sees_which_members_have_the_state_before_it_has_it() -> Result<(), RunError> {
+    World::new(16, ABCD).run(async |world| {
+        let nodes = cluster(&world, &ABCD).await?;
+        let mut maps: Vec<Map<u64, Vec<u8>>> = Vec::new();
+        for node in &nodes[..3] {
+            maps.push(node.map("map").join().await?);
+        }
+        for key in 0..20 {
+            maps[0].put(&key, &vec![7; 100_000]).await?;
+        }
+        world.slow(["a", "b", "c"], ["d"], ms(200)..=ms(200))?;
+        let joiner = nodes[3].map::<u64, Vec<u8>>("map").start().await?;
+        let mut watch = joiner.machine().watch_status();
+        let before = loop {
+            let status = watch.changed().await.ok_or("it has left")?;
+            if synced(&status).is_some() {
+                break status;
+            }
+            assert!(status.members.is_empty(), "it does not know: {status}");
+        };
+        assert_eq!(before.standing, Standing::Receiving);
+        assert_eq!(synced(&before), Some(ABC.to_vec()));
+        assert_eq!(before.view.as_ref().map(|view| view.names()), Some(ABCD.to_vec()));
+        joiner.machine().synced().await?;
+        maps.push(joiner);
+        for map in &maps {
+            world
+                .until(|| synced(&map.machine().status()) == Some(ABCD.to_vec()))
+                .await;
+        }
+        let status = maps[0].machine().status();
+        let view = status.view.ok_or("it is a member")?;
+        assert!(view.to_string().ends_with("; synced: a b c d"), "{view}");
         Ok(())
     })
 }

@@ -3,6 +3,7 @@
 
 mod check;
 mod joiners;
+mod losses;
 mod machines;
 mod maps;
 mod waits;
@@ -228,7 +229,7 @@ fn a_lock_whose_holder_is_killed_goes_to_the_next_with_a_higher_token() -> Resul
         assert!(guard.is_held() && !next.is_finished());
         world.kill("a")?;
         assert!(!guard.is_held());
-        assert_eq!(guard.lost().await, Loss::Removed);
+        assert_eq!(guard.lost().await, Loss::Stopped);
         let next = next.await??;
         assert!(next.token() > guard.token() && next.is_held());
         next.unlock().await?;
@@ -434,7 +435,7 @@ fn a_leader_that_leaves_hands_over_and_may_choose_to_whom() -> Result<(), RunErr
         let third = b.await??;
         assert!(third.token() > second.token() && third.is_held());
         locks[1].table().leave().await;
-        assert_eq!(third.lost().await, Loss::Removed);
+        assert_eq!(third.lost().await, Loss::Left);
         let fourth = d.await??;
         assert!(fourth.token() > third.token());
         fourth.step_down().await?;

@@ -68,7 +68,7 @@ impl Talk<'_> {
                 self.begin(input, Shape::Welcome, None, hello).await
             }
             Verb::ApMembers => {
-                let members = |id| Command::Members(command::Members { id });
+                let members = |id| Command::Members(command::Members { group: None, id });
                 self.begin(input, Shape::Members, None, members).await
             }
             Verb::ApWhy => self.why(input, words).await,

@@ -351,6 +351,7 @@ mod tests {
             causes: [("a/y".to_owned(), "slow".to_owned())].into(),
             transitional: vec![],
             primary: true,
+            synced: None,
         })
     }
 

@@ -329,7 +329,7 @@ fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], st
             return locks.change(&Change {
                 members,
                 joined: again,
-                gone: vec![],
+                ..Change::default()
             });
         }
         Step::Pass(millis) => {

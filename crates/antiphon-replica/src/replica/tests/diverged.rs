@@ -30,6 +30,7 @@ fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
         let parted = Change {
             members: incarnations(&others),
             gone: incarnations(&[broken]),
+            diverged: incarnations(&[broken]),
             ..Change::default()
         };
         for node in &others {

@@ -17,6 +17,7 @@ use super::super::{
 };
 use super::Planted;
 use super::ledger::{Command, Happened, Ledger, What};
+use super::shown::Shown;
 use crate::{AgreedTime, At, Machine};
 
 /// SplitMix64.
@@ -78,6 +79,8 @@ pub(super) struct Node {
     asked: BTreeMap<RequestId, Asked>,
     pub(super) answers: Vec<(RequestId, Result<(), Failure>)>,
     pub(super) said: Vec<String>,
+    /// The members, and which of them have the state, as it was told last.
+    pub(super) members_told: Option<Vec<(Incarnation, bool)>>,
     pub(super) left: Option<String>,
 }
 
@@ -150,6 +153,7 @@ pub(super) struct Group {
     answered: Option<Place>,
     pub(super) most_held: usize,
     pub(super) most_spilled: u64,
+    pub(super) shown: Shown,
 }
 
 impl Group {
@@ -179,6 +183,7 @@ impl Group {
             answered: None,
             most_held: 0,
             most_spilled: 0,
+            shown: Shown::default(),
         }
     }
 
@@ -217,6 +222,7 @@ impl Group {
             asked: BTreeMap::new(),
             answers: Vec::new(),
             said: Vec::new(),
+            members_told: None,
             left: None,
         });
         self.nodes.len() - 1
@@ -578,6 +584,7 @@ impl Group {
         assert!(held <= self.config.held_bytes, "R19: it holds {held} bytes");
         let spilled = self.nodes[node].replica.spilled_bytes();
         self.most_spilled = self.most_spilled.max(spilled);
+        self.shown.look(node, &self.nodes[node]);
     }
 
     fn drain(&mut self, node: usize) {
@@ -586,8 +593,10 @@ impl Group {
                 Event::Machine { at, event, .. } => self.happened(node, at, event),
                 Event::Written { request, outcome } => self.written(node, request, outcome),
                 Event::Readable { request, outcome } => self.readable(node, request, outcome),
+                Event::Members { members } => self.nodes[node].members_told = Some(members),
                 Event::Void { cause } => {
                     self.nodes[node].reached = None;
+                    self.nodes[node].members_told = None;
                     self.nodes[node].said.push(format!("Void: {cause}"));
                 }
                 Event::Progress { source, .. } => {

@@ -6,6 +6,7 @@ pub(crate) mod group;
 mod ledger;
 mod merges;
 mod schedules;
+mod shown;
 mod spills;
 mod stories;
 
@@ -42,4 +43,6 @@ pub(crate) enum Planted {
     ShowCatchingUp,
     /// What was undone is taken for an earlier point of the state.
     TakeUndoneForEarlier,
+    /// A joiner shows all members that may have the state as those that have it.
+    ShowAllThatMayServe,
 }

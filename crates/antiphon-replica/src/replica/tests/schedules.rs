@@ -158,6 +158,7 @@ fn end(group: &mut Group) {
     }
     hashes.dedup();
     assert!(hashes.len() <= 1, "G28: {hashes:?}");
+    group.shown.end();
 }
 
 /// The first seeds at which a check fails.
@@ -201,6 +202,7 @@ fn mistakes_that_were_planted_are_found() {
         (Planted::LoseReadBack, ""),
         (Planted::KeepFailedCommands, "G8"),
         (Planted::ReadAtOnce, "a read before"),
+        (Planted::ShowAllThatMayServe, "is shown as synced"),
     ] {
         let found = failing(0..3_000, With::Mistake(planted));
         let (_, text) = found.unwrap_or_else(|| panic!("{planted:?} was not found"));

@@ -120,6 +120,17 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
     report.check("G28", 0, states.len() <= 1, || {
         format!("at rest members have several states: {states:?}")
     });
+    let serves = |member: &&Member| {
+        history.at_rest && !member.ended && member.standing == Some(Standing::Serving) && member.members > 0
+    };
+    let serving = || reading.members.values().filter(serves);
+    let synced: BTreeSet<Incarnation> = serving().filter_map(|member| member.incarnation).collect();
+    for member in serving() {
+        report.check("G28", 0, member.synced == synced, || {
+            let (who, shown) = (member.incarnation, &member.synced);
+            format!("at rest {synced:?} have the state, and {who:?} shows {shown:?}")
+        });
+    }
     let lines = line::lines(&reading.tenures, &open, reading.safe, reading.parts, report);
     reading.check_models(&lines, report);
     reading.check_time(&lines, report);

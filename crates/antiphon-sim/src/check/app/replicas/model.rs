@@ -113,7 +113,15 @@ impl Model {
                 if !step.recounted.is_empty() {
                     self.recount(&step.recounted)?;
                 }
-                self.end_all(gone, Cause::Departed, &mut told)?;
+                let cause = |owner: Owner| {
+                    let of = |members: &[Incarnation]| members.contains(&owner.member);
+                    match (of(&change.left), of(&change.diverged)) {
+                        (true, _) => Cause::Left,
+                        (_, true) => Cause::Diverged,
+                        _ => Cause::Crashed,
+                    }
+                };
+                self.end_all(gone, cause, &mut told)?;
                 self.time_out(at, &mut told)?;
                 self.grant_all(&mut told)?;
             }
@@ -401,7 +409,7 @@ impl Model {
                 Ok(locks::Done::Granted(token))
             }
             locks::Command::Forget { client } => {
-                self.end_all(|owner| owner == mine(*client), Cause::Forgotten, told)?;
+                self.end_all(|owner| owner == mine(*client), |_| Cause::Forgotten, told)?;
                 self.grant_all(told)?;
                 Ok(locks::Done::Ended)
             }
@@ -502,11 +510,17 @@ impl Model {
         Ok(token)
     }
 
-    fn end_all(&mut self, gone: impl Fn(Owner) -> bool, cause: Cause, told: &mut Told) -> Verdict {
+    fn end_all(
+        &mut self,
+        gone: impl Fn(Owner) -> bool,
+        cause: impl Fn(Owner) -> Cause,
+        told: &mut Told,
+    ) -> Verdict {
         for (name, lock) in &mut self.locks {
             lock.queue.retain(|waiter| !gone(waiter.owner));
             for holder in lock.holders.iter().filter(|holder| gone(holder.owner)) {
-                told.expect(name, holder.owner, |what| what == Lock::Lost(holder.token, cause))?;
+                let lost = Lock::Lost(holder.token, cause(holder.owner));
+                told.expect(name, holder.owner, |what| what == lost)?;
             }
             lock.holders.retain(|holder| !gone(holder.owner));
         }

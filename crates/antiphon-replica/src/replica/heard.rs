@@ -1,0 +1,209 @@
+//! What a member without a state of its own has heard about those that have one.
+//!
+//! It hears all that changes since its first view, and nothing of what was before. That comes with the state:
+//! its first chunk names those that had it at its point ([`Agreed`]). From then on this member knows exactly
+//! which members have the state, long before it is one of them. Until then it says nothing.
+//!
+//! A member that diverged is one of those with the state until it says so itself ([`Word::Differs`]), and so
+//! is a joiner that says `Synced` with what such a member gave: a comparison needs the state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::wire::Incarnation;
+
+use super::agreed::Agreed;
+use super::format::{Member, Point};
+use super::held::ViewItem;
+
+/// Members of which something is remembered after they left.
+const MAX_GONE: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Heard {
+    /// Members that may serve: no serving member is missing. Exact at the most senior member.
+    pub(super) serving: BTreeSet<Member>,
+    /// Members of the view that have said that their state differs, and at which point.
+    pub(super) differed: BTreeMap<Member, Point>,
+    /// The last point at which it heard of any.
+    pub(super) news: Point,
+    /// It was said that none does.
+    pub(super) lost: bool,
+    /// This member has queued `Lost` or `Founded`.
+    pub(super) said: bool,
+    /// Which members had the state at a point, once this is known.
+    known: Option<Known>,
+    /// What was heard last of a member, and where: behind the point of `known`.
+    words: BTreeMap<Member, (Point, Word)>,
+    /// There is something to tell.
+    fresh: bool,
+}
+
+/// What was so at a point.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) point: Point,
+    /// Where the state was founded.
+    pub(super) founding: Point,
+    /// Exactly those that had the state.
+    pub(super) synced: BTreeSet<Member>,
+    /// Members whose state had differed.
+    pub(super) diverged: BTreeSet<Member>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Gone,
+    Joined,
+    /// It has the state, from this source and of this point.
+    Has {
+        source: Member,
+        of: Point,
+    },
+    Differs,
+}
+
+impl From<&Agreed> for Known {
+    fn from(agreed: &Agreed) -> Self {
+        Self {
+            point: agreed.point,
+            founding: agreed.founding,
+            synced: agreed.serving.clone(),
+            diverged: agreed.diverged.iter().copied().collect(),
+        }
+    }
+}
+
+impl Known {
+    /// This member founded the state here.
+    pub(super) fn founded(founder: Member, point: Point) -> Self {
+        Self {
+            point,
+            founding: point,
+            synced: BTreeSet::from([founder]),
+            diverged: BTreeSet::new(),
+        }
+    }
+
+    /// By the rule of [`Agreed::synced`].
+    fn counts(&self, member: Member, source: Member, of: Point) -> bool {
+        of >= self.founding && !self.diverged.contains(&member) && !self.diverged.contains(&source)
+    }
+}
+
+impl Heard {
+    pub(super) fn new(serving: BTreeSet<Member>, news: Point, known: Option<Known>) -> Self {
+        Self {
+            serving,
+            news,
+            fresh: known.is_some(),
+            known,
+            ..Self::default()
+        }
+    }
+
+    /// R19: this state differs from the others', as the member itself has said since.
+    pub(super) fn is_void(&self, source: Member, point: Point) -> bool {
+        self.differed.get(&source).is_some_and(|said| point <= *said)
+    }
+
+    /// Whether it is known which members had the state at this point, or at a later one.
+    pub(super) fn is_known_at(&self, point: Point) -> bool {
+        self.known.as_ref().is_some_and(|known| known.point >= point)
+    }
+
+    /// What was heard up to that point is part of it. The stream must have come so far here.
+    pub(super) fn know(&mut self, known: Known) {
+        self.words.retain(|member, (at, word)| {
+            let counts = match *word {
+                Word::Has { source, of } => known.counts(*member, source, of),
+                Word::Gone | Word::Joined | Word::Differs => true,
+            };
+            *at > known.point && counts
+        });
+        self.known = Some(known);
+        self.fresh = true;
+    }
+
+    pub(super) fn hear_view(&mut self, at: Point, view: &ViewItem) {
+        for member in &view.gone {
+            // What it gave before counts for nothing yet.
+            if !self.differs(*member) {
+                self.words.insert(*member, (at, Word::Gone));
+            }
+        }
+        for member in &view.joined {
+            self.words.insert(*member, (at, Word::Joined));
+        }
+        if self.words.len() > view.members.len() + MAX_GONE {
+            self.words.retain(|member, _| view.members.contains(member));
+        }
+        self.fresh = true;
+    }
+
+    pub(super) fn hear_synced(&mut self, at: Point, member: Member, source: Member, of: Point) {
+        let before = self.known.as_ref().is_some_and(|known| of < known.founding);
+        if !before && !self.differs(member) && !self.differs(source) {
+            self.words.insert(member, (at, Word::Has { source, of }));
+            self.fresh = true;
+        }
+    }
+
+    pub(super) fn hear_differs(&mut self, at: Point, member: Member) {
+        self.words.insert(member, (at, Word::Differs));
+        self.fresh = true;
+    }
+
+    /// No member has the state here.
+    pub(super) fn hear_lost(&mut self, at: Point) {
+        self.words
+            .retain(|_, (_, word)| !matches!(word, Word::Has { .. }));
+        let known = self.known.get_or_insert_default();
+        known.point = at;
+        known.synced.clear();
+        self.fresh = true;
+    }
+
+    /// The state is founded anew here, if no member has it. Where this is not known the new state will tell:
+    /// its point is not before this one. But members whose state differed may get the new one.
+    pub(super) fn hear_founded(&mut self, at: Point, founder: Member, view: &[Member]) {
+        let known = self.known.is_some();
+        if self.serving.is_empty() || known && !view.iter().any(|member| self.has_state(*member)) {
+            self.know(Known::founded(founder, at));
+        } else if !known {
+            self.words.retain(|_, (_, word)| *word != Word::Differs);
+        }
+    }
+
+    /// The members of this view and whether each has the state, if that is known and not told yet.
+    pub(super) fn members(&mut self, view: &[Member]) -> Option<Vec<(Incarnation, bool)>> {
+        if self.known.is_none() || !std::mem::take(&mut self.fresh) {
+            return None;
+        }
+        let members = view
+            .iter()
+            .map(|member| ((*member).into(), self.has_state(*member)));
+        Some(members.collect())
+    }
+
+    fn has_state(&self, member: Member) -> bool {
+        match self.words.get(&member) {
+            Some((_, word)) => matches!(word, Word::Has { .. }),
+            None => self
+                .known
+                .as_ref()
+                .is_some_and(|known| known.synced.contains(&member)),
+        }
+    }
+
+    /// Whether its state differed, and it did not join anew since.
+    fn differs(&self, member: Member) -> bool {
+        match self.words.get(&member) {
+            Some((_, Word::Differs)) => true,
+            Some((_, Word::Joined | Word::Has { .. })) => false,
+            Some((_, Word::Gone)) | None => self
+                .known
+                .as_ref()
+                .is_some_and(|known| known.diverged.contains(&member)),
+        }
+    }
+}
