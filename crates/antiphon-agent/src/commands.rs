@@ -204,6 +204,12 @@ mod tests {
             handed.contains(r#""ran":"maybe""#) && handed.contains(r#""n9":{"code":"unavailable""#),
             "{handed}"
         );
+        let taken = post("/v1/commands/say?to=n1&reply=false", r#"{"text":"hi"}"#);
+        let taken = answer(port, &taken, "}").await;
+        assert!(
+            taken.contains(r#""failures":{}"#) && taken.contains(r#""ran":"maybe""#),
+            "{taken}"
+        );
         let nobody = post("/v1/commands/say?to=n9&reply=false", r#"{"text":"hi"}"#);
         let nobody = answer(port, &nobody, "}}").await;
         assert!(

@@ -1,7 +1,7 @@
 //! Requests to members, commands to peers, counters, and ids: one command each.
 
 use antiphon_api::Command;
-use antiphon_api::blocks::{Add, Call, TakeIds, To, Word};
+use antiphon_api::blocks::{Add, Call, Id, TakeIds, To, Word};
 use antiphon_api::commands::{self, Way};
 use hyper::StatusCode;
 use serde_json::json;
@@ -67,7 +67,8 @@ pub(super) async fn command(hub: &Hub, asked: &Asked, body: Unread) -> Result<An
         by,
         reply,
         within: asked.span("within")?,
-        id: None,
+        // Without one there is a reply only to what could not be handed over.
+        id: Some(Id::Number(0)),
     });
     // Of a command that is only handed over this is not known.
     let ran = if reply { "yes" } else { "maybe" };
