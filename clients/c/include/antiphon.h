@@ -115,7 +115,7 @@ antiphon *antiphon_connect_with(const char *address, const antiphon_options *opt
 				antiphon_error *error);
 /* Leaves groups in order, waits until the agent has let go of all, and frees the handle in any case.
  * What is unread is dropped. 0, or -1 if it was not done in time: then the connection was cut, as by
- * antiphon_drop. */
+ * antiphon_drop; also if it broke before the agent read this, and so waits for the client to come back. */
 int antiphon_close(antiphon *client, int timeout_ms);
 /* Cuts the connection and frees the handle. For the others this client has crashed. NULL is nothing. */
 void antiphon_drop(antiphon *client);
@@ -150,8 +150,8 @@ typedef enum antiphon_kind {
 	ANTIPHON_RESYNC,       /* cause: its node or its agent was away; it comes in again as a new member */
 	ANTIPHON_LEFT,	       /* after antiphon_leave: the last of the group */
 	ANTIPHON_LOST_GROUP,   /* cause: it is out; the last of the group */
-	/* cause, data: an antiphon_send that the group did not take, or each payload of an antiphon_send_bundle.
-	 * The agent may leave `data` out. */
+	/* cause, has_value, data: an antiphon_send that the group did not take, or each payload of an
+	 * antiphon_send_bundle. Long ones do not come back: then there is one, without a value. */
 	ANTIPHON_NOT_SENT,
 	/* Of a lock or a job, `name`: over without this client's doing. */
 	ANTIPHON_LOST_LOCK, /* cause, token, id */
@@ -365,7 +365,8 @@ int antiphon_take_ids(antiphon *client, uint32_t count, int timeout_ms, uint64_t
 int antiphon_serve(antiphon *client, const char *group, const char *verb, int timeout_ms, antiphon_error *error);
 /* `request`: the id of ANTIPHON_REQUEST or ANTIPHON_COMMANDED. An answer has at most 59744 bytes, and one to
  * a command 1 MiB. What is longer is refused: answer with an error then, else who asked waits. A client that
- * serves commands is held to 1 MiB for all, and has to look to the length of its other answers itself. */
+ * serves commands is held to 1 MiB for all. If the agent refuses an answer, the library answers with an
+ * error that says why. */
 int antiphon_answer(antiphon *client, uint64_t request, const void *bytes, size_t length, antiphon_error *error);
 int antiphon_answer_error(antiphon *client, uint64_t request, const char *reason, antiphon_error *error);
 /* `to`: "any", "all", or the name of a node; several nodes are for antiphon_start. `within_ms` 0 is 10

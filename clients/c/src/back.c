@@ -394,8 +394,10 @@ static void carry_over(antiphon *client, const char *cause)
 			}
 			if (fates[i].told)
 				tell_fate(client, holding, holding->ends ? ANTIPHON_LEFT : fates[i].told, cause);
+			if (client->over)
+				return;
 			bool stays = fates[i].is_kept && !holding->ends;
-			if (!client->over && stays)
+			if (stays)
 				ask_again(client, holding);
 			if (client->over)
 				return;
@@ -421,6 +423,8 @@ static void begin_anew(antiphon *client)
 			(*at)->ends = true;
 	}
 	fail_pending(client, cause);
+	if (client->over)
+		return;
 	/* The hello and its reply are the first lines. */
 	text_free(&back->kept);
 	back->kept_begin = 0;

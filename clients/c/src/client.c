@@ -38,6 +38,21 @@ int fail(antiphon_error *error, antiphon_code code, antiphon_ran ran, const char
 
 /* ---- what is under way ---- */
 
+static void put_behind(antiphon *client, struct owned_event *owned)
+{
+	*client->last = owned;
+	client->last = &owned->next;
+	client->queued++;
+	client->queued_bytes += owned->size;
+}
+
+static void take_bundle_apart(antiphon *client)
+{
+	struct owned_event *part;
+	while (client->bundle && (part = next_of_bundle(client)))
+		put_behind(client, part);
+}
+
 struct pending *find_pending(antiphon *client, uint64_t id)
 {
 	for (size_t i = 0; i < client->pending_count; i++)
@@ -96,6 +111,8 @@ void fail_pending(antiphon *client, const char *cause)
 {
 	if (client->back)
 		back_note(client);
+	/* Without memory for it this loses the connection, and then nothing is pending any more. */
+	take_bundle_apart(client);
 	for (size_t i = 0; i < client->pending_count; i++) {
 		struct pending *pending = &client->pending[i];
 		struct owned_event *owned = pending->forgotten ? NULL : event_new(ANTIPHON_REPLY, 0);
@@ -114,19 +131,9 @@ void fail_pending(antiphon *client, const char *cause)
 
 /* ---- events ---- */
 
-static void put_behind(antiphon *client, struct owned_event *owned)
-{
-	*client->last = owned;
-	client->last = &owned->next;
-	client->queued++;
-	client->queued_bytes += owned->size;
-}
-
 void queue_event(antiphon *client, struct owned_event *owned)
 {
-	struct owned_event *part;
-	while (client->bundle && (part = next_of_bundle(client)))
-		put_behind(client, part);
+	take_bundle_apart(client);
 	put_behind(client, owned);
 }
 
@@ -146,6 +153,7 @@ void lose(antiphon *client, const char *cause)
 {
 	if (client->over)
 		return;
+	client->over = true; /* first: what follows may have no memory, and come here again */
 	copy_reason(client->cause, sizeof client->cause, *client->last_words ? client->last_words : cause);
 	fail_pending(client, client->cause);
 	struct owned_event *last = event_new(ANTIPHON_CLOSED, 0);
@@ -153,7 +161,6 @@ void lose(antiphon *client, const char *cause)
 		last->event.cause = client->cause;
 		queue_event(client, last);
 	}
-	client->over = true;
 	link_close(&client->link);
 	back_free(client);
 }
@@ -163,6 +170,10 @@ static void lose_errno(antiphon *client, int error)
 	char cause[CAUSE_BYTES];
 	snprintf(cause, sizeof cause, "the connection broke: %s", strerror(error));
 	const char *why = error ? cause : "the agent closed the connection";
+	/* The agent would send that line again. */
+	if (error == EMSGSIZE)
+		return lose(client, "the agent sent a line that is longer than this library takes");
+	client->broke = error || link_unwritten(&client->link);
 	if (!back_off(client, why))
 		lose(client, why);
 }
@@ -364,8 +375,8 @@ int antiphon_wait(antiphon *client, uint64_t id, int timeout_ms, antiphon_event 
 		}
 		if (owned || (owned = take_reply(client, id)))
 			break;
-		if (client->over)
-			return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_NO, client->cause);
+		if (client->over) /* and there was no memory for its reply */
+			return fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause);
 		if (client->queued_bytes >= client->most_bytes)
 			return fail(error, ANTIPHON_UNAVAILABLE, ANTIPHON_RAN_MAYBE,
 				    "too many events are unread: take them, the reply is behind them");
@@ -484,7 +495,7 @@ int antiphon_close(antiphon *client, int timeout_ms)
 	while (!client->over && client->is_down && left_ms(deadline_ms))
 		move_bytes(client, deadline_ms);
 	client->closes = true;
-	bool in_time = !client->is_down;
+	bool in_time = !client->is_down, is_waited_for = client->back && !client->over;
 	if (!client->over && in_time)
 		put_request(client, &(antiphon_request){ .op = ANTIPHON_LEAVE }, 0, NULL);
 	drop_queue(client);
@@ -494,8 +505,10 @@ int antiphon_close(antiphon *client, int timeout_ms)
 		move_bytes(client, deadline_ms);
 		in_time = client->over || left_ms(deadline_ms) != 0;
 	}
+	/* The agent waits for one that comes back, unless it has read that this one leaves. */
+	bool has_left = in_time && !(is_waited_for && client->broke);
 	antiphon_drop(client);
-	return in_time ? 0 : -1;
+	return has_left ? 0 : -1;
 }
 
 void antiphon_drop(antiphon *client)

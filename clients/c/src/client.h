@@ -13,6 +13,7 @@
 #include "link.h"
 
 #define OP_HELLO ((antiphon_op)100)
+#define OP_ANSWER ((antiphon_op)101)
 #define CAUSE_BYTES ANTIPHON_REASON_BYTES
 
 struct owned_event {
@@ -31,7 +32,7 @@ struct pending {
 	bool is_again;	/* the client asked for it by itself, as a new one */
 	uint64_t line;	/* the number of its line */
 	char *key;	/* of a verb */
-	uint64_t token; /* or the id that it cancels */
+	uint64_t token; /* or the id that it cancels, or the request that it answers */
 	bool hands_over; /* a job, to a node */
 };
 
@@ -65,6 +66,7 @@ struct antiphon {
 	size_t pending_count, pending_capacity;
 	uint64_t last_id;
 	bool over, closes;
+	bool broke; /* the connection did not end as one that is closed in order */
 	bool serves_commands; /* it asked to, so a request may be one */
 	struct back *back; /* NULL: it does not */
 	bool is_down;	   /* it is between two connections */
@@ -142,5 +144,7 @@ int put_request(antiphon *client, const antiphon_request *request, uint64_t id, 
 /* If this is the reply that a lock or a leadership is granted, gives it back: nobody waits for it any
  * more. It is written at once: the program may not call for long, and until then no other gets it. */
 void give_back(antiphon *client, const antiphon_event *reply);
+/* Tells who made this request that its answer was refused. Like `give_back`, it does not wait. */
+void answer_refused(antiphon *client, uint64_t request, const char *reason);
 
 #endif

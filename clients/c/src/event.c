@@ -288,6 +288,8 @@ static struct owned_event *read_reply(struct reading *reading, struct pending *p
 	struct owned_event *instead = reading->client->back ? back_done(reading->client, &done, event) : NULL;
 	free(done.name);
 	free(done.key);
+	if (op == OP_ANSWER && event->error.code == ANTIPHON_REFUSED && !reading->client->over)
+		answer_refused(reading->client, done.token, event->error.reason);
 	if (done.forgotten || reading->client->over) {
 		give_back(reading->client, event);
 		free(reading->owned);
@@ -400,11 +402,13 @@ static struct owned_event *read_problem(struct reading *reading, size_t length, 
 	antiphon *client = reading->client;
 	const struct json *request = member(reading, reading->root, "request");
 	const struct json *fields = json_first(&client->document, request);
-	const char *reason = json_string(member(reading, reading->root, "reason"));
-	if (!reason)
-		reason = "the agent did not say why";
+	const char *said = json_string(member(reading, reading->root, "reason"));
+	const char *reason = said ? said : "the agent did not say why";
 	if (!fields || request->type != JSON_OBJECT) {
 		copy_reason(client->last_words, sizeof client->last_words, reason);
+		/* A text: the line was no JSON to the agent. One may wait for it, and it has no id. */
+		if (json_string(request))
+			*wrong = reason;
 		return NULL;
 	}
 	uint64_t id;
@@ -413,19 +417,22 @@ static struct owned_event *read_problem(struct reading *reading, size_t length, 
 	if (json_u64(member(reading, fields, "id"), &id))
 		return read_reply(reading, find_pending(client, id), length, NULL, reason, wrong);
 	if (!strcmp(fields->key, "send_bundle")) {
-		antiphon_event event = { .kind = ANTIPHON_NOT_SENT, .cause = reason };
+		antiphon_event event = { .kind = ANTIPHON_NOT_SENT, .cause = said, .has_value = true };
 		event.name = json_string(member(reading, fields, "group"));
-		return read_bundle(reading, &event, member(reading, fields, "payloads"), length, wrong);
-	}
-	if (strcmp(fields->key, "send"))
+		const struct json *payloads = member(reading, fields, "payloads");
+		if (payloads)
+			return read_bundle(reading, &event, payloads, length, wrong);
+	} else if (strcmp(fields->key, "send")) {
 		return NULL;
+	}
 	if (!begin(reading, ANTIPHON_NOT_SENT, length, 0)) {
 		*wrong = "no memory for an event";
 		return NULL;
 	}
-	reading->owned->event.name = text_at(reading, member(reading, fields, "group"));
-	reading->owned->event.cause = text_of(reading, "reason");
-	bytes_of(reading, member(reading, fields, "payload"), &reading->owned->event.data);
+	antiphon_event *event = &reading->owned->event;
+	event->name = text_at(reading, member(reading, fields, "group"));
+	event->cause = text_of(reading, "reason");
+	event->has_value = bytes_of(reading, member(reading, fields, "payload"), &event->data);
 	keep(reading, length);
 	return reading->owned;
 }

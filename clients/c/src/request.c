@@ -520,9 +520,28 @@ int antiphon_serve(antiphon *client, const char *group, const char *verb, int ti
 	return perform(client, &request, timeout_ms, NULL, NULL, error);
 }
 
-static int answer(antiphon *client, uint64_t request, const char *as, antiphon_bytes data, antiphon_error *error)
+static int put_answer(antiphon *client, uint64_t request, const char *as, antiphon_bytes data, uint64_t id,
+		      antiphon_error *error)
 {
 	struct text *out = &client->link.out;
+	size_t before = out->length;
+	text_add_string(out, "{\"answer\":{");
+	put_u64(out, "request", request - client->gone_requests);
+	put_data(out, as, data);
+	if (id)
+		put_u64(out, "id", id);
+	text_add_string(out, "}}\n");
+	return end_line(client, before, error);
+}
+
+void answer_refused(antiphon *client, uint64_t request, const char *reason)
+{
+	put_answer(client, request, "error", (antiphon_bytes){ reason, strlen(reason) }, 0, NULL);
+	write_some(client);
+}
+
+static int answer(antiphon *client, uint64_t request, const char *as, antiphon_bytes data, antiphon_error *error)
+{
 	if (may_write(client, error))
 		return -1;
 	if (data.length > (client->serves_commands ? MOST_COMMAND_ANSWER_BYTES : MOST_ANSWER_BYTES))
@@ -531,13 +550,16 @@ static int answer(antiphon *client, uint64_t request, const char *as, antiphon_b
 	if (client->gone_requests && request <= client->gone_requests)
 		return fail(error, ANTIPHON_NOT_HELD, ANTIPHON_RAN_NO,
 			    "the request came by a connection that broke, and this client is a new one");
-	size_t before = out->length;
-	text_add_string(out, "{\"answer\":{");
-	put_u64(out, "request", request - client->gone_requests);
-	put_data(out, as, data);
-	text_add_string(out, "}}\n");
-	if (end_line(client, before, error))
+	/* An error has no id: nobody would be told if it is not taken. */
+	uint64_t id = strcmp(as, "error") ? client->last_id + 1 : 0;
+	if (put_answer(client, request, as, data, id, error))
 		return -1;
+	if (id && add_pending(client, id, &(antiphon_request){ .op = OP_ANSWER })) {
+		client->last_id = id;
+		struct pending *pending = &client->pending[client->pending_count - 1];
+		pending->token = request;
+		pending->forgotten = true;
+	}
 	write_all(client);
 	return client->over ? fail(error, ANTIPHON_CONNECTION, ANTIPHON_RAN_MAYBE, client->cause) : 0;
 }

@@ -408,6 +408,30 @@ static void an_agent_that_took_more_than_it_was_sent_is_none(void)
 	ends(&script);
 }
 
+static void says_a_line_without_end(struct script *script)
+{
+	static const char much[1 << 20];
+	take(script);
+	welcome(script);
+	for (int i = 0; i < 66; i++)
+		say_bytes(script, much, sizeof much);
+	struct pollfd fd = { .fd = script->listener, .events = POLLIN };
+	CHECK(poll(&fd, 1, 300) == 0); /* else it would be sent the same line again, for ever */
+	cut(script);
+}
+
+static void a_line_that_is_too_long_ends_the_connection(void)
+{
+	struct script script = { .plays = says_a_line_without_end };
+	antiphon *client = connects(&script, 3000);
+	antiphon_event *event = next(client);
+	CHECK(event->kind == ANTIPHON_CLOSED && strstr(event->cause, "longer than this library takes"));
+	if (event->kind)
+		antiphon_event_free(event);
+	antiphon_drop(client);
+	ends(&script);
+}
+
 /* ---- a new client ---- */
 
 static void forgets_it(struct script *script)
@@ -444,13 +468,13 @@ static void forgets_it(struct script *script)
 	say(script, REPLY "15}\n" REPLY "16,\"error\":{\"code\":\"refused\",\"reason\":\"full\",\"ran\":\"no\"}}\n");
 	say(script, REPLY "17}\n" REPLY "18}\n" E("new"));
 	say(script, "{\"event\":\"request\",\"group\":\"g\",\"request\":1,\"verb\":\"v\",\"from\":\"n\",\"payload\":\"?\",\"within_ms\":9}\n");
-	CHECK(hears(script, "{\"answer\":{\"request\":1,\"payload\":\"new\"}}"));
+	CHECK(hears(script, "{\"answer\":{\"request\":1,\"payload\":\"new\",\"id\":19}}"));
 	/* It counts anew: its hello, four lines, an answer; a welcome, four replies, two events. */
 	cut(script);
 	take(script);
 	CHECK(hears(script, RESUMES "7}}"));
 	welcome_again(script, "5");
-	CHECK(hears(script, "{\"answer\":{\"request\":1,\"payload\":\"new\"}}"));
+	CHECK(hears(script, "{\"answer\":{\"request\":1,\"payload\":\"new\",\"id\":19}}"));
 	CHECK(!*hear(script));
 	cut(script);
 }
@@ -755,6 +779,7 @@ int main(void)
 	both_ends_say_what_they_took_and_sending_waits_for_it();
 	a_program_that_polls_comes_back();
 	an_agent_that_took_more_than_it_was_sent_is_none();
+	a_line_that_is_too_long_ends_the_connection();
 	a_new_client_knows_what_it_lost_and_asks_for_the_rest();
 	a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over();
 	who_cannot_come_back_in_time_is_told_so();

@@ -1,4 +1,6 @@
 /* The library: with a peer that says what a script has, and with a real agent if ANTIPHON_BIN is set. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include "antiphon.h"
+#include "link.h"
 #include "real.h"
 
 /* ---- a peer with a script ---- */
@@ -275,6 +278,105 @@ static void an_answer_that_the_agent_does_not_take_is_refused(void)
 	CHECK(!antiphon_answer(client, 2, large, 59745, &error));
 	CHECK(antiphon_answer(client, 3, large, sizeof large, &error) == -1 && error.code == ANTIPHON_REFUSED);
 	end_peer(&peer, client);
+}
+
+static void who_asked_is_told_that_its_answer_was_refused(void)
+{
+	static const char told[] = "{\"answer\":{\"request\":7,\"payload\":\"long\",\"id\":2}}\n"
+				   "{\"answer\":{\"request\":8,\"payload\":\"late\",\"id\":3}}\n"
+				   "{\"answer\":{\"request\":7,\"error\":\"it is too long\"}}\n";
+	for (int grace_ms = 0; grace_ms <= 3000; grace_ms += 3000) {
+		struct peer peer = { .lines = 2, .repeat = 1, .stays = true, .resumes = grace_ms > 0, .until = "long\"}}\n",
+				     .says = "{\"event\":\"reply\",\"op\":\"answer\",\"id\":2,\"error\":{\"code\":\"refused\","
+					     "\"reason\":\"it is too long\",\"ran\":\"no\"}}\n"
+					     "{\"event\":\"reply\",\"op\":\"answer\",\"id\":3,\"error\":{\"code\":\"not_held\","
+					     "\"reason\":\"its time is over\",\"ran\":\"no\"}}\n"
+					     "{\"event\":\"suspended\",\"group\":\"g\"}\n" };
+		antiphon *client = connected_with(&peer, grace_ms);
+		antiphon_error error;
+		antiphon_event *event;
+		CHECK(!antiphon_answer(client, 7, "long", 4, &error) && !antiphon_answer(client, 8, "late", 4, &error));
+		/* The program hears nothing of it. */
+		MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_SUSPENDED);
+		antiphon_event_free(event);
+		end_peer(&peer, client);
+		CHECK(strstr(peer.heard, told) != NULL);
+	}
+}
+
+static void what_was_not_sent_may_come_without_what_it_said(void)
+{
+	/* And without a reason, which the agent always gives. */
+	struct peer peer = { .lines = 0, .repeat = 1, .stays = true,
+			     .says = "{\"event\":\"refused\",\"group\":\"g\",\"request\":{\"send_bundle\":{\"group\":\"g\","
+				     "\"payloads\":[\"x\"]}}}\n"
+				     "{\"event\":\"refused\",\"group\":\"g\",\"reason\":\"no\",\"request\":{\"send_bundle\":"
+				     "{\"group\":\"g\"}}}\n"
+				     "{\"event\":\"refused\",\"group\":\"g\",\"reason\":\"no\",\"request\":{\"send\":"
+				     "{\"group\":\"g\"}}}\n" };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	antiphon_event *event;
+	for (int i = 0; i < 3; i++) {
+		MUST(antiphon_next(client, 5000, &event, &error) == 1 && event->kind == ANTIPHON_NOT_SENT);
+		CHECK(!strcmp(event->name, "g") && event->has_value == !i && event->data.length == !i);
+		CHECK(i ? !strcmp(event->cause, "no") : !event->cause);
+		antiphon_event_free(event);
+	}
+	end_peer(&peer, client);
+}
+
+static void a_line_that_is_no_json_to_the_agent_ends_what_waits(void)
+{
+	struct peer peer = { .lines = 1, .repeat = 1, .stays = true,
+			     .says = "{\"event\":\"error\",\"reason\":\"not JSON\",\"request\":\"{add\"}\n" };
+	antiphon *client = connected(&peer);
+	antiphon_error error;
+	int64_t sum;
+	CHECK(antiphon_add(client, "c", 1, 5000, &sum, &error) == -1 && error.code == ANTIPHON_CONNECTION);
+	CHECK(!strcmp(error.reason, "not JSON") && error.ran == ANTIPHON_RAN_MAYBE);
+	end_peer(&peer, client);
+}
+
+static void who_could_not_say_that_it_leaves_is_told_so(void)
+{
+	for (int grace_ms = 0; grace_ms <= 3000; grace_ms += 3000) {
+		struct peer peer = { .lines = 0, .resumes = grace_ms > 0 };
+		antiphon *client = connected_with(&peer, grace_ms);
+		pthread_join(peer.thread, NULL);
+		/* The agent waits only for a client that comes back. */
+		CHECK(antiphon_close(client, 5000) == (grace_ms ? -1 : 0));
+		unlink(peer.path);
+	}
+}
+
+static void a_host_that_goes_without_a_word_is_noticed(void)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = { { SOL_SOCKET, SO_KEEPALIVE, 1 },    { IPPROTO_TCP, TCP_NODELAY, 1 },
+			{ IPPROTO_TCP, TCP_KEEPIDLE, 60 }, { IPPROTO_TCP, TCP_KEEPINTVL, 10 },
+			{ IPPROTO_TCP, TCP_KEEPCNT, 6 } };
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof address;
+	struct link link;
+	char text[32], reason[256];
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!bind(listener, (struct sockaddr *)&address, size) && !listen(listener, 2));
+	CHECK(!getsockname(listener, (struct sockaddr *)&address, &size));
+	snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
+	CHECK(link_open(&link, text, 5000, reason, sizeof reason));
+	for (int again = 0; again < 2; again++) {
+		for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+			int value = 0;
+			size = sizeof value;
+			CHECK(!getsockopt(link.fd, options[i].level, options[i].name, &value, &size));
+			CHECK(value == options[i].value);
+		}
+		link_close(&link);
+		CHECK(again || link_again(&link));
+	}
+	close(listener);
 }
 
 static void what_is_no_line_ends_the_connection(void)
@@ -620,6 +722,11 @@ int main(void)
 	several_payloads_are_said_in_one_line_and_refused_one_by_one();
 	a_client_that_comes_back_is_told_all_that_nodes_answered();
 	an_answer_that_the_agent_does_not_take_is_refused();
+	who_asked_is_told_that_its_answer_was_refused();
+	what_was_not_sent_may_come_without_what_it_said();
+	a_line_that_is_no_json_to_the_agent_ends_what_waits();
+	who_could_not_say_that_it_leaves_is_told_so();
+	a_host_that_goes_without_a_word_is_noticed();
 	what_is_no_line_ends_the_connection();
 	a_lock_that_is_granted_too_late_is_given_back();
 	what_is_granted_too_late_is_given_back_without_a_further_call();

@@ -58,6 +58,12 @@ class Peer:
         assert list(line) == [op], f"expected {op}, came {line}"
         return line[op]
 
+    def answered(self):
+        """What is answered; one that is not an error has an id, so that the client hears if it is not taken."""
+        said = self.heard("answer")
+        assert ("error" in said) != ("id" in said), said
+        return {key: value for key, value in said.items() if key != "id"}
+
     def over(self):
         line = self.lines.readline()
         assert not line, f"expected the end, came {line}"

@@ -243,7 +243,7 @@ class Back:
             peer.say({**VIEW, "id": "2.1"},
                      {"event": "request", "group": "g", "request": 1, "verb": "v", "from": "b", "payload": "new",
                       "within_ms": 1000})
-            assert peer.heard("answer") == {"request": 1, "payload": "new"}
+            assert peer.answered() == {"request": 1, "payload": "new"}
             answered.set()
             peer.reply("add", value=2)
 

@@ -11,7 +11,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from antiphon import (Changed, Command, ConnectionLost, Error, Lost, LostEvent, Message, Refused, View,  # noqa: E402
-                      Watching, core)
+                      Watching, address, core)
 from antiphon.link import KEEP_BYTES, Link  # noqa: E402
 
 
@@ -219,6 +219,7 @@ class Story(unittest.TestCase):
         self.hear({"event": "reply", "op": "lock", "id": asked.id, "token": 7})
         self.assertEqual([json.loads(line) for line in self.core.outgoing],
                          [{"cancel": {"of": asked.id}}, {"unlock": {"name": "x", "token": 7}}])
+        self.assertEqual(self.core.held, {})
 
     def test_a_full_stream_stops_the_reading_and_taking_from_it_goes_on(self):
         stream, woken = self.joined(), []
@@ -248,6 +249,41 @@ class Story(unittest.TestCase):
         self.assertEqual(asked.take(), 1)
         self.core.end_wait("me")
         self.assertTrue(self.core.held_up())
+
+    def test_a_full_stream_that_is_over_holds_nothing_up(self):
+        stream = self.joined(who="me")
+        self.core.begin_wait("me")
+        self.hear(*(self.message(number) for number in range(100)),
+                  {"event": "lost", "what": "group", "name": "g", "cause": "it was removed"})
+        asked, _ = self.ask(core.add("c", 1))
+        self.core.end_wait("me")
+        self.assertFalse(self.core.held_up())
+        self.hear({"event": "reply", "op": "add", "id": asked.id, "value": 1, "version": 1})
+        self.assertEqual((asked.take(), len(self.take_all(stream))), (1, 101))
+
+    def test_a_name_that_cannot_be_said_is_neither_joined_nor_served(self):
+        self.core = core.Core(LostEvent, link=Link(5))
+        for name in (b"chat", "a\ud800", "x" * (4 << 20)):
+            for ask in (lambda: self.core.join(name, "me"), lambda: self.core.serve(name, "v")):
+                self.assertRaises((Error, TypeError), lambda: self.core.ask(ask()))
+        self.assertEqual((self.core.groups, self.core.served), ({}, {}))
+        welcome = {"client": "x", "node": "a", "cluster": "s", "build": "1", "resume": "K"}
+        self.core.come_back(json.dumps({"event": "reply", "welcome": welcome}).encode(), "it broke")
+
+    def test_a_verb_whose_server_has_ended_is_served_again(self):
+        asked, _ = self.ask(self.core.serve("g", "v"))
+        self.core.abandon(asked)
+        again, _ = self.ask(self.core.serve("g", "v"))
+        self.hear({"event": "reply", "op": "serve", "id": again.id})
+        self.assertIs(again.take(), self.core.served["g", "v"])
+        with self.assertRaisesRegex(Error, "already"):
+            self.core.serve("g", "v")
+
+    def test_a_refused_message_that_does_not_come_back_has_no_payload(self):
+        stream = self.joined()
+        for said in ({"send": {"group": "g"}}, {"send_bundle": {"group": "g"}}, {"send": {}}):
+            self.hear({"event": "refused", "group": "g", "reason": "no", "fatal": False, "request": said})
+        self.assertEqual(self.take_all(stream), [Refused("g", "no", None)] * 3)
 
     def test_a_reader_that_waits_while_too_much_comes_is_out_of_the_group(self):
         with mock.patch.object(core, "MOST_BYTES", 10_000):
@@ -315,10 +351,8 @@ class Story(unittest.TestCase):
             self.core.ask(core.put("m", "k", b"\xff" * (4 << 20), None, None))
         self.assertEqual((refused.exception.code, refused.exception.ran), ("refused", "no"))
         self.assertEqual(self.core._asked, {})
-        answered = json.loads(core.answer(mock.Mock(number=7), b"x" * 60_000))
-        self.assertIn("60000 bytes", answered["answer"]["error"])
-        answered = json.loads(core.answer(Command("v", "b", {}, 1.0, 7), b"x" * 60_000))
-        self.assertNotIn("error", answered["answer"])
+        self.assertIn("60000 bytes", core.answer(mock.Mock(number=7), b"x" * 60_000)["error"])
+        self.assertNotIn("error", core.answer(Command("v", "b", {}, 1.0, 7), b"x" * 60_000))
 
     def test_what_gives_up_before_there_is_room_is_never_said(self):
         self.core = core.Core(LostEvent, link=Link(5))
@@ -371,9 +405,9 @@ class Story(unittest.TestCase):
 
     def test_durations_and_addresses_are_written_as_the_agent_reads_them(self):
         self.assertEqual([core.span(of) for of in (0, 0.0001, 2, timedelta(minutes=1))], ["0ms", "1ms", "2000ms", "60000ms"])
-        self.assertEqual(core.address("unix:/run/a.sock"), "/run/a.sock")
-        self.assertEqual(core.address("[::1]:7480"), ("::1", 7480))
-        self.assertRaises(ValueError, core.address, "localhost")
+        self.assertEqual(address.address("unix:/run/a.sock"), "/run/a.sock")
+        self.assertEqual(address.address("[::1]:7480"), ("::1", 7480))
+        self.assertRaises(ValueError, address.address, "localhost")
 
     def test_events_of_a_newer_agent_are_passed_over(self):
         self.hear({"event": "something new", "group": "g"})

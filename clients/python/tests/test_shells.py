@@ -73,8 +73,8 @@ def two_requests(peer):
     for number, payload in enumerate(("yes", "fail"), 1):
         peer.say({"event": "request", "group": "g", "request": number, "verb": "v", "from": "b", "payload": payload,
                   "within_ms": 1000})
-    assert peer.heard("answer") == {"request": 1, "payload": "YES"}
-    assert peer.heard("answer") == {"request": 2, "error": "not this"}
+    assert peer.answered() == {"request": 1, "payload": "YES"}
+    assert peer.answered() == {"request": 2, "error": "not this"}
 
 
 def many_requests(peer):
@@ -83,7 +83,7 @@ def many_requests(peer):
     peer.reply("serve")
     peer.say(*requests[:2])
     for number in (1, 2, 3):
-        assert peer.heard("answer") == {"request": number, "error": "its program does not serve it any more"}
+        assert peer.answered() == {"request": number, "error": "its program does not serve it any more"}
         if number == 2:
             peer.say(requests[2])
 

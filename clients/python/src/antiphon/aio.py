@@ -10,10 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from . import address as place
 from . import core as protocol
+from . import lines
 from .cell import Cell
-from .core import Args, Ask, Asked, Asking, Core, Duration, Payload, Stream
-from .events import Answers, Command, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .core import Args, Ask, Asked, Asking, Core, Stream
+from .events import Answers, Command, ConnectionLost, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .lines import Duration, Payload
 from .link import TRY_EVERY, Link, seconds
 
 T = TypeVar("T")
@@ -41,9 +44,9 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
     `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
     `tls`: a context, or True for the default one.
     """
-    where = protocol.address(address)
+    where = place.address(address)
     link = Link(seconds(grace)) if grace else None
-    opening = functools.partial(_open, where, protocol.tls_of(tls, where))
+    opening = functools.partial(_open, where, place.tls_of(tls, where))
     try:
         client = Client(*await asyncio.wait_for(opening(), timeout), buffer_bytes, link, opening)
         try:
@@ -58,8 +61,12 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
 
 async def _open(where: tuple[str, int] | str, tls: ssl.SSLContext | None) -> Streams:
     if isinstance(where, str):
-        return await asyncio.open_unix_connection(where)
-    return await asyncio.open_connection(*where, ssl=tls)
+        while not (found := place.try_unix(where)):
+            await asyncio.sleep(place.TRY_UNIX_EVERY)
+        return await asyncio.open_unix_connection(sock=found)
+    reader, writer = await asyncio.open_connection(*where, ssl=tls)
+    place.prepare(writer.get_extra_info("socket"))
+    return reader, writer
 
 
 class Client:
@@ -145,7 +152,7 @@ class Client:
         self._cut()
 
     async def _leave(self) -> None:
-        await self._write(self._core.out(protocol.line("leave", {})))
+        await self._write(self._core.out(lines.line("leave", {})))
         await asyncio.wait([self._reader])
 
     async def __aenter__(self) -> Client:
@@ -176,6 +183,10 @@ class Client:
             try:
                 await self._write(line)
                 await self._until(asked, lambda: asked.done)
+            except ConnectionLost:
+                if asked.ask is protocol.TELL or not asked.done:
+                    self._core.abandon(asked)
+                    raise  # else it is known what became of it
             except BaseException:
                 self._core.abandon(asked)
                 raise
@@ -218,7 +229,8 @@ class Client:
             # The reader comes to its end, behind what was said before.
             await asyncio.wait([self._reader], timeout=CLOSE_WITHIN)
             self._core.lose(f"the connection broke: {error}")
-            self._core.check()
+            # Its own line may be said: what it waits for is also that of the others.
+            raise ConnectionLost(self._core.cause or str(error)) from None
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
@@ -239,6 +251,7 @@ class Client:
                 break
             reader = came_back
         self._core.lose(cause)
+        self._writer.transport.abort()  # also the agent is to know: it frees what this client held
 
     # Coming back.
 
@@ -287,13 +300,13 @@ class Client:
             async for request in Events[Asking](self, stream):
                 unanswered = request
                 try:
-                    said = handler(request)
-                    line = protocol.answer(request, await said if isinstance(said, Awaitable) else said)
+                    payload = handler(request)
+                    said = protocol.answer(request, await payload if isinstance(payload, Awaitable) else payload)
                 except Exception as error:  # whatever it is, the caller is told
-                    line = protocol.answer(request, None, str(error) or type(error).__name__)
+                    said = protocol.raised(request, error)
                 unanswered = None
                 try:
-                    await self._finish(*self._core.answer(request, line))
+                    await self._finish(*self._core.answer(request, said))
                 except Error:
                     if self._core.cause is not None:
                         raise  # else this client goes on as a new one
@@ -346,7 +359,7 @@ class Group(Events[GroupEvent]):
 
     async def _say(self, ask: Ask[None], wait: bool) -> None:
         core = self._client._core
-        await self._client._finish(*(core.ask(ask) if wait else core.tell(protocol.line(ask.op, ask.fields))))
+        await self._client._finish(*(core.ask(ask) if wait else core.tell(lines.line(ask.op, ask.fields))))
 
     async def leave(self) -> None:
         """What is unread is dropped."""
@@ -354,7 +367,8 @@ class Group(Events[GroupEvent]):
         with contextlib.suppress(Error):
             if core.groups.get(self.name) is stream:
                 await self._client._do(core.leave(self.name))
-                await self._client._until(stream, lambda: core.is_out(self.name, stream))
+                with self._client._in_wait():
+                    await self._client._until(stream, lambda: core.is_out(self.name, stream))
 
     async def __aenter__(self) -> Group:
         return self
@@ -429,7 +443,7 @@ class Watch(Events[WatchEvent]):
 
     async def close(self) -> None:
         core = self._client._core
-        with contextlib.suppress(Error):
+        with contextlib.suppress(Error), self._client._in_wait():
             await self._client._write(core.out(core.unwatch(self._id)))
 
     async def __aenter__(self) -> Watch:

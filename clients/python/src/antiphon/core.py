@@ -14,24 +14,19 @@ a reply itself, which is behind the events. Then the stream may grow to `MOST_BY
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union
 
 from .cell import Cell
 from .events import (Answers, Changed, Command, ConnectionLost, Error, Lost, Members, Message, Node, Refused, Request,
                      Resync, Suspended, Transitional, View, Watching, Welcome)
+from .lines import Duration, Payload, decode, encode, failure, line, span
 from .link import Link, welcomed
 
 T = TypeVar("T")
-Duration = float | timedelta
-Payload = bytes | str
 Asking = Union[Request, Command]
 Args = Mapping[str, Union[str, int, bool]]
 
@@ -40,43 +35,10 @@ MOST_BYTES = 64 << 20  # of a stream whose reader waits for a reply
 EVENT_BYTES = 500  # about what Python takes for an event beside its line
 PART_BYTES = 60  # and for each payload of a bundle
 MAX_LINE_BYTES = 64 << 20
-AGENT_LINE_BYTES = 4 << 20
 ANSWER_BYTES = 59_744  # the agent takes no longer answer of a handler
 COMMAND_ANSWER_BYTES = 1 << 20  # the most that a list may allow
+REASON_CHARACTERS = 1000  # of an exception
 NOT_SERVED = "its program does not serve it any more"
-TEXT_BYTES = 600_000  # a text of control characters has six times as many bytes in JSON, and a line 4 MiB
-
-
-def encode(payload: Payload) -> str | dict[str, str]:
-    data = payload.encode() if isinstance(payload, str) else bytes(payload)
-    try:
-        if len(data) <= TEXT_BYTES:
-            return data.decode()
-    except UnicodeDecodeError:
-        pass
-    return {"base64": base64.b64encode(data).decode()}
-
-
-def decode(payload: Any) -> bytes:
-    return payload.encode() if isinstance(payload, str) else base64.b64decode(payload["base64"])
-
-
-def span(duration: Duration) -> str:
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    return f"{math.ceil(seconds * 1000)}ms"
-
-
-def line(op: str, fields: dict[str, Any]) -> bytes:
-    given = {key: value for key, value in fields.items() if value is not None}
-    text = json.dumps({op: given}, ensure_ascii=False, separators=(",", ":")).encode()
-    if len(text) > AGENT_LINE_BYTES:  # the agent would end the connection
-        raise Error("refused", f"{op} has {len(text)} bytes, and the agent takes {AGENT_LINE_BYTES}: make it shorter")
-    return text + b"\n"
-
-
-def failure(of: dict[str, Any], **more: Any) -> Error:
-    payload = decode(of["payload"]) if "payload" in of else None
-    return Error(of["code"], of["reason"], of["ran"], payload=payload, **more)
 
 
 @dataclass
@@ -242,7 +204,7 @@ class Core:
         full = self.full
         if self.cause is not None:  # what is left is read to the end, so the reader ends
             return False
-        if full is None or full.size <= self.buffer_bytes:
+        if full is None or full.over or full.size <= self.buffer_bytes:  # what is over does not grow
             self.full = None
             return False
         return full.reader not in self.waiting
@@ -376,12 +338,16 @@ class Core:
         self.check()
         self._last_id += 1
         asked = Asked(ask, self._last_id)
-        if ask.op == "why":  # has no id
-            text = line(ask.op, ask.fields)
-            self._whys.append(asked)
-        else:
-            text = line(ask.op, {**ask.fields, "id": asked.id})
+        has_id = ask.op != "why"
+        try:
+            text = line(ask.op, {**ask.fields, "id": asked.id} if has_id else ask.fields)
+        except Exception as error:  # what was prepared for it goes
+            ask.failed(Error("refused", str(error)))
+            raise
+        if has_id:
             self._asked[asked.id] = asked
+        else:
+            self._whys.append(asked)
         return asked, self._line_up(asked, text)
 
     def tell(self, text: bytes) -> tuple[Asked[None], bytes]:
@@ -501,7 +467,11 @@ class Core:
         def read(reply: dict[str, Any]) -> tuple[int, int, Any]:
             lost = self.held[reply["id"]] = self.make_lost()
             return reply["id"], reply["token"], lost
-        return Ask(op, fields, read, undo=lambda got: line(undo, {"name": name, "token": got[1]}))
+
+        def give_back(got: tuple[int, int, Any]) -> bytes:
+            self.held.pop(got[0], None)
+            return line(undo, {"name": name, "token": got[1]})
+        return Ask(op, fields, read, undo=give_back)
 
     def holds(self, id: int) -> bool:
         return id in self.held
@@ -536,11 +506,12 @@ class Core:
     def serve(self, group: str | None, verb: str) -> Ask[Stream]:
         """Requests of a group; or without one, commands."""
         self.check()
-        if (group, verb) in self.served:
+        before = self.served.get((group, verb))
+        if before and not before.over:
             raise Error("refused", f"this client serves {verb} already")
 
         def overrun(request: Asking) -> None:
-            self._later(answer(request, None, "too many requests wait"))
+            self._later(line("answer", failed(request, "too many requests wait")))
         self.served[group, verb] = Stream(self, None, overrun)
         return self._serve(group, verb)
 
@@ -549,7 +520,8 @@ class Core:
 
         def failed(error: Error) -> None:
             if not (again and isinstance(error, ConnectionLost)):
-                self.served.pop((group, verb), None)
+                if self.served.get((group, verb)) is stream:
+                    del self.served[group, verb]
                 stream.end(error)
         op = "serve" if group is not None else "serve_command"
         return Ask(op, {"group": group, "verb": verb}, lambda _: stream, failed, drop=lambda: stream.end(discard=True))
@@ -560,11 +532,23 @@ class Core:
         stream.end(discard=True)
         for asking in asked:
             if asking and asking.times == self.times and self.cause is None and not self.closing:
-                self._later(answer(asking, None, NOT_SERVED))
+                self._later(line("answer", failed(asking, NOT_SERVED)))
 
-    def answer(self, asking: Asking, said: bytes) -> tuple[Asked[None], bytes]:
-        """Not to a new agent what another one asked."""
-        return self.tell(said if asking.times == self.times else b"")
+    def answer(self, asking: Asking, said: dict[str, Any]) -> tuple[Asked[None], bytes]:
+        """Not to a new agent what another one asked. Whoever asked is told why if the agent does not take it."""
+        if asking.times != self.times:
+            return self.tell(b"")
+        if "error" in said:
+            return self.tell(line("answer", said))
+
+        def refused(error: Error) -> None:
+            if error.code == "refused" and not self.closing:
+                self._later(line("answer", failed(asking, error.reason)))
+        self._last_id += 1
+        asked = Asked(Ask("answer", said, lambda _: None, refused), self._last_id)
+        told = self.tell(line("answer", {**said, "id": asked.id}))
+        self._asked[asked.id] = asked
+        return told
 
     # Events, by their names.
 
@@ -577,21 +561,28 @@ class Core:
         asked.changed()
 
     def _on_reply(self, event: dict[str, Any], size: int) -> None:
-        asked = self._asked.pop(event.get("id"), None)
+        asked = self._asked.get(event.get("id"))
         if asked is None:
             return
-        if "error" not in event:
-            return self._finish(asked, asked.ask.read(event))
-        failures = {name: failure(of) for name, of in event.get("failures", {}).items()}
-        self._finish(asked, error=failure(event["error"], version=event.get("version"), failures=failures))
+        result, error = None, None
+        if "error" in event:
+            failures = {name: failure(of) for name, of in event.get("failures", {}).items()}
+            error = failure(event["error"], version=event.get("version"), failures=failures)
+        else:
+            result = asked.ask.read(event)
+        del self._asked[asked.id]  # only now: what cannot be read ends with the connection
+        self._finish(asked, result, error)
 
     def _on_error(self, event: dict[str, Any], size: int) -> None:
         request, error = event.get("request"), Error("refused", event["reason"])
         op, fields = next(iter(request.items()), ("", {})) if isinstance(request, dict) else ("", {})
         if op == "why" and self._whys:
-            self._finish(self._why_of(fields), error=error)
+            self._finish_why(self._why_of(fields), error=error)
         elif isinstance(fields, dict) and (asked := self._asked.pop(fields.get("id"), None)):
             self._finish(asked, error=error)
+        elif isinstance(request, str):  # no JSON to the agent: one may wait for it, and it has no id
+            self._last_words = f"the agent did not understand a line of this client: {event['reason']}"
+            raise ValueError(self._last_words)
         elif request is None:
             self._last_words = event["reason"]
 
@@ -601,20 +592,23 @@ class Core:
             self._last_words = event["reason"]
         elif "request" in event:
             ((_, said),) = event["request"].items()
-            for payload in said["payloads"] if "payloads" in said else [said["payload"]]:
-                self._tell(group, Refused(group, event["reason"], decode(payload)), size)
+            for payload in said.get("payloads") or [said.get("payload")]:  # the agent does not echo long ones
+                data = None if payload is None else decode(payload)
+                self._tell(group, Refused(group, event["reason"], data), size)
 
     def _on_why(self, event: dict[str, Any], size: int) -> None:
         if self._whys:
             asked = self._why_of(event)
-            self._finish(asked, asked.ask.read(event))
+            self._finish_why(asked, asked.ask.read(event))
+
+    def _finish_why(self, asked: Asked[Any], result: Any = None, error: Error | None = None) -> None:
+        self._whys.remove(asked)
+        self._finish(asked, result, error)
 
     def _why_of(self, of: Any) -> Asked[Any]:
         """Threads may write their questions in another order than they were asked in."""
         node = of.get("node") if isinstance(of, dict) else None
-        asked = next((asked for asked in self._whys if asked.ask.fields["node"] == node), self._whys[0])
-        self._whys.remove(asked)
-        return asked
+        return next((asked for asked in self._whys if asked.ask.fields["node"] == node), self._whys[0])
 
     def _on_lost(self, event: dict[str, Any], size: int) -> None:
         if event["what"] == "group":
@@ -663,7 +657,7 @@ class Core:
         if stream and not stream.over:
             self._put(stream, asking, size)
         elif stream and not self.closing:
-            self._later(answer(asking, None, NOT_SERVED))
+            self._later(line("answer", failed(asking, NOT_SERVED)))
 
     def _on_took(self, event: dict[str, Any], size: int) -> None:
         if self.link:
@@ -744,6 +738,8 @@ def call(group: str, verb: str, to: str | list[str], payload: Payload, within: D
 
 def command(verb: str, args: Args | None, to: str | list[str], by: str | None, reply: bool,
             within: Duration | None) -> Ask[Answers]:
+    if not all(isinstance(value, (str, int)) for value in (args or {}).values()):
+        raise Error("refused", "an argument is a text, an integer or a boolean")
     fields = {"verb": verb, "args": args and dict(args), "to": to, "by": by, "reply": None if reply else False,
               "within": None if within is None else span(within)}
     return Ask("command", fields, answers)
@@ -753,27 +749,22 @@ def commands() -> Ask[dict[str, Any]]:
     return Ask("commands", {}, lambda reply: dict(reply["commands"]))
 
 
-def answer(asking: Asking, payload: Payload | None, error: str | None = None) -> bytes:
-    data = (payload or b"") if error is None else error
+def answer(asking: Asking, payload: Payload | None) -> dict[str, Any]:
+    data = payload or b""
     size = len(data.encode() if isinstance(data, str) else data)
     most = COMMAND_ANSWER_BYTES if isinstance(asking, Command) else ANSWER_BYTES
     if size > most:
-        error = f"the answer has {size} bytes, and may have {most}"
-    said = {"error": error} if error is not None else {"payload": encode(data)}
-    return line("answer", {"request": asking.number, **said})
+        return failed(asking, f"the answer has {size} bytes, and may have {most}")
+    return {"request": asking.number, "payload": encode(data)}
 
 
-def address(text: str) -> tuple[str, int] | str:
-    """A host and a port, or the path of a Unix socket."""
-    if text.startswith("unix:"):
-        return text[5:]
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f'an address is "host:port" or "unix:/path", not {text!r}')
-    return host.strip("[]"), int(port)
+def failed(asking: Asking, reason: str) -> dict[str, Any]:
+    """Of an answer, whatever is in the reason."""
+    return {"request": asking.number, "error": reason[:REASON_CHARACTERS].encode("utf-8", "replace").decode()}
 
 
-def tls_of(tls: ssl.SSLContext | bool | None, where: tuple[str, int] | str) -> ssl.SSLContext | None:
-    if tls and isinstance(where, str):
-        raise ValueError("TLS is for TCP addresses: a Unix socket needs none")
-    return ssl.create_default_context() if tls is True else tls or None
+def raised(asking: Asking, error: Exception) -> dict[str, Any]:
+    try:
+        return failed(asking, str(error) or type(error).__name__)
+    except Exception:  # of the exception's own
+        return failed(asking, type(error).__name__)

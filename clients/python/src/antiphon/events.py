@@ -94,11 +94,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class Refused:
-    """A message of this client, sent without `wait`, was not taken."""
+    """A message of this client, sent without `wait`, was not taken. A long payload does not come back."""
 
     group: str
     reason: str
-    payload: bytes
+    payload: bytes | None
 
 
 GroupEvent = Union[View, Message, Transitional, Suspended, Resync, Lost, Refused]

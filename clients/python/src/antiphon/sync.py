@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from . import address as place
 from . import core as protocol
+from . import lines
 from .cell import Cell
-from .core import Args, Ask, Asked, Asking, Core, Duration, Payload, Stream
+from .core import Args, Ask, Asked, Asking, Core, Stream
 from .events import Answers, Command, Error, GroupEvent, Members, Request, WatchEvent, Welcome
+from .lines import Duration, Payload
 from .link import MOST_WELCOME_BYTES, TRY_EVERY, Link, seconds
 from .tls import Tls
 
@@ -43,9 +46,9 @@ def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
     `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
     `tls`: a context, or True for the default one.
     """
-    where = protocol.address(address)
+    where = place.address(address)
     link = Link(seconds(grace)) if grace else None
-    opening = functools.partial(_open, where, protocol.tls_of(tls, where))
+    opening = functools.partial(_open, where, place.tls_of(tls, where))
     sock = opening(timeout)
     sock.settimeout(None)
     client = Client(sock, buffer_bytes, link, opening)
@@ -59,13 +62,16 @@ def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
 
 def _open(where: tuple[str, int] | str, tls: ssl.SSLContext | None, timeout: float) -> socket.socket | Tls:
     if isinstance(where, str):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout)
-        sock.connect(where)
-        return sock
+        deadline = time.monotonic() + timeout
+        while not (found := place.try_unix(where)):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"the queue of {where} was full for {timeout} s")
+            time.sleep(place.TRY_UNIX_EVERY)
+        found.settimeout(timeout)
+        return found
     sock = socket.create_connection(where, timeout)
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        place.prepare(sock)
         return Tls(sock, tls, where[0]) if tls else sock
     except BaseException:
         sock.close()
@@ -166,7 +172,7 @@ class Client:
     def _leave(self) -> None:
         with contextlib.suppress(Error):
             with self._lock:
-                line = self._core.out(protocol.line("leave", {}))
+                line = self._core.out(lines.line("leave", {}))
             self._write(line)
 
     def __enter__(self) -> Client:
@@ -180,10 +186,14 @@ class Client:
         self.cluster, self.build = welcome.cluster, welcome.build
 
     def _cut(self) -> None:
-        with self._lock:
-            self._core.lose("this client closed the connection")
-        self._hang_up()
+        self._cut_off("this client closed the connection")
         self._sock.close()
+
+    def _cut_off(self, cause: str) -> None:
+        """Also the agent is to know: it frees what this client held."""
+        with self._lock:
+            self._core.lose(cause)
+        self._hang_up()
 
     def _do(self, make: Callable[[], Ask[T]], timeout: float | None = None) -> T:
         return self._finish(lambda: self._core.ask(make()), timeout)
@@ -240,13 +250,26 @@ class Client:
             return
         try:
             with self._sending:
-                self._sock.sendall(line)
+                self._send(line)
         except OSError as error:
             # The reader comes to its end, behind what was said before.
             self._reader.join(CLOSE_WITHIN)
             with self._lock:
                 self._core.lose(f"the connection broke: {error}")
                 self._core.check()
+
+    def _send(self, line: bytes) -> None:
+        """The handler of a signal may raise at any time. Behind half a line the next would be read as its rest."""
+        sent: list[int] = []  # `extend` is C code: no handler runs between a part and its length
+        try:
+            while sum(sent) < len(line):
+                sent.extend(map(self._sock.send, [memoryview(line)[sum(sent):]]))
+        except OSError:
+            raise
+        except BaseException:
+            if isinstance(self._sock, Tls) or 0 < sum(sent) < len(line):
+                self._cut_off("a line was interrupted while it was written")
+            raise
 
     def _read(self) -> None:
         while True:
@@ -262,8 +285,7 @@ class Client:
             why_not = self._come_back(cause) if may else ""
             if why_not is not None:
                 break
-        with self._lock:
-            self._core.lose(cause + why_not)
+        self._cut_off(cause + why_not)
 
     def _take_in(self, data: bytes) -> None:
         with self._lock:
@@ -358,12 +380,12 @@ class Client:
             for request in Events[Asking](self, stream):
                 unanswered = request
                 try:
-                    line = protocol.answer(request, handler(request))
+                    said = protocol.answer(request, handler(request))
                 except Exception as error:  # whatever it is, the caller is told
-                    line = protocol.answer(request, None, str(error) or type(error).__name__)
+                    said = protocol.raised(request, error)
                 unanswered = None
                 try:
-                    self._finish(functools.partial(self._core.answer, request, line))
+                    self._finish(functools.partial(self._core.answer, request, said))
                 except Error:
                     if self._core.cause is not None:
                         raise  # else this client goes on as a new one
@@ -413,7 +435,7 @@ class Group(Events[GroupEvent]):
     def _say(self, make: Callable[[Core], Ask[None]], wait: bool) -> None:
         def begin() -> tuple[Asked[None], bytes]:
             ask = make(core)
-            return core.ask(ask) if wait else core.tell(protocol.line(ask.op, ask.fields))
+            return core.ask(ask) if wait else core.tell(lines.line(ask.op, ask.fields))
         core = self._client._core
         self._client._finish(begin)
 
@@ -497,7 +519,7 @@ class Watch(Events[WatchEvent]):
     def close(self) -> None:
         with self._client._lock:
             line = self._client._core.out(self._client._core.unwatch(self._id))
-        with contextlib.suppress(Error):
+        with contextlib.suppress(Error), self._client._in_wait():
             self._client._write(line)
 
     def __enter__(self) -> Watch:

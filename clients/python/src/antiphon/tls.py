@@ -31,7 +31,11 @@ class Tls:
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             return b""  # lines have ends of their own, so an end that is not announced takes nothing unseen
 
-    def sendall(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> int:
+        self.sendall(data)
+        return len(data)
+
+    def sendall(self, data: bytes | memoryview) -> None:
         left = memoryview(data)
         with self._sending:
             while left:
