@@ -135,7 +135,7 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
                 to: "n2".to_owned(),
                 time: common.time(),
             };
-            add(&embedded(way), &ends[0].done_by(&ping, common)?);
+            add(way.word(), &ends[0].done_by(&ping, common)?);
         }
         // Of a command without a reply there is only the way there.
         let notice = Ask::Notice {
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
         lab.kill_all();
         let (asked, by_socket) = by_agents?;
         for (way, figures) in &asked {
-            add(way.word(), figures);
+            add(&named(*way), figures);
         }
         for (series, figures) in [ANSWERED, UNANSWERED].into_iter().zip(&by_socket) {
             handed[0].add(series, figure(figures, "p50_us"));
@@ -187,7 +187,7 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
     report.cases.extend(beside);
     report.lower_is_better = true;
     report.headline = Headline {
-        ours: Way::HttpKept.word().to_owned(),
+        ours: named(Way::HttpKept),
         peers: vec![TCP.to_owned(), BEFORE.to_owned()],
         limit: None,
     };
@@ -255,9 +255,9 @@ impl Peer {
     }
 }
 
-/// How an embedded way is called.
-fn embedded(way: Way) -> String {
-    format!("{}, embedded", way.word())
+/// How a way between two agents is called; alone its word is that of processes that embed the library.
+fn named(way: Way) -> String {
+    format!("{}, by agents", way.word())
 }
 
 /// What two agents do for two programs: commands and their replies by each way, and the time of handing over
