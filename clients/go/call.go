@@ -88,9 +88,12 @@ func (c *Client) answer(s *stream, handler Handler) {
 		if err != nil {
 			return
 		}
-		ctx, cancel := context.WithDeadline(request.life, request.until)
-		payload, err := handler(ctx, &request.Request)
-		cancel()
+		if request.ctx.Err() == context.Canceled { // nobody waits for it any more
+			c.forget(request)
+			continue
+		}
+		payload, err := handler(request.ctx, &request.Request)
+		c.forget(request)
 		of := fields{"request": request.Number, "payload": Payload(payload).plain()}
 		if err != nil {
 			of = fields{"request": request.Number, "error": err.Error()}
@@ -105,8 +108,20 @@ func (c *Client) answer(s *stream, handler Handler) {
 	}
 }
 
+func (c *Client) forget(request *asking) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	request.cancel()
+	if c.requests[request.Number] == request { // and not another life's
+		delete(c.requests, request.Number)
+	}
+}
+
 // turnAway answers a request for which there is no room.
 func (c *Client) turnAway(event any) any {
-	c.later("answer", fields{"request": event.(*asking).Number, "error": "too many requests wait"})
+	request := event.(*asking)
+	request.cancel()
+	delete(c.requests, request.Number)
+	c.later("answer", fields{"request": request.Number, "error": "too many requests wait"})
 	return nil
 }

@@ -58,10 +58,11 @@ type Client struct {
 	full    map[*stream]struct{}
 	gate    bell // the reader may go on
 
-	groups  map[string]*Group
-	watches map[uint64]*Watch
-	served  map[verb]*stream
-	held    map[uint64]*Lock
+	groups   map[string]*Group
+	watches  map[uint64]*Watch
+	served   map[verb]*stream
+	requests map[uint64]*asking // that are not answered
+	held     map[uint64]*Lock
 }
 
 type settings struct {
@@ -120,7 +121,7 @@ func Connect(ctx context.Context, address, name string, options ...Option) (*Cli
 		conn: conn, settings: s,
 		asked: map[uint64]*question{}, waiting: map[uint64]struct{}{}, full: map[*stream]struct{}{},
 		groups: map[string]*Group{}, watches: map[uint64]*Watch{}, served: map[verb]*stream{},
-		held: map[uint64]*Lock{},
+		requests: map[uint64]*asking{}, held: map[uint64]*Lock{},
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.life, c.endLife = context.WithCancel(c.ctx)

@@ -506,6 +506,34 @@ func TestAReaderThatWaitsForAReplyGetsIt(t *testing.T) {
 	}
 }
 
+func TestAReaderMayLeaveAnotherGroup(t *testing.T) {
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("join")
+		p.reply("join")
+		p.messages(1000)
+		p.reply("leave")
+		p.messages(1000) // of the group that is read, while the other one is being left
+		p.say(`{"event":"group_left","group":"h"}`)
+	}, BufferBytes(10_000))
+	g, other := must(c.Join(ctx, "g"))(t), must(c.Join(ctx, "h"))(t)
+	must(g.Next(ctx))(t)
+	within, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := other.Leave(within); err != nil {
+		t.Error(err)
+	}
+	for seq := 1; seq < 2000; seq++ {
+		if m := must(g.Next(ctx))(t).(*Message); m.Seq != uint64(seq%1000) {
+			t.Fatal(seq, m.Seq)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) > 0 {
+		t.Error(c.waiting)
+	}
+}
+
 func TestAWaitThatWentOnWhenAnEventWasTakenIsNotTheReaders(t *testing.T) {
 	replied := make(chan struct{})
 	c, ctx := connect(t, func(p *peer) {
@@ -618,63 +646,16 @@ func TestALostConnectionIsToldToAllThatWait(t *testing.T) {
 	}
 }
 
-func TestRequestsAreAnswered(t *testing.T) {
+func TestABundleOfNothingEndsTheConnection(t *testing.T) {
 	c, ctx := connect(t, func(p *peer) {
-		p.reply("serve")
-		for number, payload := range []string{"yes", "fail", "long"} {
-			p.say(`{"event":"request","group":"g","request":%d,"verb":"v","from":"b","payload":%q,"within_ms":1000}`,
-				number, payload)
-		}
-		p.expect(p.reply("answer")["payload"], "YES")
-		p.expect(p.reply("answer")["error"], "not this")
-		p.reply("answer", `"error":{"code":"refused","reason":"it has 60000 bytes","ran":"no"}`)
-		answer := p.heard("answer")
-		p.expect([]any{answer["request"], answer["error"]}, []any{2.0, "it has 60000 bytes"})
+		p.reply("join")
+		p.say(`{"event":"bundle","group":"g","seq":7,"payloads":[]}`)
 	})
-	err := c.Serve(ctx, "g", "v", func(ctx context.Context, r *Request) ([]byte, error) {
-		if _, ok := ctx.Deadline(); !ok || r.From != "b" {
-			t.Error(r)
-		}
-		if string(r.Payload) == "fail" {
-			return nil, errors.New("not this")
-		}
-		return []byte(strings.ToUpper(string(r.Payload))), nil
-	})
-	if err != nil {
-		t.Error(err)
+	g := must(c.Join(ctx, "g"))(t)
+	_, err := g.Next(ctx)
+	if e := isError(t, err, ErrConnection, RanMaybe); !strings.Contains(e.Reason, "a bundle without payloads") {
+		t.Error(e)
 	}
-}
-
-func TestRequestsForWhichThereIsNoRoomAreTurnedAway(t *testing.T) {
-	begun, let := make(chan struct{}, 4), make(chan struct{})
-	request := func(p *peer, number int) {
-		p.say(`{"event":"request","group":"g","request":%d,"verb":"v","from":"b","payload":"","within_ms":1000}`, number)
-	}
-	c, ctx := connect(t, func(p *peer) {
-		p.reply("serve")
-		request(p, 0)
-		id := p.heard("add")["id"]
-		for number := range 3 {
-			request(p, number+1)
-		}
-		p.say(`{"event":"reply","op":"add","id":%v,"value":1}`, id)
-		turned := p.heard("answer")
-		p.expect([]any{turned["request"], turned["error"]}, []any{3.0, "too many requests wait"})
-		close(let)
-		for range 3 {
-			p.expect(p.reply("answer")["payload"], "")
-		}
-	}, BufferBytes(100), func(s *settings) { s.mostBytes = 1000 })
-	err := c.Serve(ctx, "g", "v", func(context.Context, *Request) ([]byte, error) {
-		begun <- struct{}{}
-		<-let
-		return nil, nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	<-begun
-	must(c.Counter("c").Add(ctx, 1))(t)
 }
 
 func TestAContextEndsTheWaitForAnEvent(t *testing.T) {

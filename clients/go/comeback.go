@@ -245,6 +245,7 @@ func (c *Client) startAnew(welcome *welcomed) {
 	for _, w := range c.watches {
 		w.lose(anew)
 	}
+	clear(c.requests)
 	for _, s := range c.served {
 		s.events, s.size = nil, 0
 		delete(c.full, s)
@@ -255,11 +256,11 @@ func (c *Client) startAnew(welcome *welcomed) {
 			c.out(name)
 			continue
 		}
-		g.put(&Resync{name, anew}, 0)
 		c.again(operation{op: "join", fields: fields{"group": name, "bundles": true}}, func(e *Error) {
 			c.inform(&Lost{name, anew + ", and could not join again: " + e.Reason}, 0)
 			c.out(name)
 		})
+		g.put(&Resync{name, anew}, 0) // which leaves the group if too much is unread
 	}
 	c.gate.ring()
 	c.room.ring()

@@ -283,6 +283,38 @@ func TestAClientThatComesBackAsANewOneIsInItsGroupsAgainAndHoldsNothing(t *testi
 	}
 }
 
+func TestAFullGroupIsLeftBehindItsJoinWhenTheClientIsANewOne(t *testing.T) {
+	broken := make(chan struct{})
+	c, ctx := come(t,
+		func(p *peer) {
+			p.welcomes()
+			p.reply("join")
+			p.say("%s", message(0))
+			<-broken
+		},
+		func(p *peer) {
+			p.reply("hello", resumable)
+			p.expect(p.reply("join")["group"], "g")
+			p.expect(p.heard("leave"), map[string]any{"group": "g"})
+			p.say(`{"event":"group_left","group":"g"}`)
+			p.reply("join")
+		},
+	)
+	g := must(c.Join(ctx, "g"))(t)
+	for c.locked(func() bool { c.mostBytes = 1; return g.size == 0 }) { // it is not read
+		time.Sleep(time.Millisecond)
+	}
+	close(broken)
+	for c.locked(func() bool { return c.groups["g"] == g && c.Err() == nil }) {
+		time.Sleep(time.Millisecond)
+	}
+	must(g.Next(ctx))(t)
+	if _, lost := must(g.Next(ctx))(t).(*Lost); !lost {
+		t.Error("it is read no more, and does not say so")
+	}
+	must(c.Join(ctx, "g"))(t)
+}
+
 func TestSendingWaitsWhileTheAgentTakesNothing(t *testing.T) {
 	let := make(chan struct{})
 	c, ctx := come(t, func(p *peer) {

@@ -113,10 +113,14 @@ func (g *Group) Leave(ctx context.Context) error {
 	c.mu.Lock()
 	in := c.groups[g.name] == g
 	g.discard()
-	c.mu.Unlock()
 	if !in {
+		c.mu.Unlock()
 		return nil
 	}
+	// Until it is out. That is behind the reply, and what is unread of other groups may be between them.
+	id := c.wait()
+	c.mu.Unlock()
+	defer c.rest(id)
 	_, err := c.do(ctx, operation{op: "leave", fields: fields{"group": g.name}, always: true})
 	if err != nil && !errors.Is(err, ErrNotHeld) { // it has left already: too much was unread
 		return err

@@ -57,10 +57,14 @@ type (
 	}
 	asking struct {
 		Request
-		Number   uint64 `json:"request"`
-		WithinMS int64  `json:"within_ms"`
-		until    time.Time
+		Number   uint64          `json:"request"`
+		WithinMS int64           `json:"within_ms"`
 		life     context.Context // of the client that is asked
+		ctx      context.Context // until nobody waits for the answer
+		cancel   context.CancelFunc
+	}
+	cancelled struct {
+		Number uint64 `json:"request"`
 	}
 )
 
@@ -157,6 +161,8 @@ func decode(line []byte) (any, error) {
 		event = new(changed)
 	case "request", "command":
 		event = new(asking)
+	case "cancelled":
+		event = new(cancelled)
 	case "took":
 		event = new(took)
 	case "why":
@@ -166,7 +172,11 @@ func decode(line []byte) (any, error) {
 	default: // of a newer agent
 		return nil, nil
 	}
-	return event, json.Unmarshal(line, event)
+	err = json.Unmarshal(line, event)
+	if b, is := event.(*bundle); is && err == nil && len(b.Payloads) == 0 {
+		err = errors.New("a bundle without payloads")
+	}
+	return event, err
 }
 
 // kindOf is the name of an event. It mostly stands first, and the rest need not be looked at for it.
@@ -232,8 +242,14 @@ func (c *Client) takeIn(event any, size int) {
 		}
 	case *asking:
 		if s := c.served[verb{e.Group, e.Verb}]; s != nil {
-			e.until, e.life = time.Now().Add(time.Duration(e.WithinMS)*time.Millisecond), c.life
+			e.life = c.life
+			e.ctx, e.cancel = context.WithTimeout(c.life, time.Duration(e.WithinMS)*time.Millisecond)
+			c.requests[e.Number] = e
 			s.put(e, size)
+		}
+	case *cancelled:
+		if request := c.requests[e.Number]; request != nil {
+			request.cancel()
 		}
 	case *took:
 		c.letGo(e.Lines)

@@ -138,7 +138,8 @@ oo::class create antiphon::Client {
 
     # Numbers that no other caller is ever given.
     method takeids {{count 1}} {
-        set first [dict get [my Ask take_ids [list count [antiphon::Whole $count]]] first]
+        set count [antiphon::Whole $count]
+        set first [dict get [my Ask take_ids [list count $count]] first]
         set ids {}
         for {set at 0} {$at < $count} {incr at} {lappend ids [expr {$first + $at}]}
         return $ids

@@ -85,13 +85,14 @@ oo::class create antiphon::Connection {
     variable asked whys             ;# operations by their numbers; those of `why` in their order
     variable sending                ;# the waits of commands that the connection does not take yet, by numbers
     variable waiting lastNumber     ;# the numbers of all that waits
+    variable leaving                ;# groups that are being left, and the numbers of that
     variable full                   ;# the events for which the channel is not read
     variable groups watches served held lost
     variable life                   ;# how often it came back as a new client; numbers of requests are of one life
 
     constructor {theChannel theBound} {
         lassign [list $theBound 0 0 0 0] bound closing lastNumber over life
-        foreach name {cause lastWords ends whys sending waiting full} {set $name {}}
+        foreach name {cause lastWords ends whys sending waiting leaving full} {set $name {}}
         foreach name {asked groups watches served held lost} {array set $name {}}
         my Attach $theChannel
     }
@@ -125,8 +126,9 @@ oo::class create antiphon::Connection {
 
     method AskBy {how op fields} {
         set number [incr lastNumber]
-        set name [expr {[dict exists $fields name] ? [dict get $fields name] : ""}]
-        if {$op ne "why"} {lappend fields id $number} ;# `why` is answered in its order
+        set name [dict get [dict merge {name "" group ""} $fields] [expr {$op eq "join" ? "group" : "name"}]]
+        # Of a line that makes no sense the agent repeats the beginning. `why` is answered in its order.
+        if {$op ne "why"} {set fields [list id $number {*}$fields]}
         set line [my Format $op $fields]
         if {$op eq "why"} {lappend whys $number}
         set asked($number) [list $op $name [set wait [antiphon::BeginWait]] {}]
@@ -227,8 +229,22 @@ oo::class create antiphon::Connection {
         my ReadOn
     }
 
+    # Leaving a group is one operation until this client is out. That is behind the reply, and what is unread of
+    # other groups may be between them.
+    method BeginLeave {name} {
+        dict set leaving $name [incr lastNumber]
+        my AddWaiting $lastNumber
+    }
+
+    method EndLeave {name} {
+        if {![dict exists $leaving $name]} return
+        dict unset waiting [dict get $leaving $name]
+        dict unset leaving $name
+    }
+
     method IsFull {} {
-        if {$full eq "" || ![info object isa object $full] || [$full Bytes] <= $bound} {return 0}
+        if {$full eq "" || ![info object isa object $full]} {return 0}
+        if {[$full Over] || [$full Bytes] <= $bound} {return 0} ;# what is over grows no more
         set takenAt [$full TakenAt]
         foreach number [dict keys $waiting] {
             if {$number > $takenAt} {return 0}
@@ -336,13 +352,35 @@ oo::class create antiphon::Connection {
         unset asked($number)
         dict unset waiting $number
         if {$op eq "why"} {set whys [lrange $whys 1 end]}
-        set isHold [expr {$how eq "ok" && $op in {lock lead}}]
-        if {$isHold} {set held($number) {}}
-        if {![antiphon::EndWait $wait [list $how $result]] && $isHold} {
-            # The coroutine that waited is gone, and what was granted all the same is given back.
-            unset held($number)
-            my Say [dict get {lock unlock lead resign} $op] [list name $name token [dict get $result token]]
+        if {$how eq "ok" && $op in {lock lead}} {set held($number) {}}
+        set isGrant [expr {$how eq "ok" && $op in {lock lead join watch}}]
+        antiphon::EndWait $wait [list $how $result] \
+            [expr {$isGrant ? [list [self] GiveBack $op $number $name $result] : ""}]
+    }
+
+    # The coroutine that waited is gone, and what was granted all the same is given back.
+    method GiveBack {op number name result} {
+        if {$over} return
+        switch -- $op {
+            join {
+                set group [my GroupOf [antiphon::json::parse [encoding convertto utf-8 $name]]]
+                if {$group eq ""} return
+                catch {$group destroy}
+                my Say leave [list group $name]
+            }
+            watch {
+                if {![info exists watches($number)]} return
+                catch {$watches($number) destroy}
+                unset watches($number)
+                my Say cancel [list of $number]
+            }
+            default {
+                if {![info exists held($number)]} return
+                unset held($number)
+                my Say [dict get {lock unlock lead resign} $op] [list name $name token [dict get $result token]]
+            }
         }
+        my ReadOn
     }
 
     method TakeLost {event size} {
@@ -391,6 +429,8 @@ oo::class create antiphon::Connection {
     method TakeError {reason request} {
         if {$request eq ""} {
             set lastWords $reason
+        } elseif {[regexp {^\{"\w+":\{"id":(\d+)} $request -> number]} {
+            my Finish $number error [list refused $reason]
         } elseif {[catch {dict get $request why}] == 0} {
             my Finish [lindex $whys 0] error [list refused $reason]
         } elseif {[catch {dict get [lindex $request 1] id} number] == 0} {
@@ -406,6 +446,7 @@ oo::class create antiphon::Connection {
         if {![info exists groups($name)]} return
         if {[info object isa object $groups($name)]} {$groups($name) End}
         unset groups($name)
+        my EndLeave $name
     }
 
     method AllEvents {} {
@@ -458,5 +499,6 @@ oo::class create antiphon::Connection {
         }
     }
 
+    export BeginLeave EndLeave GiveBack
     export Ask AskNow Tell Say Read ReadOn Written LastNumber GroupOf ForgetWatch ForgetHeld IsHeld LostOf Cut Life
 }

@@ -173,10 +173,14 @@ oo::class create antiphon::Group {
         set self [self]
         if {[$client GroupOf $name] eq $self} {
             my Drop
+            $client BeginLeave $name
             try {
                 $client AskNow leave [list group [antiphon::json::quote $name]]
                 while {[info object isa object $self] && [$self next event]} {}
-            } trap ANTIPHON {} {} ;# then this client is out in another way
+            } trap ANTIPHON {} {
+                # Then this client is out in another way.
+                if {[info object isa object $client]} {$client EndLeave $name}
+            }
         }
         if {[info object isa object $self]} {$self destroy}
     }
@@ -201,6 +205,7 @@ oo::class create antiphon::Watch {
     # Ends the watch. The command is gone then.
     method close {} {
         set self [self]
+        my Drop
         if {[$client ForgetWatch $number]} {catch {$client Say cancel [list of $number]}}
         if {[info object isa object $self]} {$self destroy}
     }

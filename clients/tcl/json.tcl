@@ -91,9 +91,17 @@ proc antiphon::json::payload {data binary} {
     variable textBytes
     if {!$binary} {
         if {[string bytelength $data] <= $textBytes} {return [quote $data]}
-        set data [encoding convertto utf-8 $data]
+        set data [Utf8 $data]
     }
     return "{\"base64\":\"[binary encode base64 $data]\"}"
+}
+
+# Text as bytes. Of an emoji that came from outside, `string range` may leave a half. That is no character, and
+# U+FFFD takes its place.
+proc antiphon::json::Utf8 {text} {
+    set bytes [encoding convertto utf-8 $text]
+    if {[string first \xed $bytes] >= 0} {regsub -all {\xed[\xa0-\xbf][\x80-\xbf]} $bytes \xef\xbf\xbd bytes}
+    return $bytes
 }
 
 # A command as bytes. The fields are pairs of a name and JSON; those without JSON are left out.
@@ -102,5 +110,5 @@ proc antiphon::json::command {op fields} {
     dict for {name value} $fields {
         if {$value ne ""} {lappend members "\"$name\":$value"}
     }
-    return [encoding convertto utf-8 "{\"$op\":{[join $members ,]}}\n"]
+    return [Utf8 "{\"$op\":{[join $members ,]}}\n"]
 }

@@ -35,23 +35,23 @@ proc antiphon::Wait {number {ms ""}} {
     return $outcome
 }
 
-# Ends a wait; false if there is no coroutine any more that would learn of it.
-proc antiphon::EndWait {number outcome} {
+# Ends a wait. `unclaimed` is called if there is no coroutine any more that would learn of it.
+proc antiphon::EndWait {number outcome {unclaimed ""}} {
     variable outcomes
     variable asleep
-    if {![info exists outcomes($number)] || $outcomes($number) ne ""} {return 1}
+    if {![info exists outcomes($number)] || $outcomes($number) ne ""} return
     set outcomes($number) $outcome
-    if {![info exists asleep($number)]} {return 1}
-    if {[namespace which -command $asleep($number)] eq ""} {
-        unset outcomes($number) asleep($number)
-        return 0
-    }
-    after 0 [list ::antiphon::Resume $asleep($number)]
-    return 1
+    if {[info exists asleep($number)]} {after 0 [list ::antiphon::Resume $number $unclaimed]}
 }
 
-proc antiphon::Resume {coroutine} {
-    if {[namespace which -command $coroutine] ne ""} $coroutine
+# Other scripts ran since the wait was ended, and may have deleted the coroutine.
+proc antiphon::Resume {number unclaimed} {
+    variable outcomes
+    variable asleep
+    if {![info exists asleep($number)]} return
+    if {[namespace which -command $asleep($number)] ne ""} {return [$asleep($number)]}
+    unset outcomes($number) asleep($number)
+    if {[namespace which -command [lindex $unclaimed 0]] ne ""} $unclaimed
 }
 
 # Runs a script of the program; what goes wrong in it is told as of any event's script.
@@ -95,8 +95,10 @@ proc antiphon::Milliseconds {seconds} {
     return [expr {wide(ceil($seconds * 1000))}]
 }
 
-# A whole number, of up to 64 bits, as it stands in a command; nothing for nothing.
+# A whole number, of up to 64 bits, as it stands in a command: there it may not begin with zeros. Nothing for
+# nothing.
 proc antiphon::Whole {number} {
-    if {$number ne "" && ![regexp {^-?\d{1,20}$} $number]} {error "expected a whole number, not \"$number\""}
-    return $number
+    if {$number eq ""} {return ""}
+    if {![regexp {^(-?)0*(\d{1,20})$} $number -> sign digits]} {error "expected a whole number, not \"$number\""}
+    return $sign$digits
 }

@@ -247,12 +247,23 @@ cs_error_t cpg_initialize(cpg_handle_t *handle, cpg_callbacks_t *callbacks)
 	return cpg_model_initialize(handle, CPG_MODEL_V1, (cpg_model_data_t *)&model, NULL);
 }
 
+/* No message is taken from now on. False if none was before. */
+static bool take_no_more(struct cpg *cpg)
+{
+	pthread_mutex_lock(&cpg->out);
+	bool took = !atomic_exchange(&cpg->leaves, true);
+	pthread_mutex_unlock(&cpg->out);
+	return took;
+}
+
 cs_error_t cpg_finalize(cpg_handle_t handle)
 {
 	struct cpg *cpg = cpg_hold(handle);
 	if (!cpg)
 		return CS_ERR_BAD_HANDLE;
-	/* What was taken is delivered: an agent drops what it has not read of a connection that is gone. */
+	/* What was taken is delivered: an agent drops what it has not read of a connection that is gone. Threads
+	 * that still send are told that they may not, or there would always be more. */
+	take_no_more(cpg);
 	if (cpg->state == JOINED || cpg->state == LEAVING)
 		drain(cpg, DRAIN_MS);
 	if (atomic_exchange(&cpg->finalized, true)) {
@@ -384,6 +395,12 @@ static cs_error_t join(struct cpg *cpg, const struct cpg_name *group)
 	pthread_mutex_unlock(&cpg->lock);
 	if (!begins)
 		return CS_ERR_EXIST;
+	/* What was taken while a join failed is not for this group. */
+	pthread_mutex_lock(&cpg->out);
+	cpg->batch_count = 0;
+	cpg->batch_length = 1;
+	cpg->leaves = false;
+	pthread_mutex_unlock(&cpg->out);
 	cs_error_t result = ask(cpg, "{\"join\":{\"group\":", cpg->group_name);
 	if (result != CS_OK) {
 		cpg->state = UNJOINED;
@@ -421,9 +438,16 @@ static cs_error_t leave(struct cpg *cpg)
 		return CS_ERR_BUSY;
 	if (cpg->state != JOINED)
 		return CS_ERR_NOT_EXIST;
-	/* Messages that were taken come before the leave. */
-	if (!drain(cpg, REPLY_MS))
+	/* Messages that were taken come before the leave, and those in parts whole. */
+	pthread_mutex_lock(&cpg->parts);
+	bool begins = take_no_more(cpg);
+	pthread_mutex_unlock(&cpg->parts);
+	if (!begins)
+		return CS_ERR_NOT_EXIST;
+	if (!drain(cpg, REPLY_MS)) {
+		cpg->leaves = false;
 		return cpg->over ? CS_ERR_LIBRARY : CS_ERR_TRY_AGAIN;
+	}
 	int joined = JOINED;
 	if (!atomic_compare_exchange_strong(&cpg->state, &joined, LEAVING))
 		return CS_ERR_NOT_EXIST;

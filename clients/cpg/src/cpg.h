@@ -98,6 +98,7 @@ struct cpg {
 	atomic_bool mute;      /* nothing can be written any more; why, the reader finds out */
 	atomic_bool finalized;
 	atomic_bool suspended; /* no majority: nothing can be sent */
+	atomic_bool leaves;    /* no message is taken any more; set under `out` */
 	struct cpg_name group;
 	char group_name[GROUP_BYTES];
 

@@ -633,6 +633,12 @@ static bool deliver(struct cpg *cpg, struct item *item, bool *over)
 	}
 }
 
+/* What a dispatch says that waits for nothing. */
+static cs_error_t nothing(cs_dispatch_flags_t types)
+{
+	return types == CS_DISPATCH_ONE_NONBLOCKING ? CS_ERR_TRY_AGAIN : CS_OK;
+}
+
 static cs_error_t dispatch(struct cpg *cpg, cs_dispatch_flags_t types)
 {
 	bool one = types == CS_DISPATCH_ONE || types == CS_DISPATCH_ONE_NONBLOCKING;
@@ -646,7 +652,7 @@ static cs_error_t dispatch(struct cpg *cpg, cs_dispatch_flags_t types)
 				break;
 			}
 			if (!waits && has_read) {
-				result = types == CS_DISPATCH_ONE_NONBLOCKING ? CS_ERR_TRY_AGAIN : CS_OK;
+				result = nothing(types);
 				break;
 			}
 			read_some(cpg, waits ? -1 : 0);
@@ -680,15 +686,16 @@ cs_error_t cpg_dispatch(cpg_handle_t handle, cs_dispatch_flags_t dispatch_types)
 	struct cpg *cpg = cpg_hold(handle);
 	if (!cpg)
 		return CS_ERR_BAD_HANDLE;
+	bool waits = dispatch_types == CS_DISPATCH_ONE || dispatch_types == CS_DISPATCH_BLOCKING;
 	cs_error_t result = CS_OK;
 	pthread_mutex_lock(&cpg->lock);
 	/* Callbacks come in one order, so from one thread at a time; also not from within one. */
 	if (cpg->dispatching && pthread_equal(cpg->dispatcher, pthread_self()))
 		result = CS_ERR_BUSY;
-	while (result == CS_OK && cpg->dispatching && !cpg->finalized && !cpg->over)
+	while (result == CS_OK && waits && cpg->dispatching && !cpg->finalized && !cpg->over)
 		pthread_cond_wait(&cpg->changed, &cpg->lock);
 	if (result == CS_OK && cpg->dispatching)
-		result = cpg->finalized ? CS_OK : CS_ERR_LIBRARY;
+		result = cpg->finalized ? CS_OK : cpg->over ? CS_ERR_LIBRARY : nothing(dispatch_types);
 	else if (result == CS_OK) {
 		cpg->dispatching = true;
 		cpg->dispatcher = pthread_self();

@@ -163,17 +163,18 @@ void stop_writer(struct cpg *cpg)
 bool drain(struct cpg *cpg, int timeout_ms)
 {
 	int64_t deadline_ms = now_ms() + timeout_ms;
-	size_t before = SIZE_MAX;
+	size_t least = SIZE_MAX;
 	for (;;) {
 		pthread_mutex_lock(&cpg->out);
 		push(cpg, true);
 		bool blocked = link_unwritten(&cpg->link), done = !blocked && !cpg->batch_count && !cpg->in_flight;
 		size_t rest = link_unwritten(&cpg->link) + cpg->batch_count + (size_t)cpg->in_flight;
 		pthread_mutex_unlock(&cpg->out);
-		/* As long as it gets less, it is worth waiting for. */
-		if (rest < before)
+		/* As long as it gets less, it is worth waiting for. While others send, it goes up and down. */
+		if (rest < least) {
+			least = rest;
 			deadline_ms = now_ms() + timeout_ms;
-		before = rest;
+		}
 		if (done || !is_sound(cpg))
 			return done;
 		int left = left_ms(deadline_ms);
@@ -200,6 +201,11 @@ static void gather(unsigned char *to, const struct iovec *vectors, unsigned int 
 			memcpy(to, vectors[i].iov_base, vectors[i].iov_len);
 		to += vectors[i].iov_len;
 	}
+}
+
+static bool takes_messages(const struct cpg *cpg)
+{
+	return !cpg->leaves && (cpg->state == JOINED || cpg->state == JOINING);
 }
 
 /* Puts a message to those that go with the next frame. Under `out`. */
@@ -233,6 +239,8 @@ static cs_error_t send_alone(struct cpg *cpg, const void *frame, size_t length, 
 	push(cpg, true);
 	if (!is_sound(cpg))
 		return CS_ERR_LIBRARY;
+	if (!takes_messages(cpg))
+		return CS_ERR_NOT_EXIST;
 	if (cpg->batch_count || link_unwritten(&cpg->link) || cpg->state != JOINED || cpg->suspended)
 		return CS_ERR_TRY_AGAIN;
 	put_frame(cpg, frame, length, safe);
@@ -315,7 +323,6 @@ static cs_error_t send_message(struct cpg *cpg, cpg_guarantee_t guarantee, const
 			       unsigned int count)
 {
 	size_t length = 0;
-	int state = cpg->state;
 	if (count > MAX_VECTORS || (count && !vectors) || guarantee > CPG_TYPE_SAFE)
 		return CS_ERR_INVALID_PARAM;
 	for (unsigned int i = 0; i < count; i++)
@@ -325,7 +332,7 @@ static cs_error_t send_message(struct cpg *cpg, cpg_guarantee_t guarantee, const
 		return CS_ERR_TOO_BIG;
 	if (!is_sound(cpg))
 		return CS_ERR_LIBRARY;
-	if (state != JOINED && state != JOINING)
+	if (!takes_messages(cpg))
 		return CS_ERR_NOT_EXIST;
 	bool safe = guarantee == CPG_TYPE_SAFE;
 	cs_error_t result = CS_ERR_TRY_AGAIN;
@@ -333,7 +340,10 @@ static cs_error_t send_message(struct cpg *cpg, cpg_guarantee_t guarantee, const
 		result = send_large(cpg, vectors, count, length, safe);
 	} else if (!cpg->suspended) {
 		pthread_mutex_lock(&cpg->out);
-		if (batch(cpg, vectors, count, length, safe))
+		/* Another thread may have left since. What is taken now would go to the next group. */
+		if (!takes_messages(cpg))
+			result = CS_ERR_NOT_EXIST;
+		else if (batch(cpg, vectors, count, length, safe))
 			result = CS_OK;
 		wake_writer(cpg);
 		pthread_mutex_unlock(&cpg->out);

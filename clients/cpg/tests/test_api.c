@@ -429,6 +429,169 @@ static void a_thread_dispatches_while_another_sends(void)
 	CHECK((uintptr_t)result == CS_OK);
 }
 
+/* Threads that send until they are told that they may not; at last that they have to stop. */
+static struct {
+	cpg_handle_t handle;
+	size_t length;
+	useconds_t pause_us;
+	pthread_t threads[4];
+	int taken, refused, stop, in_first, in_second, lefts, ends;
+} senders;
+
+static void *send_on(void *unused)
+{
+	char message[2000] = "first";
+	struct iovec vector = { message, senders.length };
+	cs_error_t result = CS_OK;
+	while ((result == CS_OK || result == CS_ERR_TRY_AGAIN) && !__atomic_load_n(&senders.stop, __ATOMIC_SEQ_CST)) {
+		result = cpg_mcast_joined(senders.handle, CPG_TYPE_AGREED, &vector, 1);
+		if (result == CS_OK)
+			__atomic_add_fetch(&senders.taken, 1, __ATOMIC_SEQ_CST);
+		if (senders.pause_us)
+			usleep(senders.pause_us);
+	}
+	if (result != CS_OK && result != CS_ERR_TRY_AGAIN)
+		__atomic_add_fetch(&senders.refused, 1, __ATOMIC_SEQ_CST);
+	return unused;
+}
+
+static void count_senders(cpg_handle_t handle, const struct cpg_name *group, uint32_t nodeid, uint32_t pid, void *msg,
+			  size_t length)
+{
+	(void)handle, (void)nodeid, (void)pid, (void)msg;
+	int is_second = group->length == strlen("test-second");
+	if (length < senders.length)
+		senders.ends++;
+	else if (is_second)
+		senders.in_second++;
+	else
+		senders.in_first++;
+}
+
+static void count_lefts(cpg_handle_t handle, const struct cpg_name *group, const struct cpg_address *members, size_t count,
+			const struct cpg_address *left, size_t lefts, const struct cpg_address *joined, size_t joins)
+{
+	(void)handle, (void)group, (void)members, (void)count, (void)left, (void)joined, (void)joins;
+	senders.lefts += (int)lefts;
+}
+
+/* They have said something, and go on. */
+static void begin_to_send(const char *group_name, size_t length, useconds_t pause_us)
+{
+	struct cpg_name group = named(group_name);
+	cpg_callbacks_t counts = { .cpg_deliver_fn = count_senders, .cpg_confchg_fn = count_lefts };
+	memset(&senders, 0, sizeof senders);
+	senders.length = length;
+	senders.pause_us = pause_us;
+	EXPECT(cpg_initialize(&senders.handle, &counts), CS_OK);
+	EXPECT(join(senders.handle, &group), CS_OK);
+	for (size_t i = 0; i < sizeof senders.threads / sizeof *senders.threads; i++)
+		pthread_create(&senders.threads[i], NULL, send_on, NULL);
+	while (__atomic_load_n(&senders.taken, __ATOMIC_SEQ_CST) < 100)
+		usleep(100);
+}
+
+static void all_are_refused(void)
+{
+	int count = sizeof senders.threads / sizeof *senders.threads;
+	for (int i = 0; i < count; i++)
+		pthread_join(senders.threads[i], NULL);
+	CHECK(senders.refused == count);
+}
+
+/* What it says that it takes comes in the group that it was said in. */
+static void what_is_taken_while_another_thread_leaves_is_of_its_group(void)
+{
+	struct cpg_name first = named("test-first"), second = named("test-second");
+	for (int round = 0; round < 60 && !failed && !getenv("COROSYNC"); round++) {
+		/* A member leaves when nothing is under way, so there are moments without. */
+		begin_to_send("test-first", 20, 300);
+		EXPECT(cpg_leave(senders.handle, &first), CS_OK);
+		while (!senders.lefts && !failed)
+			EXPECT(cpg_dispatch(senders.handle, CS_DISPATCH_ONE), CS_OK);
+		all_are_refused();
+		EXPECT(join(senders.handle, &second), CS_OK);
+		EXPECT(mcast(senders.handle, CPG_TYPE_AGREED, "end", 3), CS_OK);
+		while (!senders.ends && !failed)
+			EXPECT(cpg_dispatch(senders.handle, CS_DISPATCH_ONE), CS_OK);
+		if (senders.in_first != senders.taken || senders.in_second) {
+			fprintf(stderr, "of %d messages %d came, and %d in the next group\n", senders.taken, senders.in_first,
+				senders.in_second);
+			failed = 1;
+		}
+		EXPECT(cpg_finalize(senders.handle), CS_OK);
+	}
+}
+
+static void *stop_senders(void *unused)
+{
+	for (int i = 0; i < 800 && !__atomic_load_n(&senders.ends, __ATOMIC_SEQ_CST); i++)
+		usleep(10000);
+	__atomic_store_n(&senders.stop, 1, __ATOMIC_SEQ_CST);
+	return unused;
+}
+
+/* It does not wait for a moment in which nobody sends, but says that they may not. */
+static void other_threads_that_send_are_ended(int by_finalize)
+{
+	struct cpg_name group = named("test-ended");
+	pthread_t dispatcher, stopper;
+	begin_to_send("test-ended", 2000, 0);
+	pthread_create(&dispatcher, NULL, dispatch_on, &senders.handle);
+	pthread_create(&stopper, NULL, stop_senders, NULL);
+	if (!by_finalize)
+		EXPECT(cpg_leave(senders.handle, &group), CS_OK);
+	else
+		EXPECT(cpg_finalize(senders.handle), CS_OK);
+	CHECK(!__atomic_load_n(&senders.stop, __ATOMIC_SEQ_CST));
+	all_are_refused();
+	__atomic_store_n(&senders.ends, 1, __ATOMIC_SEQ_CST);
+	pthread_join(stopper, NULL);
+	if (!by_finalize)
+		EXPECT(cpg_finalize(senders.handle), CS_OK);
+	pthread_join(dispatcher, NULL);
+}
+
+static void a_thread_leaves_or_ends_the_handle_while_others_send(void)
+{
+	if (getenv("COROSYNC"))
+		return;
+	other_threads_that_send_are_ended(0);
+	other_threads_that_send_are_ended(1);
+}
+
+static void *end_soon(void *of)
+{
+	usleep(1000000);
+	__atomic_store_n(&senders.ends, 1, __ATOMIC_SEQ_CST);
+	EXPECT(cpg_finalize(*(cpg_handle_t *)of), CS_OK);
+	return NULL;
+}
+
+static void a_dispatch_that_does_not_wait_does_not_wait_for_another_thread(void)
+{
+	struct cpg_name group = named("test-waits");
+	cpg_callbacks_t counts = { .cpg_deliver_fn = count_numbers };
+	cpg_handle_t handle = 0;
+	pthread_t dispatcher, ender;
+	uint32_t message[16] = { 0 };
+	if (getenv("COROSYNC"))
+		return;
+	next_number = senders.ends = 0;
+	EXPECT(cpg_initialize(&handle, &counts), CS_OK);
+	EXPECT(join(handle, &group), CS_OK);
+	pthread_create(&dispatcher, NULL, dispatch_on, &handle);
+	EXPECT(mcast(handle, CPG_TYPE_AGREED, message, sizeof message), CS_OK);
+	while (!__atomic_load_n(&next_number, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	pthread_create(&ender, NULL, end_soon, &handle);
+	EXPECT(cpg_dispatch(handle, CS_DISPATCH_ALL), CS_OK);
+	EXPECT(cpg_dispatch(handle, CS_DISPATCH_ONE_NONBLOCKING), CS_ERR_TRY_AGAIN);
+	CHECK(!__atomic_load_n(&senders.ends, __ATOMIC_SEQ_CST));
+	pthread_join(ender, NULL);
+	pthread_join(dispatcher, NULL);
+}
+
 static void a_callback_may_end_the_handle(void)
 {
 	struct cpg_name group = named("test-finalize");
@@ -491,6 +654,11 @@ int main(int count, char **words)
 		{ "groups_and_members_are_listed", groups_and_members_are_listed },
 		{ "the_model_has_a_context_and_tells_the_ring", the_model_has_a_context_and_tells_the_ring },
 		{ "a_thread_dispatches_while_another_sends", a_thread_dispatches_while_another_sends },
+		{ "what_is_taken_while_another_thread_leaves_is_of_its_group",
+		  what_is_taken_while_another_thread_leaves_is_of_its_group },
+		{ "a_thread_leaves_or_ends_the_handle_while_others_send", a_thread_leaves_or_ends_the_handle_while_others_send },
+		{ "a_dispatch_that_does_not_wait_does_not_wait_for_another_thread",
+		  a_dispatch_that_does_not_wait_does_not_wait_for_another_thread },
 		{ "a_callback_may_end_the_handle", a_callback_may_end_the_handle },
 		{ "names_are_any_bytes", names_are_any_bytes },
 	};

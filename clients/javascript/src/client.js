@@ -249,11 +249,16 @@ export class Group extends Events {
 
   /** What is unread is dropped. */
   async leave() {
-    if (this.#connection.groups.get(this.name) !== this.#stream) return;
+    const connection = this.#connection;
+    const isIn = connection.groups.get(this.name) === this.#stream;
     this.#stream.drop();
+    if (!isIn) return;
     try {
-      await this.#connection.ask("leave", { group: this.name }, { urgent: true });
-      while (!(await this.#stream.next()).done);
+      // It is out behind the reply, and what is unread of other groups may be between them.
+      await connection.inWait(async () => {
+        await connection.ask("leave", { group: this.name }, { urgent: true });
+        while (!(await this.#stream.next()).done);
+      });
     } catch (error) {
       if (!(error instanceof AntiphonError)) throw error; // else this client is out in another way
     }
@@ -365,20 +370,20 @@ function item({ value, version }) {
 export class Watch extends Events {
   #connection;
   #id;
+  #stream;
 
   constructor(connection, id, stream) {
     super(stream);
     this.#connection = connection;
     this.#id = id;
+    this.#stream = stream;
   }
 
   async close() {
-    const stream = this.#connection.watches.get(this.#id);
-    if (!stream) return;
-    this.#connection.watches.delete(this.#id);
-    stream.end();
-    stream.drop();
-    await this.#connection.tell("cancel", { of: this.#id }, { urgent: true }).catch(() => {});
+    const isKnown = this.#connection.watches.delete(this.#id);
+    this.#stream.end();
+    this.#stream.drop();
+    if (isKnown) await this.#connection.tell("cancel", { of: this.#id }, { urgent: true }).catch(() => {});
   }
 
   [asyncDispose]() {

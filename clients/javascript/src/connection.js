@@ -94,8 +94,8 @@ export class Connection {
         op,
         line: Infinity, // until the ledger has it
         answer: (reply) => {
+          const result = read(reply); // without sense it ends the connection, and this fails with all others
           done();
-          const result = read(reply);
           if (signal?.aborted) undo(result);
           else resolve(result);
         },
@@ -112,6 +112,17 @@ export class Connection {
       if (this.#ledger) this.#keep(entry, urgent);
       else this.#socket.write(line);
     });
+  }
+
+  /** Does something that waits for more than a reply, as one operation. */
+  async inWait(work) {
+    const number = ++this.#lastNumber;
+    this.#wait(number);
+    try {
+      return await work();
+    } finally {
+      this.#waiting.delete(number);
+    }
   }
 
   /** Sends a command that is not replied to. */
@@ -285,7 +296,8 @@ export class Connection {
   }
 
   #isFull() {
-    if (!this.#full || this.#full.bytes <= this.#bufferBytes) return false;
+    if (!this.#full || this.#full.isOver) return false; // what is over grows no more
+    if (this.#full.bytes <= this.#bufferBytes) return false;
     for (const number of this.#waiting) if (number > this.#full.takenAt) return false;
     return true;
   }

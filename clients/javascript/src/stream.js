@@ -75,6 +75,10 @@ export class Stream {
     return this.#dropping;
   }
 
+  get isOver() {
+    return this.#over;
+  }
+
   /** Nothing follows; `error` stands behind the last event. */
   end(error) {
     if (this.#over) return;

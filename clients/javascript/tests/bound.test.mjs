@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import test from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../src/client.js";
 import { Connection } from "../src/connection.js";
 
@@ -107,6 +108,64 @@ test("a wait that is aborted counts no more", async () => {
   await assert.rejects(waiting, { name: "AbortError" });
   socket.messages(1);
   assert.ok(!socket.reads);
+});
+
+test("a reader may leave another group, which is over behind what it has not read", async () => {
+  const { socket, client, group } = await joined();
+  const joining = client.join("h");
+  socket.reply();
+  const other = await joining;
+  socket.messages(1);
+  await group.nextEvent();
+  const leaving = other.leave();
+  socket.messages(20);
+  socket.reply();
+  await sleep();
+  socket.messages(20);
+  assert.ok(socket.reads);
+  socket.say({ event: "group_left", group: "h" });
+  await leaving;
+  socket.messages(1);
+  assert.ok(!socket.reads);
+});
+
+test("a group that is over does not stop the reading", async () => {
+  const { socket, client, group } = await joined();
+  const waiting = client.lock("till");
+  socket.messages(20);
+  socket.say({ event: "lost", what: "group", name: "g", cause: "slow" });
+  const [, { lock: { id } }] = socket.commands;
+  socket.say({ event: "reply", op: "lock", id, token: 7 });
+  await waiting;
+  assert.ok(socket.reads);
+  await group.leave();
+  assert.equal(await group.nextEvent(), undefined, "what is unread is dropped");
+});
+
+test("a watch that is over does not stop the reading", async () => {
+  const { socket, client } = await joined();
+  const watching = client.map("m").watch();
+  socket.reply();
+  const watch = await watching;
+  const [, { watch: { id } }] = socket.commands;
+  const adding = client.counter("c").add();
+  for (let version = 1; version <= 20; version++)
+    socket.say({ event: "changed", map: "m", id, key: "k", value: "x".repeat(1000), version });
+  socket.say({ event: "lost", what: "watch", name: "m", id, cause: "no majority" });
+  socket.reply({ value: 1 });
+  await adding;
+  assert.ok(socket.reads);
+  await watch.close();
+  await assert.rejects(watch.nextEvent(), { code: "lost" });
+});
+
+test("a reply without sense ends the connection, and what it is to, too", { timeout: 10_000 }, async () => {
+  const { socket, client } = await joined();
+  const adding = assert.rejects(client.counter("c").add(), { code: "connection" });
+  const waiting = assert.rejects(client.lock("till"), { code: "connection" });
+  socket.reply();
+  await adding;
+  await Promise.race([waiting, sleep(2000).then(() => assert.fail("the lock waits for ever"))]);
 });
 
 test("a reader that waits to send gets what makes room for its message", async () => {
