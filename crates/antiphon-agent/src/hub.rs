@@ -18,18 +18,20 @@
 //! wait for a carrier. Beyond that the operations of the session wait with their replies, and the events of
 //! its groups wait as [`antiphon::clients`] says: the session holds up others only for a bounded time.
 
+mod naming;
 mod saying;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use antiphon::clients::{ClientSender, Departure, MAX_NAME_BYTES};
+use antiphon::clients::{ClientSender, Departure};
 use antiphon::{Cluster, Error};
-use antiphon_api::blocks::{Code, Failure, Reply, Span, Welcome};
+use antiphon_api::blocks::{Code, Failure, Reply, Serial};
 use antiphon_api::{Command, Event, Payload, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::blocks::{Begun, Blocks, Desk, Kind, MapCopy, Operation, Senseless, not_done};
@@ -39,7 +41,6 @@ use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
 use crate::pipe::{MAX_BYTES, Text, pipe};
-use crate::socket::MAX_GRACE;
 use crate::{Names, commands, told};
 
 /// The most sessions of a node.
@@ -65,6 +66,8 @@ struct Inner {
     commands: OnceLock<Commands>,
     /// The names of the present sessions.
     clients: Mutex<BTreeSet<String>>,
+    /// One of them has gone.
+    freed: Notify,
     last: AtomicU64,
     meters: Arc<Meters>,
     closing: AtomicBool,
@@ -90,6 +93,7 @@ impl Hub {
             cluster,
             names: Arc::default(),
             clients: Mutex::default(),
+            freed: Notify::new(),
             last: AtomicU64::new(0),
             meters: Arc::default(),
             closing: AtomicBool::new(false),
@@ -245,6 +249,7 @@ impl Inside {
 #[derive(Debug)]
 struct Joined {
     sender: ClientSender,
+    since: tokio::time::Instant,
     /// Tells this membership from earlier ones of the session.
     number: u64,
 }
@@ -265,6 +270,7 @@ impl Drop for Session {
         inside.awaited.detach_all();
         self.desk.close();
         self.hub.clients().remove(&inside.name);
+        self.hub.0.freed.notify_waiters();
     }
 }
 
@@ -337,6 +343,11 @@ impl Session {
     /// session has under way.
     pub(crate) fn copy(&self, map: &str) -> Option<MapCopy> {
         self.hub.0.blocks.copy(map)
+    }
+
+    /// Whether it holds this lock now, by the clock.
+    pub(crate) async fn holds(&self, lock: &str, token: Serial) -> bool {
+        self.hub.0.blocks.holds(&self.desk, lock, token).await
     }
 
     /// Begins a write at once, if this node can take it now. The carrier tells what comes of it, and has no
@@ -426,7 +437,10 @@ impl Session {
             }
         };
         match (command, operation) {
-            (Command::Hello(hello), Some(operation)) => drop(operation.reply(self.hello(hello)).await),
+            (Command::Hello(hello), Some(operation)) => {
+                let reply = self.hello(hello).await;
+                operation.reply(reply).await;
+            }
             (Command::Members(members), Some(operation)) => {
                 operation.reply(self.members(members.group.as_deref())).await;
             }
@@ -523,66 +537,6 @@ impl Session {
         }
     }
 
-    fn hello(&self, hello: command::Hello) -> Reply {
-        let comes_back = hello.grace.is_some() || hello.resume.is_some() || hello.lines.is_some();
-        if comes_back && self.inside().key.is_none() {
-            return not_done(refused(format!(
-                "time to come back is asked for by the first line of a connection in JSON lines, or the first message of a WebSocket, as `grace`, up to {}",
-                Span(MAX_GRACE)
-            )));
-        }
-        match hello.name.map_or(Ok(()), |name| self.rename(name)) {
-            Ok(()) => self.welcome(None),
-            Err(failure) => not_done(failure),
-        }
-    }
-
-    /// The answer to `hello`; for a program that came back, with how many of its lines were taken.
-    pub(crate) fn welcome(&self, resumed: Option<u64>) -> Reply {
-        let cluster = self.hub.cluster();
-        let mut inside = self.inside();
-        inside.welcomed = true;
-        Reply {
-            welcome: Some(Box::new(Welcome {
-                client: inside.name.clone(),
-                node: cluster.name().to_owned(),
-                cluster: cluster.observer().settings().cluster.clone(),
-                build: env!("CARGO_PKG_VERSION").to_owned(),
-                resume: inside.key.clone(),
-                resumed,
-            })),
-            ..Reply::default()
-        }
-    }
-
-    fn rename(&self, name: String) -> Result<(), Failure> {
-        let mut inside = self.inside();
-        if inside.name == name {
-            return Ok(());
-        }
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(|c| c.is_control() || c == '/')
-        {
-            return Err(refused(format!(
-                "a client's name has 1 to {MAX_NAME_BYTES} bytes without control characters and slashes: take another"
-            )));
-        }
-        if !inside.joined.is_empty() {
-            return Err(refused(
-                "others know this client by its name already: say hello before you join".to_owned(),
-            ));
-        }
-        let mut clients = self.hub.clients();
-        if clients.contains(&name) {
-            return Err(refused(format!(
-                "another client of this node is called {name}: take another name, or wait until it has gone"
-            )));
-        }
-        clients.remove(&inside.name);
-        clients.insert(name.clone());
-        inside.name = name;
-        Ok(())
-    }
-
     async fn join(&self, join: command::Join, operation: Operation) {
         let group = join.group;
         let (name, refusal) = {
@@ -609,7 +563,11 @@ impl Session {
         inside.last += 1;
         let number = inside.last;
         let sender = seat.sender();
-        let joined = Joined { sender, number };
+        let joined = Joined {
+            sender,
+            since: tokio::time::Instant::now(),
+            number,
+        };
         inside.joined.insert(group.clone(), joined);
         // The new follower first waits until the follower of the former membership has told everything.
         let before = inside.followed.remove(&group);
@@ -691,6 +649,11 @@ pub(crate) fn of_join(error: &Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use antiphon::memory::MemoryNetwork;
+    use antiphon_api::blocks::Id;
+
     use super::*;
     use crate::testing::Agent;
 
@@ -714,6 +677,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn without_a_majority_what_is_said_behind_a_join_is_refused_and_holds_up_no_more() {
+        let network = MemoryNetwork::new();
+        let agent = Agent::start(&network, 2, false).await;
+        let (session, mut told) = agent.hub.session().unwrap();
+        let say = async |line: &str| session.obey(Command::parse(line).unwrap()).await;
+        let all = async {
+            say(r#"{"join":{"group":"g"}}"#).await;
+            for id in 1..=50 {
+                say(&format!(r#"{{"send":{{"group":"g","payload":"x","id":{id}}}}}"#)).await;
+            }
+            say(r#"{"leave":{"group":"g","id":51}}"#).await;
+        };
+        tokio::time::timeout(Duration::from_secs(30), all).await.unwrap();
+        let mut refused = 0;
+        while let Some(event) = told.next().await {
+            match event {
+                Event::Reply(reply) if reply.id == Some(Id::Number(51)) => break,
+                Event::Reply(reply) if reply.error.is_some() => refused += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(refused, 50);
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::failure::not_done;
+use super::writes::Writes;
 use super::{LATE, MAX_BYTES, MAX_LONG, MAX_QUICK, MAX_WATCHES};
 use crate::Names;
 use crate::metrics::Meters;
@@ -55,6 +56,7 @@ pub(crate) struct Desk {
     /// Without what cancels it once that was used.
     open: Mutex<BTreeMap<Id, Option<oneshot::Sender<()>>>>,
     requests: Mutex<Requests>,
+    writes: Arc<Writes>,
 }
 
 /// Requests of members that wait for an answer of this program.
@@ -86,6 +88,7 @@ impl Desk {
             call_bytes: Arc::new(Semaphore::new(MAX_BYTES)),
             open: Mutex::default(),
             requests: Mutex::default(),
+            writes: Arc::default(),
         }
     }
 
@@ -285,6 +288,11 @@ impl Desk {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .name(member)
+    }
+
+    /// The writes of the session to maps.
+    pub(super) fn writes(&self) -> &Arc<Writes> {
+        &self.writes
     }
 
     pub(crate) fn meters(&self) -> &Meters {

@@ -79,15 +79,26 @@ pub(super) fn of_counting(error: &CountingError) -> Failure {
     }
 }
 
-/// Of a wait for a lock: where it may have been granted, it is given back by itself.
+/// Of a wait for a lock: where it may have been granted, it is given back by itself. So nobody needs to look
+/// whether it was, and it may be asked for again.
 pub(super) fn of_wait(error: &LockError) -> Failure {
     let code = match error {
-        LockError::Write(error) => return Failure::nothing_done(of_write(error).code, error.to_string()),
+        LockError::Write(WriteError::Unknown) => Code::Unavailable,
+        LockError::Write(error) => of_write(error).code,
         LockError::Refused(_) => Code::Refused,
         LockError::Lost(_) => Code::Lost,
         _ => Code::Unavailable,
     };
     let reason = match error {
+        LockError::Write(WriteError::Refused(refusal)) => format!("it was not granted: {refusal}"),
+        LockError::Write(WriteError::NotSent) => {
+            "it was not granted: the primary or this membership was lost first; ask again when it is back"
+                .to_owned()
+        }
+        LockError::Write(WriteError::Unknown) => {
+            "it was not granted: the primary or this membership was lost first. If the others grant it all the same, it is given back by itself; ask again when it is back"
+                .to_owned()
+        }
         LockError::Lost(loss) => format!("the place in its queue was lost: {loss}; ask again"),
         other => other.to_string(),
     };
@@ -102,7 +113,17 @@ pub(super) fn of_release(error: &LockError) -> Failure {
         _ => (Code::Refused, Ran::No),
     };
     let reason = match error {
-        LockError::Write(error) => format!("{error}; it is given back by itself when that can be"),
+        LockError::Write(WriteError::Refused(refusal)) => {
+            format!("it could not be given back now: {refusal}; it is given back by itself when that can be")
+        }
+        LockError::Write(WriteError::Unknown) => {
+            "it was given back, or is by itself when that can be: the primary or this membership was lost before that was known"
+                .to_owned()
+        }
+        LockError::Write(_) => {
+            "it could not be given back now: the primary or this membership was lost first; it is given back by itself when that can be"
+                .to_owned()
+        }
         LockError::Lost(loss) => format!("it was lost before: {loss}"),
         other => other.to_string(),
     };
@@ -207,5 +228,33 @@ fn ran(ran: calls::Ran) -> Ran {
         calls::Ran::No => Ran::No,
         calls::Ran::Maybe => Ran::Maybe,
         calls::Ran::Yes => Ran::Yes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A map's words would tell a program to read before it tries again, and there is nothing to read.
+    #[test]
+    fn what_is_said_of_a_lock_agrees_with_whether_it_happened() {
+        for error in [
+            WriteError::Refused(Refusal::TooLarge),
+            WriteError::NotSent,
+            WriteError::Unknown,
+        ] {
+            let waited = of_wait(&LockError::Write(error));
+            assert!(waited.reason.starts_with("it was not granted"), "{waited:?}");
+            assert!(
+                waited.ran == Ran::No && waited.code != Code::Unknown,
+                "{waited:?}"
+            );
+            let given = of_release(&LockError::Write(error));
+            assert!(given.reason.contains("by itself when that can be"), "{given:?}");
+            assert_eq!(given.ran, Ran::Maybe);
+            for failure in [waited, given] {
+                assert!(!failure.reason.contains("written"), "{failure:?}");
+            }
+        }
     }
 }

@@ -1,29 +1,70 @@
 //! Locks and leadership: each that is held has a task, which tells its loss or gives it back.
+//!
+//! When this node leaves, the tasks tell that first, and only then others get what was held.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use antiphon::replicated::{Guard, Leadership, LockError, Locks, Loss};
 use antiphon::{Cluster, Incarnation};
 use antiphon_api::blocks::{Code, Failure, Kind, Lost, Ran, Reply, Serial};
 use antiphon_api::{Command, Event};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use super::begun::Copies;
 use super::desk::{Desk, Operation, too_late};
-use super::failure::{not_done, of_hand_over, of_release, of_replica, of_wait};
+use super::failure::{leaving, not_done, of_hand_over, of_release, of_replica, of_wait};
 use super::maps::{until_of_no_use, until_synced};
 use super::worker::{Block, Job};
+
+/// How long this node waits, before it leaves, until the programs are told what they lose by that.
+const TELL_WITHIN: Duration = Duration::from_secs(1);
 
 /// The table of all locks.
 #[derive(Debug, Clone)]
 pub(super) struct LockBlock {
     locks: Locks,
-    held: Arc<Mutex<BTreeMap<What, Keeper>>>,
+    holders: Holders,
+    /// This node is about to leave. Each task that keeps something looks at it.
+    leaving: watch::Sender<bool>,
 }
 
+/// What the sessions of this node hold. A cheap handle.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holders(Arc<Mutex<BTreeMap<What, Keeper>>>);
+
 /// The session that holds something, and the way to the task that keeps it.
-type Keeper = (Arc<Desk>, mpsc::Sender<GiveBack>);
+type Keeper = (Arc<Desk>, mpsc::Sender<Word>);
+
+impl Holders {
+    /// Whether this session holds the lock now. The clock is asked: what a program was told may be older than
+    /// a standstill of this process.
+    pub(super) async fn holds(&self, desk: &Arc<Desk>, name: &str, token: Serial) -> bool {
+        let what = What {
+            lead: false,
+            name: name.to_owned(),
+            token,
+        };
+        let Some(keeper) = self.keeper(&what, desk) else {
+            return false;
+        };
+        let (told, is_held) = oneshot::channel();
+        keeper.send(Word::IsHeld(told)).await.is_ok() && is_held.await.unwrap_or(false)
+    }
+
+    /// The way to the task that keeps this for the session. What another session holds is not this one's.
+    fn keeper(&self, what: &What, desk: &Arc<Desk>) -> Option<mpsc::Sender<Word>> {
+        let held = self.all();
+        let (of, keeper) = held.get(what)?;
+        Arc::ptr_eq(of, desk).then(|| keeper.clone())
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<What, Keeper>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What is held.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +74,15 @@ struct What {
     token: Serial,
 }
 
-/// A held lock or leadership is to be given back: to the named node, or to the one that has waited longest.
-struct GiveBack {
-    to: Option<String>,
-    operation: Operation,
+/// What is said to the task that keeps a lock or a leadership.
+enum Word {
+    /// Give it back: to the named node, or to the one that has waited longest.
+    GiveBack {
+        to: Option<String>,
+        operation: Operation,
+    },
+    /// Say whether it is held now.
+    IsHeld(oneshot::Sender<bool>),
 }
 
 /// What holds it.
@@ -50,6 +96,13 @@ impl Hold {
         match self {
             Hold::Lock(guard) => Serial(guard.token().0),
             Hold::Lead(leadership) => Serial(leadership.token().0),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        match self {
+            Hold::Lock(guard) => guard.is_held(),
+            Hold::Lead(leadership) => leadership.is_held(),
         }
     }
 
@@ -76,14 +129,20 @@ impl Hold {
 }
 
 impl LockBlock {
-    pub(super) async fn join(cluster: Cluster, group: String, copies: Copies) -> Result<Self, Failure> {
+    pub(super) async fn join(
+        cluster: Cluster,
+        group: String,
+        copies: Copies,
+        holders: Holders,
+    ) -> Result<Self, Failure> {
         let started = cluster.locks(group.clone()).start().await;
         let locks = started.map_err(|error| of_replica(&error))?;
         copies.keep_status(group, locks.table().watch_status());
         until_synced(locks.table()).await?;
         Ok(Self {
             locks,
-            held: Arc::default(),
+            holders,
+            leaving: watch::Sender::new(false),
         })
     }
 
@@ -115,22 +174,31 @@ impl LockBlock {
                 return;
             }
         };
+        // From here on this node does not leave before this task has told that.
+        let mut leaves = self.leaving.subscribe();
+        let is_leaving = *leaves.borrow();
+        if is_leaving {
+            // Dropped, it is given back.
+            drop(hold);
+            operation.reply(not_done(leaving())).await;
+            return;
+        }
         let what = What {
             lead,
             name,
             token: hold.token(),
         };
-        let (give_back, asked_back) = mpsc::channel(1);
+        let (words, heard) = mpsc::channel(1);
         // Before the program knows of it.
         let (id, desk) = (operation.id(), operation.desk().clone());
-        self.held().insert(what.clone(), (desk.clone(), give_back));
+        self.holders.all().insert(what.clone(), (desk.clone(), words));
         let reply = Reply {
             token: Some(what.token),
             ..Reply::default()
         };
         let _places = operation.reply(reply).await;
-        let lost = self.keep(&desk, hold, &what, asked_back).await;
-        if let Some(loss) = lost {
+        let over = self.keep(&desk, hold, &what, heard, &mut leaves).await;
+        if let Some((loss, hold)) = over {
             let line = Lost {
                 what: if lead { Kind::Lead } else { Kind::Lock },
                 name: what.name,
@@ -139,30 +207,43 @@ impl LockBlock {
                 cause: loss.to_string(),
             };
             desk.print(Event::Lost(line)).await;
+            // Only now others may get it.
+            drop(hold);
         }
     }
 
-    /// Keeps it until it is given back, or lost, or its session is over.
+    /// Keeps it until it is given back, or lost, or its session is over. If this node leaves, it counts as
+    /// lost, and is returned, since it is free as soon as it is dropped.
     async fn keep(
         &self,
         desk: &Desk,
         hold: Hold,
         what: &What,
-        mut asked_back: mpsc::Receiver<GiveBack>,
-    ) -> Option<Loss> {
-        let lost = loop {
-            let GiveBack { to, operation } = tokio::select! {
+        mut heard: mpsc::Receiver<Word>,
+        leaves: &mut watch::Receiver<bool>,
+    ) -> Option<(Loss, Option<Hold>)> {
+        let over = loop {
+            let word = tokio::select! {
                 biased;
-                loss = hold.lost() => break Some(loss),
+                loss = hold.lost() => break Some((loss, None)),
                 () = desk.until_over() => {
                     // It is free in any case: a handle that is dropped gives it back.
                     let _ = hold.give_back().await;
                     break None;
                 }
-                Some(give_back) = asked_back.recv() => give_back,
+                () = until_leaving(leaves) => break Some((Loss::Left, Some(hold))),
+                Some(word) = heard.recv() => word,
+            };
+            let (to, operation) = match word {
+                Word::GiveBack { to, operation } => (to, operation),
+                Word::IsHeld(told) => {
+                    // Nobody may wait for it any more.
+                    let _ = told.send(hold.is_held());
+                    continue;
+                }
             };
             let Some(name) = to else {
-                self.held().remove(what);
+                self.holders.all().remove(what);
                 let done = hold.give_back().await;
                 operation.reply(reply(done, of_release)).await;
                 break None;
@@ -181,33 +262,33 @@ impl LockBlock {
                 break None;
             }
         };
-        self.held().remove(what);
-        asked_back.close();
-        while let Ok(late) = asked_back.try_recv() {
-            late.operation.reply(not_held(what)).await;
+        self.holders.all().remove(what);
+        heard.close();
+        // It waits for those that are about to say something.
+        while let Some(word) = heard.recv().await {
+            if let Word::GiveBack { operation, .. } = word {
+                operation.reply(not_held(what)).await;
+            }
         }
-        lost
+        over
     }
 
-    /// Asks the task that keeps it to give it back.
+    /// Asks the task that keeps it to give it back. If the task is asked already, this waits: to hand a
+    /// leadership over may fail, and then it is held on.
     async fn give_back(self, what: What, to: Option<String>, operation: Operation) {
-        // What another session holds is not this one's to give back.
-        let own = |(desk, _): &&Keeper| Arc::ptr_eq(desk, operation.desk());
-        let keeper = self
-            .held()
-            .get(&what)
-            .filter(own)
-            .map(|(_, keeper)| keeper.clone());
-        let give_back = GiveBack { to, operation };
+        let keeper = self.holders.keeper(&what, operation.desk());
+        let word = Word::GiveBack { to, operation };
         let refused = match keeper {
-            None => give_back,
-            Some(keeper) => match keeper.try_send(give_back) {
+            None => word,
+            Some(keeper) => match keeper.send(word).await {
                 Ok(()) => return,
-                // It is being given back, or has just been lost.
-                Err(refused) => refused.into_inner(),
+                // It was given back, or lost.
+                Err(refused) => refused.0,
             },
         };
-        refused.operation.reply(not_held(&what)).await;
+        if let Word::GiveBack { operation, .. } = refused {
+            operation.reply(not_held(&what)).await;
+        }
     }
 
     fn member(&self, name: &str) -> Option<Incarnation> {
@@ -215,10 +296,6 @@ impl LockBlock {
         // Where a node was started again, its latest start.
         let member = members.iter().rev().find(|of| of.member.name == name);
         member.map(|of| of.member.incarnation)
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeMap<What, Keeper>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -259,9 +336,18 @@ impl Block for LockBlock {
         until_of_no_use(self.locks.table()).await
     }
 
+    /// `lost` comes before any other node can be granted what was held here. A program that does not read is
+    /// not waited for.
     async fn leave(&self) {
+        self.leaving.send_replace(true);
+        let _ = timeout(TELL_WITHIN, self.leaving.closed()).await;
         self.locks.table().leave().await;
     }
+}
+
+async fn until_leaving(leaves: &mut watch::Receiver<bool>) {
+    // The sender is part of the block, so waiting cannot fail.
+    let _ = leaves.wait_for(|leaving| *leaving).await;
 }
 
 fn reply(done: Result<(), LockError>, failure: impl FnOnce(&LockError) -> Failure) -> Reply {

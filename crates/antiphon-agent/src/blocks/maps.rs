@@ -20,6 +20,7 @@ use super::begun::Copies;
 use super::desk::{Desk, Operation};
 use super::failure::{not_done, of_read, of_replica, of_write};
 use super::worker::{Block, Job};
+use super::writes::key_of;
 
 /// What the bytes are, as a part of the map's definition.
 const MEANING: &str = "text -> bytes 1";
@@ -278,11 +279,23 @@ impl Block for MapBlock {
                 // It takes much memory, and each operation would.
                 return Box::pin(this.watch(watch, operation)).await;
             }
-            let ran = match &command {
-                Command::Get(_) => Ran::No,
-                _ => Ran::Maybe,
+            let writes = operation.desk().writes().clone();
+            let begin = |key: &str| (Ran::Maybe, Some(writes.begin(key_of(&this.name, key.as_bytes()))));
+            // With the first poll, which comes in the order of the lines.
+            let (ran, writing) = match &command {
+                Command::Put(put) => begin(&put.key),
+                Command::Remove(remove) => begin(&remove.key),
+                _ => (Ran::No, None),
             };
-            let done = operation.wait(ran, this.reply(&command, &data)).await;
+            let work = async {
+                if let Command::Get(get) = &command {
+                    let key = key_of(&this.name, get.key.as_bytes());
+                    writes.until_earlier_are_over(key).await;
+                }
+                this.reply(&command, &data).await
+            };
+            let done = operation.wait(ran, work).await;
+            drop(writing);
             let reply = done.and_then(|done| done).unwrap_or_else(not_done);
             operation.reply(reply).await;
         }

@@ -10,6 +10,7 @@
 //! - [`worker`]: joins a block and begins what is asked of it;
 //! - [`begun`]: writes of a carrier that replies in the order of its commands: they need no worker;
 //! - [`locks`], [`maps`], [`counters`], [`calls`]: what each operation does;
+//! - [`writes`]: which writes of a session a read of it waits for;
 //! - [`failure`]: the library's errors as those of lines.
 //!
 //! # Groups
@@ -33,6 +34,8 @@
 //! - **Operations of one block begin in the order of their lines.** They end in any order. One session cannot
 //!   ask for more than a replica takes at once; where several do together, those that wait for room wait in
 //!   no order.
+//! - **A read sees the writes before it**: a `get` of a key waits for the earlier writes of its session to
+//!   that key.
 //! - **A line of a lock comes after its reply**: `lost` never before the token.
 //! - **A call in a request waits in no circle**: it is the library's call within that request, with its depth
 //!   and its deadline.
@@ -74,6 +77,7 @@ mod maps;
 #[cfg(test)]
 mod tests;
 mod worker;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -82,7 +86,7 @@ use std::time::Duration;
 
 use antiphon::Cluster;
 use antiphon::calls::MAX_CALL_BYTES;
-use antiphon_api::blocks::{Answer, Code, Failure, Id, Span};
+use antiphon_api::blocks::{Answer, Code, Failure, Id, Serial, Span};
 use antiphon_api::{Command, Event, Payload, View};
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -95,10 +99,11 @@ use self::counters::CounterBlock;
 pub(crate) use self::desk::{Desk, Kind, Operation};
 use self::failure::leaving;
 pub(crate) use self::failure::{not_done, of_all};
-use self::locks::LockBlock;
+use self::locks::{Holders, LockBlock};
 use self::maps::MapBlock;
 pub(crate) use self::maps::MapCopy;
 use self::worker::Job;
+pub(crate) use self::writes::key_of;
 use crate::stdio::check_file;
 
 /// What the names of the blocks' groups begin with.
@@ -129,6 +134,7 @@ pub(crate) struct Blocks {
     cluster: Cluster,
     inside: Mutex<Inside>,
     copies: Copies,
+    holders: Holders,
 }
 
 #[derive(Debug, Default)]
@@ -191,7 +197,13 @@ impl Blocks {
             cluster,
             inside: Mutex::default(),
             copies: Copies::default(),
+            holders: Holders::default(),
         }
+    }
+
+    /// Whether the session of this desk holds a lock now, by the clock.
+    pub(crate) async fn holds(&self, desk: &Arc<Desk>, lock: &str, token: Serial) -> bool {
+        self.holders.holds(desk, lock, token).await
     }
 
     /// This node's copy of a map, if it is a member of the map.
@@ -333,7 +345,7 @@ impl Blocks {
         let workers = &mut inside.workers;
         match &place {
             Place::Locks => workers.spawn(worker::run(
-                LockBlock::join(cluster, group, self.copies.clone()),
+                LockBlock::join(cluster, group, self.copies.clone(), self.holders.clone()),
                 jobs,
             )),
             Place::Counters => workers.spawn(worker::run(

@@ -15,6 +15,8 @@ use crate::stdio::stdin::Input;
 use crate::stdio::{Groups, Printer, Session, Spool, stdout};
 use crate::testing::{self, SOON};
 
+mod order;
+
 const TICK: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Default)]

@@ -1,6 +1,7 @@
 //! What a session says to its groups, alone or in bundles.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use antiphon::clients::{ClientSendError, ClientSender, Refusal};
 use antiphon::{Outcome, Receipt, SafeReceipt};
@@ -10,6 +11,9 @@ use bytes::Bytes;
 
 use super::{Session, not_joined, refused, unavailable};
 use crate::blocks::{Operation, not_done};
+
+/// What is said right behind a join waits for the first view, for so long from the join on.
+const FIRST_VIEW_WITHIN: Duration = Duration::from_secs(2);
 
 impl Session {
     pub(super) async fn send(&self, send: command::Send, operation: Option<Operation>) {
@@ -67,11 +71,15 @@ impl Session {
                 Some(group) => inside.joined.get(group),
                 None => inside.joined.values().next(),
             };
-            joined.map(|joined| joined.sender.clone())
+            joined.map(|joined| (joined.sender.clone(), joined.since))
         };
-        match sender {
-            Some(sender) => say(&sender, said, safe).await,
-            None => Err(not_joined(group.unwrap_or("any group"))),
+        let Some((sender, since)) = sender else {
+            return Err(not_joined(group.unwrap_or("any group")));
+        };
+        // Without a majority that may take for ever, and what the session says next waits behind it.
+        match tokio::time::timeout_at(since + FIRST_VIEW_WITHIN, sender.came_in()).await {
+            Ok(()) => say(&sender, said, safe).await,
+            Err(_) => Err(not_in()),
         }
     }
 
@@ -109,6 +117,10 @@ impl Session {
             }
         }
     }
+}
+
+fn not_in() -> Failure {
+    unavailable("this client is not in the group now: wait for its view")
 }
 
 /// Tells what becomes of a message.
@@ -154,9 +166,7 @@ async fn say(sender: &ClientSender, said: Said<'_>, safe: bool) -> Result<Fate, 
             ))
         }
         error @ ClientSendError::NoBundle => refused(error.to_string()),
-        ClientSendError::Refused(Refusal::NotIn) => {
-            unavailable("this client is not in the group now: wait for its view")
-        }
+        ClientSendError::Refused(Refusal::NotIn) => not_in(),
         other => unavailable(&other.to_string()),
     })
 }

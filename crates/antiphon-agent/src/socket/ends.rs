@@ -146,6 +146,14 @@ impl Reader {
         }
     }
 
+    /// Whether the program closes its WebSocket, and waits for the answer to that.
+    pub(super) fn closes(&self) -> bool {
+        match self {
+            Reader::Lines { .. } => false,
+            Reader::WebSocket(reader) => reader.closes(),
+        }
+    }
+
     /// Returns when the program says nothing any more, also while nobody reads what it has said; or has the
     /// writer notice it.
     pub(super) async fn ended(&self) {
@@ -206,7 +214,8 @@ impl Writer {
 }
 
 /// Writes what is left of a session that is over, `again` first, and ends its connection. A program that has
-/// said all may still read, for so long: replies to what it asked last are for it.
+/// said all may still read, for so long: replies to what it asked last are for it. One that closes its
+/// WebSocket gets what is ready soon, and in any case the answer to that.
 pub(super) async fn finish(
     (reader, mut writer): (Reader, Writer),
     again: &[u8],
@@ -223,8 +232,21 @@ pub(super) async fn finish(
         }
         Ok::<(), Departure>(())
     };
-    if let Ok(Ok(())) = timeout(reads_within, rest).await {
+    let closes = reader.closes();
+    let reads_within = if closes { PART_WITHIN } else { reads_within };
+    let written = timeout(reads_within, rest).await;
+    if closes || written.is_ok() {
         let _ = timeout(PART_WITHIN, part(reader, writer)).await;
+    }
+}
+
+/// Ends a connection whose session goes on without it. A program that closes its WebSocket gets the answer.
+pub(super) fn let_go(reader: Reader, writer: Writer, place: Place) {
+    if reader.closes() {
+        tokio::spawn(async move {
+            let _ = timeout(PART_WITHIN, part(reader, writer)).await;
+            drop(place);
+        });
     }
 }
 
@@ -332,6 +354,8 @@ async fn next_line(
 
 #[cfg(test)]
 mod tests {
+    use antiphon_api::Payload;
+    use antiphon_api::blocks::{Reply, Value};
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
@@ -373,5 +397,20 @@ mod tests {
             panic!("it did not give way");
         };
         assert!(reason.contains("did not come"), "{reason}");
+    }
+
+    /// As docs/agent.md has it: a byte may be told as six.
+    #[test]
+    fn an_event_with_a_value_or_a_message_may_be_longer_than_a_command_but_has_less_than_seven_mebibytes() {
+        for bytes in [0, 1, b'x', 0xff] {
+            let payload = Payload::from_bytes(&vec![bytes; 1 << 20]);
+            let reply = Event::Reply(Reply {
+                value: Some(Value::Bytes(payload)),
+                ..Reply::default()
+            });
+            let length = reply.to_json().len();
+            assert!(length < 7 << 20, "{length}");
+            assert_eq!(length > MAX_LINE_BYTES, bytes < 2, "{length}");
+        }
     }
 }

@@ -452,7 +452,7 @@ pub(super) async fn serve(hub: &Hub, resumable: &Resumable, arrival: Arrival, li
                 break departure;
             }
             // A program that is still there learns it, and the next connection may have its place.
-            drop((reader, writer, place));
+            ends::let_go(reader, writer, place);
             if !session.is_welcomed() {
                 break Departure::lost("its connection ended");
             }

@@ -115,10 +115,19 @@ pub(super) async fn serve(
     let Ok((session, mut text)) = hub.session_in_lines() else {
         return ends::refuse_full(hub, (reader, writer)).await;
     };
-    let (ended, reads_within) = tokio::select! {
-        // While a session's operations hold up its reading, it is still written to.
-        ended = read(&mut reader, begun, &session) => (ended, READ_WITHIN),
-        slow = write(&mut writer, &mut text) => (slow, PART_WITHIN),
+    let (ended, reads_within) = {
+        let mut reading = pin!(read(&mut reader, begun, &session));
+        tokio::select! {
+            // While a session's operations hold up its reading, it is still written to.
+            ended = &mut reading => (ended, READ_WITHIN),
+            broken = write(&mut writer, &mut text) => {
+                // A program that has gone may have said something before, as one that only ends its sending.
+                if broken == ends::ended() {
+                    let _ = timeout(PART_WITHIN, reading).await;
+                }
+                (broken, PART_WITHIN)
+            }
+        }
     };
     session.ends_for(ended);
     drop(session);
@@ -170,17 +179,21 @@ async fn write(writer: &mut Writer, text: &mut Text) -> Departure {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
     use std::sync::Arc;
+    use std::task::{Context, Poll};
     use std::time::Duration;
 
     use antiphon::memory::MemoryNetwork;
     use antiphon::{Cluster, Profile};
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
     use super::super::halves::Halves;
     use super::*;
     use crate::access::Access;
     use crate::metrics::Carrier;
+    use crate::testing::Agent;
 
     /// For what has no failure detection in it, on a busy machine.
     const SOON: Duration = Duration::from_secs(20);
@@ -225,5 +238,60 @@ mod tests {
             said.len()
         );
         assert!(serde_json::from_str::<serde_json::Value>(last).is_ok());
+    }
+
+    /// The connection of a program that has said something and gone: it can be read, and not written to.
+    struct Gone(DuplexStream);
+
+    impl Connection for Gone {
+        fn has_ended(&self) -> bool {
+            false
+        }
+    }
+
+    impl AsyncRead for Gone {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(context, into)
+        }
+    }
+
+    impl AsyncWrite for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_program_said_before_it_went_is_done() {
+        let agent = Agent::alone().await;
+        let (hears, mut heard) = agent.hub.session().unwrap();
+        for number in 0..10 {
+            let group = format!("g{number}");
+            let join = format!("{{\"join\":{{\"group\":\"{group}\",\"id\":1}}}}");
+            hears.obey(Command::parse(&join).unwrap()).await;
+            while !matches!(heard.next().await, Some(Event::View(_))) {}
+            let (mut near, far) = tokio::io::duplex(4096);
+            let visitor = Access::default().local(agent.hub.meters().clone());
+            let place = Place::new(Arc::new(visitor), agent.hub.meters().connected(Carrier::Lines));
+            let ends = ends::of_lines(Gone(far), b"", &Halves::default());
+            let hub = agent.hub.clone();
+            tokio::spawn(async move { serve(ends, place, &hub, &Resumable::default()).await });
+            let send = format!("{{\"send\":{{\"group\":\"{group}\",\"payload\":\"last words\"}}}}");
+            near.write_all(format!("{join}\n{send}\n").as_bytes())
+                .await
+                .unwrap();
+            let comes = async { while !matches!(heard.next().await, Some(Event::Message(_))) {} };
+            timeout(SOON, comes).await.expect("it is said");
+        }
     }
 }

@@ -152,7 +152,12 @@ impl Spool {
         if matches!(std::mem::replace(&mut *made, Made::Over), Made::Yes(_))
             && let Err(error) = fs::remove_dir_all(path)
         {
-            eprintln!("antiphon: warning: cannot remove {}: {error}", path.display());
+            // Nobody may read it any more.
+            let _ = writeln!(
+                io::stderr(),
+                "antiphon: warning: cannot remove {}: {error}",
+                path.display()
+            );
         }
     }
 }

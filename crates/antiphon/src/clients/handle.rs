@@ -241,6 +241,15 @@ impl ClientSender {
         &self.membership.shared
     }
 
+    /// Waits until the client is in for the first time, or is to be out. What it says waits for the same,
+    /// however long that takes: the cluster may be without a majority.
+    ///
+    /// # Cancel safety
+    /// Nothing changes if the future is dropped.
+    pub async fn came_in(&self) {
+        self.shared().came_in(self.number).await;
+    }
+
     /// Sends a message to all clients, this one included, waiting while there is no room, and for its first
     /// view. `Ok` means accepted by this node: the receipt tells what became of it. A payload has at most
     /// [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or the window if that is less, less 6.

@@ -164,6 +164,18 @@ impl Shared {
         }
     }
 
+    pub(super) async fn came_in(&self, number: u32) {
+        loop {
+            let mut changed = pin!(self.sender.room().notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if !self.inside().is_on_its_way(number) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Waits for room, and for the first view of a client that is on its way.
     pub(super) async fn say(
         &self,

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use antiphon::inspection::State;
 use antiphon::{Cluster, ClusterEvent};
 use antiphon_api::blocks::Reply;
 use antiphon_api::{Command, Event};
 use hyper::StatusCode;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::answer::{self, Answer};
 use super::asked::Asked;
@@ -52,35 +56,63 @@ pub(super) async fn why(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
     }
 }
 
-/// Whether the node has its lease, or does without. It is followed: strangers may ask for it, and must not
-/// keep the node busy with that.
+/// For how long it counts as known that the node has its lease. Strangers may ask for it, and must not keep
+/// the node busy with that.
+const KNOWN_FOR: Duration = Duration::from_millis(100);
+/// A node that does not answer within this time is not ready.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whether the node has its lease, or does without. Its events say so, and are too late after a standstill
+/// of the process. So the node itself is asked, too, which looks at the clock.
 #[derive(Debug)]
 pub(super) struct Lease {
     held: Arc<AtomicBool>,
+    /// It was held at some time.
+    was_held: Arc<AtomicBool>,
+    /// When the node said last that it holds it.
+    known: AsyncMutex<Option<Instant>>,
     _follows: JoinSet<()>,
 }
 
 impl Lease {
     pub(super) fn of(cluster: Cluster) -> Self {
-        let held = Arc::new(AtomicBool::new(false));
+        let (held, was_held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let mut follows = JoinSet::new();
-        follows.spawn(follow(cluster, held.clone()));
+        follows.spawn(follow(cluster, held.clone(), was_held.clone()));
         Self {
             held,
+            was_held,
+            known: AsyncMutex::default(),
             _follows: follows,
         }
     }
 
-    fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+    async fn is_held(&self, cluster: &Cluster) -> bool {
+        if !self.held.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut known = self.known.lock().await;
+        if known.is_some_and(|known| known.elapsed() < KNOWN_FOR) {
+            return true;
+        }
+        let examined = timeout(ANSWERS_WITHIN, cluster.observer().examine()).await;
+        let leased = match examined {
+            Ok(Ok(examined)) => matches!(&examined.inspection.state, State::Seated(seated) if seated.leased),
+            _ => false,
+        };
+        *known = leased.then(Instant::now);
+        leased
     }
 }
 
-async fn follow(cluster: Cluster, held: Arc<AtomicBool>) {
+async fn follow(cluster: Cluster, held: Arc<AtomicBool>, was_held: Arc<AtomicBool>) {
     let mut events = cluster.events();
     while let Some(event) = events.next().await {
         match event {
-            ClusterEvent::Lease { held: now } => held.store(now, Ordering::Relaxed),
+            ClusterEvent::Lease { held: now } => {
+                was_held.fetch_or(now, Ordering::Relaxed);
+                held.store(now, Ordering::Relaxed);
+            }
             // Each incarnation begins without it.
             ClusterEvent::Incarnation(_) => held.store(false, Ordering::Relaxed),
             // A new stream begins with the present state.
@@ -91,13 +123,15 @@ async fn follow(cluster: Cluster, held: Arc<AtomicBool>) {
 }
 
 /// Whether this node may act for the cluster.
-pub(super) fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
+pub(super) async fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
     if hub.is_closing() {
         return Err(Problem::unavailable("this node is leaving: ask another one"));
     }
+    // Before the view, which may change meanwhile.
+    let is_held = lease.is_held(hub.cluster()).await;
     let view = hub.cluster().view();
     match view.map(|view| told::node_view(&view, &hub.names_now())) {
-        Some(view) if view.primary && !lease.is_held() => Err(Problem::unavailable(
+        Some(view) if view.primary && !is_held => Err(Problem::unavailable(
             "no majority answers this node: the others may go on without it",
         )),
         Some(view) if view.primary => {
@@ -107,6 +141,9 @@ pub(super) fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
         }
         Some(_) => Err(Problem::unavailable(
             "this node is in a component without a majority: see GET /v1/members",
+        )),
+        None if lease.was_held.load(Ordering::Relaxed) => Err(Problem::unavailable(
+            "this node was removed from the cluster, and comes back by itself: ask another one, or wait",
         )),
         None => Err(Problem::unavailable(
             "there is no cluster yet: wait until the node has found it",
@@ -129,11 +166,30 @@ async fn event(session: &Session, events: &mut Events, command: Command) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use antiphon::memory::MemoryNetwork;
+    use antiphon::memory::{MemoryNetwork, Weather};
     use antiphon::{Builder, Policy, Profile};
 
     use super::*;
-    use crate::testing::until;
+    use crate::testing::{SOON, cluster, until};
+
+    /// What events said last, and nobody follows any more.
+    fn of_events(held: bool) -> Lease {
+        Lease {
+            held: Arc::new(AtomicBool::new(held)),
+            was_held: Arc::default(),
+            known: AsyncMutex::default(),
+            _follows: JoinSet::new(),
+        }
+    }
+
+    async fn is_ready(hub: &Hub, lease: &Lease, expected: bool) {
+        let becomes = async {
+            while ready(hub, lease).await.is_ok() != expected {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(SOON, becomes).await.expect("it becomes so");
+    }
 
     #[tokio::test]
     async fn a_node_is_ready_with_its_lease_or_where_it_does_without() {
@@ -147,13 +203,36 @@ mod tests {
             let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
             let hub = Hub::new(change(builder.found()).start().await.unwrap());
             let lease = Lease::of(hub.cluster().clone());
-            until(|| ready(&hub, &lease).is_ok()).await;
-            let lost = Lease {
-                held: Arc::default(),
-                _follows: JoinSet::new(),
-            };
-            let problem = ready(&hub, &lost).unwrap_err();
+            is_ready(&hub, &lease, true).await;
+            let lost = of_events(false);
+            let problem = ready(&hub, &lost).await.unwrap_err();
             assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
         }
+    }
+
+    /// After a standstill of the process the last event may still say that there is a lease.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_without_its_lease_is_not_ready_whatever_its_events_said_last() {
+        let weather = Weather::new(1);
+        let air = weather.clone();
+        tokio::spawn(async move { air.carry().await });
+        let hub = Hub::new(cluster(weather.network(), 1, true).await);
+        let others = [
+            cluster(weather.network(), 2, false).await,
+            cluster(weather.network(), 3, false).await,
+        ];
+        let all = || {
+            let view = hub.cluster().view();
+            view.is_some_and(|view| view.members.len() == 3)
+        };
+        until(all).await;
+        let lease = of_events(true);
+        is_ready(&hub, &lease, true).await;
+        let here = hub.cluster().addr();
+        for other in others.iter().map(Cluster::addr) {
+            weather.change(here, other, |path| path.cut = true);
+            weather.change(other, here, |path| path.cut = true);
+        }
+        is_ready(&hub, &lease, false).await;
     }
 }

@@ -6,8 +6,9 @@
 //!              │ the client goes: cancelled       ▲ PUT: prolonged    ├─► the ttl is over: the session ends
 //!                                                                     └─► the lock is lost
 //! ```
-//! Each of these ends the keeper's session, and the lock is free. If the client is gone when its lock is
-//! granted, nobody has read the token: then the lock is held until its time is over.
+//! Each of these ends the keeper's session, and the lock is free. A lock is prolonged only if the clock says
+//! that it is held: a client may ask just because it fears that the agent stood still. If the client is gone
+//! when its lock is granted, nobody has read the token: then the lock is held until its time is over.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -143,6 +144,10 @@ impl Keeper {
                 () = sleep_until(until) => break None,
                 word = heard.recv() => match word {
                     Some(Word::Prolong(ttl, told)) => {
+                        // Events come through tasks, which a standstill of this process has stopped as well.
+                        if !self.session.holds(&self.name, self.token).await {
+                            break None;
+                        }
                         until = Instant::now() + ttl;
                         // Its client may be gone.
                         let _ = told.send(());

@@ -11,7 +11,7 @@
 //! - [`asked`]: names, parameters, conditions and payloads of a request;
 //! - [`body`]: bodies, read whole;
 //! - [`answer`], [`problem`], [`sse`]: what it is answered with;
-//! - [`wire`]: the bytes below, and times.
+//! - [`wire`]: the bytes below, and times; [`closing`]: those of a WebSocket, until its end.
 //!
 //! Locks and maps are those of all clients of the cluster, whatever they speak. Only two things are HTTP's
 //! own: the sessions that hold the locks of requests, and the shared client that sends the messages of
@@ -39,6 +39,7 @@ mod answer;
 mod asked;
 mod body;
 mod calls;
+mod closing;
 mod exchange;
 mod groups;
 mod guard;
@@ -232,7 +233,7 @@ impl Http {
         let body = Unread::new(body, halves);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
-            Does::Ready => exchange::ready(hub, lease),
+            Does::Ready => exchange::ready(hub, lease).await,
             Does::Metrics => Ok(answer::text(
                 crate::metrics::CONTENT_TYPE,
                 crate::metrics::read(hub).await,

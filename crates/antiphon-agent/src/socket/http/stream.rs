@@ -1,5 +1,8 @@
 //! WebSocket: each text message of the program is a command, each for it an event. It carries the lines of
 //! `lines`, and does nothing else.
+//!
+//! A Close is held back below ([`closing`](super::closing)): behind it nothing can be written, and replies to
+//! what was said before it are still on their way. [`part`] lets it through, and its answer is the last word.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -27,6 +30,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::answer::{self, Answer};
+use super::closing::{Close, Held};
 use super::problem::Problem;
 use super::wire::Busy;
 use crate::Hub;
@@ -43,7 +47,7 @@ const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key is 16 bytes in base64.
 const KEY_BYTES: usize = 24;
 
-type Socket = WebSocketStream<Counted<TokioIo<Upgraded>>>;
+type Socket = WebSocketStream<Held<Counted<TokioIo<Upgraded>>>>;
 
 /// Answers that the WebSocket begins, and serves it after that. The visitor keeps its places as long.
 pub(super) fn begin(
@@ -64,8 +68,9 @@ pub(super) fn begin(
                 .max_frame_size(Some(MAX_LINE_BYTES));
             let io = Counted::new(TokioIo::new(upgraded), &halves);
             let said = io.said();
+            let (io, close) = Held::new(io);
             let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-            lines::serve(both(socket, said, busy), place, &hub, &resumable).await;
+            lines::serve(both(socket, (said, close), busy), place, &hub, &resumable).await;
         }
     });
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -109,13 +114,14 @@ fn accepted(key: &HeaderValue) -> HeaderValue {
 }
 
 /// Both ends of a WebSocket.
-fn both(socket: Socket, said: HalfSaid, busy: Busy) -> (ends::Reader, ends::Writer) {
+fn both(socket: Socket, (said, close): (HalfSaid, Close), busy: Busy) -> (ends::Reader, ends::Writer) {
     let (sink, stream) = socket.split();
     let (pinged, pings) = mpsc::channel(1);
     let busy = Arc::new(busy);
     let reader = Reader {
         stream,
         said,
+        close,
         pinged,
         busy: busy.clone(),
     };
@@ -132,6 +138,7 @@ fn both(socket: Socket, said: HalfSaid, busy: Busy) -> (ends::Reader, ends::Writ
 pub(in crate::socket) struct Reader {
     stream: SplitStream<Socket>,
     said: HalfSaid,
+    close: Close,
     pinged: mpsc::Sender<()>,
     busy: Arc<Busy>,
 }
@@ -156,7 +163,12 @@ impl Reader {
             Err(Stop::Wrong { told, departure })
         };
         loop {
-            let message = self.said.rest(self.stream.next()).await.flatten();
+            let message = tokio::select! {
+                // What came before the Close comes first.
+                biased;
+                message = self.said.rest(self.stream.next()) => message.flatten(),
+                () = self.close.comes() => return Err(self.stop()),
+            };
             match &message {
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
                 // It may stand in the middle of a message, with its head and mask.
@@ -195,18 +207,25 @@ impl Reader {
                 Some(Err(Error::Protocol(error))) if error != ProtocolError::ResetWithoutClosingHandshake => {
                     return wrong(None, "it sent what is no WebSocket");
                 }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => {
-                    // Reading writes, too: answers to pings.
-                    return Err(match self.busy.departure() {
-                        Some(departure) => Stop::Wrong {
-                            told: None,
-                            departure,
-                        },
-                        None => Stop::Ended,
-                    });
-                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(self.stop()),
             }
         }
+    }
+
+    /// Why nothing more is said, if the connection has ended. Reading writes, too: answers to pings.
+    fn stop(&self) -> Stop {
+        match self.busy.departure() {
+            Some(departure) => Stop::Wrong {
+                told: None,
+                departure,
+            },
+            None => Stop::Ended,
+        }
+    }
+
+    /// Whether the program closes, and waits for the answer.
+    pub(in crate::socket) fn closes(&self) -> bool {
+        self.close.is_held()
     }
 
     /// While nobody reads what the program has said, the writer notices when it goes: to flush is to look.
@@ -264,10 +283,16 @@ impl Writer {
     }
 }
 
-/// Says the last word, and waits until the program closes, too.
+/// Says the last word, and waits until the program closes, too. If the program closes first, that is answered
+/// with its own code, by the reading.
 pub(in crate::socket) async fn part(mut reader: Reader, mut writer: Writer) {
     reader.said.end();
-    let _ = writer.sink.send(Message::Close(None)).await;
+    if reader.closes() {
+        let _ = writer.sink.flush().await;
+    } else {
+        let _ = writer.sink.send(Message::Close(None)).await;
+    }
+    reader.close.let_through();
     while let Some(Ok(_)) = reader.stream.next().await {}
 }
 

@@ -16,6 +16,7 @@ use crate::access::Access;
 use crate::testing::{Agent, SOON, until};
 
 mod conditions;
+mod endings;
 
 /// What came back.
 #[derive(Debug)]

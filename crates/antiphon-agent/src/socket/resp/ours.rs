@@ -8,7 +8,8 @@ use bytes::Bytes;
 use super::redis::{integer, span, text};
 use super::shape::{Shape, entry};
 use super::table::Verb;
-use super::talk::{Input, Stop, Talk, key_of};
+use super::talk::{Input, Stop, Talk};
+use crate::blocks::key_of;
 
 const SYNTAX: &str = "ERR syntax error";
 

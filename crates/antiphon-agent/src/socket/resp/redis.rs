@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::decode::number;
 use super::encode::Encoder;
 use super::shape::{Shape, bytes, told};
-use super::talk::{Input, Stop, Talk, key_of};
+use super::talk::{Input, Stop, Talk};
+use crate::blocks::key_of;
 
 /// The most bytes that `MGET` replies with.
 const MAX_VALUES_BYTES: usize = 16 << 20;

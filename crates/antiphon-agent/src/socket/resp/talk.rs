@@ -1,8 +1,6 @@
 //! The reading of a connection: commands in turn, each begun when there is room for it.
 
 use std::borrow::Cow;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -376,15 +374,6 @@ impl<'a> Talk<'a> {
             Err(reason) => Stop::error(format!("REFUSED {reason}")),
         }
     }
-}
-
-/// The short name of a map's key among those that are being written. If two keys get one name, they wait for
-/// each other.
-pub(super) fn key_of(map: &str, key: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    map.hash(&mut hasher);
-    key.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// As Redis says it.
