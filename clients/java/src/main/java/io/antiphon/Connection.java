@@ -378,11 +378,12 @@ final class Connection {
         groups.values().stream().filter(group -> group.over).forEach(group -> group.end(null)); // being left
         groups.values().removeIf(group -> group.over);
         groups.forEach((name, group) -> {
-            put(group, () -> new Event.Resync(name, ANEW), 0);
+            // First: if the event is too much for a group that is not read, it is left behind its join.
             again(Group.ask(name), why -> {
                 groups.remove(name, group);
                 group.endWith(new Event.Lost(name, ANEW + ", and could not join again: " + why));
             });
+            put(group, () -> new Event.Resync(name, ANEW), 0);
         });
         gate.signalAll();
     }
@@ -467,6 +468,9 @@ final class Connection {
         Stream<Event> group = groups.get(Json.text(event, "group"));
         if (group != null) {
             JsonArray payloads = event.getAsJsonArray("payloads");
+            if (payloads.isEmpty()) {
+                throw new IllegalStateException("a bundle of nothing");
+            }
             put(group, part -> Json.message(event, payloads.get(part), part), payloads.size(), bytes);
         }
     }
