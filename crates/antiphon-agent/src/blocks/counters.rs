@@ -8,7 +8,7 @@ use antiphon_api::blocks::{Failure, Ran, Reply, Serial, Value};
 
 use super::begun::Copies;
 use super::failure::{not_done, of_counting, of_replica, of_write};
-use super::maps::{until_of_no_use, until_synced};
+use super::maps::until_of_no_use;
 use super::worker::{Block, Job};
 
 /// The table of all counters.
@@ -23,7 +23,8 @@ impl CounterBlock {
         let started = cluster.counters(group.clone()).start().await;
         let counters = started.map_err(|error| of_replica(&error))?;
         copies.keep_status(group, counters.table().watch_status());
-        until_synced(counters.table()).await?;
+        let joined = counters.table().joined().await;
+        joined.map_err(|error| of_replica(&error))?;
         copies.keep_counters(counters.clone());
         Ok(Self { counters, copies })
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::begun::Copies;
 use super::desk::{Desk, Operation, too_late};
 use super::failure::{leaving, not_done, of_hand_over, of_release, of_replica, of_wait};
-use super::maps::{until_of_no_use, until_synced};
+use super::maps::until_of_no_use;
 use super::worker::{Block, Job};
 
 /// How long this node waits, before it leaves, until the programs are told what they lose by that.
@@ -138,7 +138,8 @@ impl LockBlock {
         let started = cluster.locks(group.clone()).start().await;
         let locks = started.map_err(|error| of_replica(&error))?;
         copies.keep_status(group, locks.table().watch_status());
-        until_synced(locks.table()).await?;
+        let joined = locks.table().joined().await;
+        joined.map_err(|error| of_replica(&error))?;
         Ok(Self {
             locks,
             holders,

@@ -69,7 +69,7 @@ impl MapBlock {
         let started = cluster.replicated(group.clone(), make).start().await;
         let machine = started.map_err(|error| of_replica(&error))?;
         copies.keep_status(group, machine.watch_status());
-        until_synced(&machine).await?;
+        machine.joined().await.map_err(|error| of_replica(&error))?;
         copies.keep_map(name.clone(), machine.clone());
         Ok(Self {
             name: name.into(),
@@ -309,15 +309,6 @@ impl Block for MapBlock {
         self.copies.forget_map(&self.name);
         self.machine.leave().await;
     }
-}
-
-/// Returns when this member has the state; if it cannot get it, the group is left.
-pub(super) async fn until_synced<M: Replicable>(machine: &Replicated<M>) -> Result<(), Failure> {
-    let synced = machine.synced().await;
-    if synced.is_err() {
-        machine.leave().await;
-    }
-    synced.map_err(|error| of_replica(&error))
 }
 
 /// Returns, with the reason, when this member cannot serve any more as it is. Then it leaves, and the next

@@ -223,6 +223,9 @@ impl Blocks {
         let status = status.ok_or_else(|| unavailable("this node does not use this block: use it first"))?;
         let view = status.view.map(|view| antiphon::Event::View(view).told(""));
         match view {
+            Some(_) if !status.primary => Err(unavailable(
+                "this node has no majority, and the members may be others by now: ask again when it has one",
+            )),
             Some(Event::View(view)) => Ok(view),
             _ => Err(unavailable("this node is not in the block's group yet: wait")),
         }

@@ -5,7 +5,8 @@
 //! which members have the state, long before it is one of them. Until then it says nothing.
 //!
 //! A member that diverged is one of those with the state until it says so itself ([`Word::Differs`]), and so
-//! is a joiner that says `Synced` with what such a member gave: a comparison needs the state.
+//! is a joiner that says `Synced` with what such a member gave: a comparison needs the state. A member that
+//! left the group and joined again, also under the same incarnation, begins anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +35,8 @@ pub(super) struct Heard {
     known: Option<Known>,
     /// What was heard last of a member, and where: behind the point of `known`.
     words: BTreeMap<Member, (Point, Word)>,
+    /// Where members joined last: behind the point of `known`.
+    joined: BTreeMap<Member, Point>,
     /// There is something to tell.
     fresh: bool,
 }
@@ -46,7 +49,7 @@ pub(super) struct Known {
     pub(super) founding: Point,
     /// Exactly those that had the state.
     pub(super) synced: BTreeSet<Member>,
-    /// Members whose state had differed.
+    /// Members whose state had differed, and that did not join again since.
     pub(super) diverged: BTreeSet<Member>,
 }
 
@@ -54,12 +57,18 @@ pub(super) struct Known {
 enum Word {
     Gone,
     Joined,
-    /// It has the state, from this source and of this point.
-    Has {
-        source: Member,
-        of: Point,
-    },
+    Has(Has),
     Differs,
+}
+
+/// A member has the state, from this source and of this point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Has {
+    source: Member,
+    of: Point,
+    /// Where the member had joined when it said so, and where its source had, if that was heard.
+    joined: Option<Point>,
+    source_joined: Option<Point>,
 }
 
 impl From<&Agreed> for Known {
@@ -84,9 +93,13 @@ impl Known {
         }
     }
 
-    /// By the rule of [`Agreed::synced`].
-    fn counts(&self, member: Member, source: Member, of: Point) -> bool {
-        of >= self.founding && !self.diverged.contains(&member) && !self.diverged.contains(&source)
+    /// Whether a word from behind this point counts, by the rule of [`Agreed::synced`].
+    fn counts(&self, member: Member, has: Has) -> bool {
+        // If it joined since, it had nothing of its former state any more.
+        let differed = |member: Member, joined: Option<Point>| {
+            self.diverged.contains(&member) && joined.is_none_or(|at| at <= self.point)
+        };
+        has.of >= self.founding && !differed(member, has.joined) && !differed(has.source, has.source_joined)
     }
 }
 
@@ -112,14 +125,16 @@ impl Heard {
     }
 
     /// What was heard up to that point is part of it. The stream must have come so far here.
-    pub(super) fn know(&mut self, known: Known) {
+    pub(super) fn know(&mut self, mut known: Known) {
         self.words.retain(|member, (at, word)| {
             let counts = match *word {
-                Word::Has { source, of } => known.counts(*member, source, of),
+                Word::Has(has) => known.counts(*member, has),
                 Word::Gone | Word::Joined | Word::Differs => true,
             };
             *at > known.point && counts
         });
+        self.joined.retain(|_, at| *at > known.point);
+        known.diverged.retain(|member| !self.joined.contains_key(member));
         self.known = Some(known);
         self.fresh = true;
     }
@@ -133,9 +148,17 @@ impl Heard {
         }
         for member in &view.joined {
             self.words.insert(*member, (at, Word::Joined));
+            self.joined.insert(*member, at);
+            if let Some(known) = &mut self.known {
+                known.diverged.remove(member);
+            }
         }
-        if self.words.len() > view.members.len() + MAX_GONE {
+        let most = view.members.len() + MAX_GONE;
+        if self.words.len() > most {
             self.words.retain(|member, _| view.members.contains(member));
+        }
+        if self.joined.len() > most {
+            self.joined.retain(|member, _| view.members.contains(member));
         }
         self.fresh = true;
     }
@@ -143,7 +166,13 @@ impl Heard {
     pub(super) fn hear_synced(&mut self, at: Point, member: Member, source: Member, of: Point) {
         let before = self.known.as_ref().is_some_and(|known| of < known.founding);
         if !before && !self.differs(member) && !self.differs(source) {
-            self.words.insert(member, (at, Word::Has { source, of }));
+            let has = Has {
+                source,
+                of,
+                joined: self.joined.get(&member).copied(),
+                source_joined: self.joined.get(&source).copied(),
+            };
+            self.words.insert(member, (at, Word::Has(has)));
             self.fresh = true;
         }
     }
@@ -155,8 +184,7 @@ impl Heard {
 
     /// No member has the state here.
     pub(super) fn hear_lost(&mut self, at: Point) {
-        self.words
-            .retain(|_, (_, word)| !matches!(word, Word::Has { .. }));
+        self.words.retain(|_, (_, word)| !matches!(word, Word::Has(_)));
         let known = self.known.get_or_insert_default();
         known.point = at;
         known.synced.clear();
@@ -187,7 +215,7 @@ impl Heard {
 
     fn has_state(&self, member: Member) -> bool {
         match self.words.get(&member) {
-            Some((_, word)) => matches!(word, Word::Has { .. }),
+            Some((_, word)) => matches!(word, Word::Has(_)),
             None => self
                 .known
                 .as_ref()
@@ -199,7 +227,7 @@ impl Heard {
     fn differs(&self, member: Member) -> bool {
         match self.words.get(&member) {
             Some((_, Word::Differs)) => true,
-            Some((_, Word::Joined | Word::Has { .. })) => false,
+            Some((_, Word::Joined | Word::Has(_))) => false,
             Some((_, Word::Gone)) | None => self
                 .known
                 .as_ref()

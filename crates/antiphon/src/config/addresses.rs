@@ -9,6 +9,10 @@ use super::Error;
 
 /// The port where none is given.
 pub const DEFAULT_PORT: u16 = 7400;
+/// Of a name in DNS, without the dot at its end.
+const MAX_NAME_BYTES: usize = 253;
+/// Between two dots of such a name.
+const MAX_LABEL_BYTES: usize = 63;
 
 /// A seed: its first address, and where else it is reached. Written with slashes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +41,8 @@ impl<'a> Written<'a> {
     ///
     /// # Errors
     /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond
-    /// the range that the name is not known: so neither is left to them.
+    /// the range, or of a text that can be no name, that the name is not known: so none of these is left to
+    /// them. A name that is not known may be known later; what is wrong with the text stays wrong.
     pub fn parse(text: &'a str, port: u16) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let ip = bare.unwrap_or(text).parse::<IpAddr>();
@@ -65,11 +70,27 @@ impl<'a> Written<'a> {
         if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(format!("{host} is a number and no whole address"));
         }
-        if host.contains(['[', ']', ':', '/']) || host.contains(char::is_whitespace) {
-            return Err("it is neither an address nor a name".to_owned());
+        if !host.bytes().all(is_of_names) {
+            return Err(
+                "it is neither an address nor a name, which has letters from a to z, digits, -, _ and dots"
+                    .to_owned(),
+            );
+        }
+        let name = host.strip_suffix('.').unwrap_or(host);
+        let labels = name.split('.').map(str::len);
+        if name.len() > MAX_NAME_BYTES || labels.into_iter().any(|bytes| bytes == 0 || bytes > MAX_LABEL_BYTES)
+        {
+            return Err(format!(
+                "it is no name: one has up to {MAX_NAME_BYTES} bytes, and 1 to {MAX_LABEL_BYTES} between its dots"
+            ));
         }
         Ok(Self::Name(host, port))
     }
+}
+
+/// The underscore is in no host's name by the rules, and in names of containers.
+fn is_of_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
 }
 
 /// One address of this setting, with this port unless the text has one; a host is looked up once, now.
@@ -170,6 +191,10 @@ mod tests {
             ("bind", "10.0.1:7400", "no whole address"),
             ("bind", ":7400", "names no host"),
             ("bind", "[127.0.0.1]", "neither an address nor a name"),
+            ("seeds", "10.0.0.1;10.0.0.2", "neither an address nor a name"),
+            ("seeds", "_bad_name!!", "neither an address nor a name"),
+            ("seeds", "tee.küche:7400", "neither an address nor a name"),
+            ("seeds", "db..example", "1 to 63 between its dots"),
             ("bind", "db.example:http", "\"http\" is no port"),
             ("seeds", "127.0.0.1:0", "nobody is reached at port 0"),
         ] {
@@ -180,6 +205,20 @@ mod tests {
             );
         }
         assert_eq!(address("bind", "127.0.0.1:0", 1).unwrap().port(), 0);
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_names_can_be_and_one_with_more_is_none() {
+        let is_name = |text: &str| matches!(Written::parse(text, 7400), Ok(Written::Name(..)));
+        let label = "x".repeat(63);
+        assert!(is_name(&label) && is_name("node_1.example.") && is_name("0x.example"));
+        assert!(!is_name(&format!("{label}x")) && !is_name(&"x".repeat(300)));
+        // 253 bytes.
+        let longest = format!("{label}.{label}.{label}.{}", "x".repeat(61));
+        assert!(is_name(&longest) && is_name(&format!("{longest}.:1")));
+        assert!(!is_name(&format!("{longest}x")));
+        let error = address("seeds", &"x".repeat(300), DEFAULT_PORT).unwrap_err();
+        assert!(matches!(error, Error::Value { .. }), "{error:?}");
     }
 
     #[test]

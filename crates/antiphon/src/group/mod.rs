@@ -502,8 +502,8 @@ impl GroupSender {
         self.shared.tell(to.into(), payload.as_ref(), wake)
     }
 
-    /// [`GroupSender::try_tell`] for a caller that must not wait: so many bytes may wait here for this member
-    /// in place of 256 KiB, each message with a charge of [`TELL_OVERHEAD`](crate::TELL_OVERHEAD).
+    /// [`GroupSender::try_tell`] with another bound: so many bytes may wait here for this member in place of
+    /// 256 KiB, each message with a charge of [`TELL_OVERHEAD`](crate::TELL_OVERHEAD).
     ///
     /// # Errors
     /// [`TellError`]: nothing was sent.

@@ -391,7 +391,14 @@ impl<M: Replicable> Replicated<M> {
 
     /// The same; if it does not, this node has left the group when the error is returned, and may join again
     /// at once.
-    pub(super) async fn joined(&self) -> Result<(), ReplicaError> {
+    ///
+    /// # Errors
+    /// As [`synced`](Self::synced).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; if leaving has begun, it goes on.
+    #[doc(hidden)]
+    pub async fn joined(&self) -> Result<(), ReplicaError> {
         let synced = self.synced().await;
         if synced.is_err() {
             self.leave().await;

@@ -335,6 +335,11 @@ impl Guard {
 
     /// Returns when the lock is not held any more, and why. For ever pending while it is.
     ///
+    /// A member that leaves the table ([`Replicated::leave`]) is told before another one has the lock. If its
+    /// node leaves the cluster ([`Cluster::leave`]), that may be told later:
+    /// [`is_held`](Self::is_held) is false from the moment at which the node begins to leave. Leave the table
+    /// first where that matters.
+    ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Loss {

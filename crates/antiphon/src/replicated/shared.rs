@@ -8,7 +8,7 @@
 //! Writes for which the replica has no room wait in no order: a caller that waits may not look at its future
 //! for long, and holds up nobody meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::news::{News, Reader};
 use super::spill::Outcome;
+use super::status::{view_after, with_the_state};
 use super::{
     Loss, ReadError, ReplicaError, ReplicaEvent, ReplicaEvents, ReplicaMember, ReplicaStatus,
     ReplicaStatusWatch, Replicable, Transfer, WriteError,
@@ -109,8 +110,10 @@ struct Inside<M: Replicable> {
     transfer: Option<Transfer>,
     /// It was told that this member has no state.
     void: bool,
-    /// The group was left in order.
+    /// The group was left in order, or the node has left its cluster.
     left: bool,
+    /// The primary is lost, as the group says.
+    suspended: bool,
     /// The replica said that it leaves.
     leaves: Option<String>,
     /// Why, if it said more.
@@ -308,6 +311,7 @@ impl<M: Replicable> Shared<M> {
                 transfer: None,
                 void: true,
                 left: false,
+                suspended: false,
                 leaves: None,
                 cause: None,
                 awaited: None,
@@ -318,6 +322,7 @@ impl<M: Replicable> Shared<M> {
             state: watch::Sender::default(),
             status: watch::Sender::new(ReplicaStatus {
                 standing: Standing::Outside,
+                primary: false,
                 transfer: None,
                 members: Vec::new(),
                 view: None,
@@ -393,6 +398,10 @@ impl<M: Replicable> Shared<M> {
         self.current().replica.handle_spilled(now, id, outcome);
     }
 
+    pub(super) fn node_has_left(&self) {
+        self.inside().left = true;
+    }
+
     pub(super) fn set_lease(&self, held: bool) {
         let mut inside = self.inside();
         if inside.lease == held {
@@ -403,6 +412,7 @@ impl<M: Replicable> Shared<M> {
         if !held {
             (inside.observer)(Happened::Unsure);
         }
+        self.show_status(&mut inside, false);
     }
 
     /// The group is about to be left. That takes a while, in which others may get what was held here.
@@ -490,9 +500,17 @@ impl<M: Replicable> Shared<M> {
             self.room.notify_waiters();
         }
         changed |= std::mem::take(&mut inside.viewed);
-        let standing = inside.replica.standing();
-        if changed || standing != self.status.borrow().standing {
-            self.status.send_replace(inside.status(standing));
+        self.show_status(inside, changed);
+    }
+
+    fn show_status(&self, inside: &mut Inside<M>, changed: bool) {
+        let now = (inside.replica.standing(), inside.is_primary());
+        let shown = {
+            let shown = self.status.borrow();
+            (shown.standing, shown.primary)
+        };
+        if changed || shown != now {
+            self.status.send_replace(inside.status(now.0));
         }
     }
 
@@ -533,7 +551,14 @@ impl<M: Replicable> Inside<M> {
         Ok(answered)
     }
 
+    /// Whether the others do not go on without this member, as far as was said.
+    fn is_primary(&self) -> bool {
+        self.lease && !self.suspended
+    }
+
     fn handle(&mut self, now: Time, event: Event) {
+        // The primary is back with whatever else a group says.
+        self.suspended = matches!(event, Event::Suspended);
         match event {
             Event::View(view) => {
                 if view.me != self.me {
@@ -585,31 +610,16 @@ impl<M: Replicable> Inside<M> {
         self.replica.handle_resync(me, cause);
     }
 
-    /// Until the replica says more, those of its members that have the state are those that had it.
     fn set_view(&mut self, view: &View) {
-        let had = self.view.as_ref().and_then(|former| former.synced.as_ref());
-        let synced = had.map(|had| {
-            let stays =
-                |member: &&Arc<Member>| view.members.contains(member) && !view.joined.contains(member);
-            had.iter().filter(stays).cloned().collect()
-        });
-        self.view = Some(Arc::new(View {
-            synced,
-            ..view.clone()
-        }));
+        self.view = Some(Arc::new(view_after(self.view.as_deref(), view)));
         self.viewed = true;
     }
 
     /// None: it is not known which of them have the state.
     fn set_members(&mut self, members: Vec<ReplicaMember>) {
         if let Some(view) = &mut self.view {
-            let synced = members.iter().filter(|of| of.synced);
-            let synced: BTreeSet<Incarnation> = synced.map(|of| of.member.incarnation).collect();
             let view = Arc::make_mut(view);
-            let of_view = view.members.iter();
-            let of_view = of_view.filter(|member| synced.contains(&member.incarnation));
-            let of_view = of_view.cloned().collect();
-            view.synced = (!members.is_empty()).then_some(of_view);
+            view.synced = (!members.is_empty()).then(|| with_the_state(view, &members));
         }
         self.members = members;
     }
@@ -752,6 +762,7 @@ impl<M: Replicable> Inside<M> {
         }
         ReplicaStatus {
             standing,
+            primary: self.is_primary(),
             transfer: self.transfer.clone(),
             members: self.members.clone(),
             view: self.view.clone(),

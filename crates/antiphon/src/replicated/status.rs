@@ -1,5 +1,6 @@
 //! The status of a replica, for a progress bar and for people.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use antiphon_replica::Standing;
 use tokio::sync::watch;
 
 use super::ReplicaMember;
-use crate::View;
+use crate::{Incarnation, Member, View};
 
 /// How a replica stands. From [`Replicated::status`](super::Replicated::status).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,12 +17,18 @@ use crate::View;
 pub struct ReplicaStatus {
     /// Where this member stands: whether it waits for the state, receives it, or serves.
     pub standing: Standing,
+    /// Whether the group is in the primary component and this node has its lease, as far as it was told.
+    /// Otherwise others may have gone on without this member, and members and view are those of before.
+    pub primary: bool,
     /// How far the state is, while it comes and while what was written meanwhile is applied.
     pub transfer: Option<Transfer>,
-    /// The members by seniority, and whether each has the state. Empty until this is known here: at a joiner
-    /// until the first of the state is here.
+    /// The members by seniority, and whether each has the state. Empty until this is known here. A joiner
+    /// knows it with the first of the state; before that, if it joined in the group's first view, or if it is
+    /// told that no member has the state or that one founds it anew.
     pub members: Vec<ReplicaMember>,
-    /// The group's present view, in which [`View::synced`] names the members that have the state.
+    /// The group's present view, in which [`View::synced`] names the members that have the state. A new view
+    /// is here at once; those of the view before that have the state and stay are in `synced` until more is
+    /// known.
     pub view: Option<Arc<View>>,
 }
 
@@ -53,6 +60,28 @@ impl ReplicaStatus {
     pub fn synced(&self) -> impl Iterator<Item = &ReplicaMember> {
         self.members.iter().filter(|member| member.synced)
     }
+}
+
+/// A new view. Until the replica says more, those of its members that have the state are those that had it.
+pub(super) fn view_after(former: Option<&View>, view: &View) -> View {
+    let had = former.and_then(|former| former.synced.as_ref());
+    let synced = had.map(|had| {
+        let stays = |member: &&Arc<Member>| view.members.contains(member) && !view.joined.contains(member);
+        had.iter().filter(stays).cloned().collect()
+    });
+    View {
+        synced,
+        ..view.clone()
+    }
+}
+
+/// The members of a view that have the state, as the replica says.
+pub(super) fn with_the_state(view: &View, said: &[ReplicaMember]) -> Vec<Arc<Member>> {
+    let synced = said.iter().filter(|of| of.synced);
+    let synced: BTreeSet<Incarnation> = synced.map(|of| of.member.incarnation).collect();
+    let of_view = view.members.iter();
+    let of_view = of_view.filter(|member| synced.contains(&member.incarnation));
+    of_view.cloned().collect()
 }
 
 impl fmt::Display for Transfer {

@@ -53,7 +53,7 @@ impl<S: Snapshot> Reader<S> {
 /// Runs until the group was left.
 pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group, mut file: SpillFile) {
     let finish = Finish(shared.clone());
-    let mut leases = shared.sender.node_events();
+    let mut of_node = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let mut timer = Timer::new();
     let mut reader = Reader(None);
@@ -83,8 +83,8 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
         timer.set(&shared.host, need.deadline);
         tokio::select! {
             biased;
-            held = lease(&mut leases, &shared.sender) => match held {
-                Some(held) => shared.set_lease(held),
+            said = node_says(&mut of_node, &shared.sender) => match said {
+                Some(said) => said.tell(&shared),
                 None => break None,
             },
             // Before more is read: a finished write to the file makes room for it in memory.
@@ -92,6 +92,10 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
             pieces = reader.done() => shared.read_for_joiner(pieces),
             taken = group.next_turn(&mut events, EVENTS_PER_TURN) => {
                 if taken == 0 {
+                    // The node ends its groups after its last word, which may have come just now.
+                    while let Some(said) = said_by_now(&mut of_node, &shared.sender).await {
+                        said.tell(&shared);
+                    }
                     break None;
                 }
             }
@@ -117,15 +121,43 @@ pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group,
     drop(finish);
 }
 
-/// Waits for what the node says of its lease. `None` when it has stopped.
-async fn lease(cluster: &mut ClusterEvents, sender: &GroupSender) -> Option<bool> {
+/// What the node says that changes what a member may do, or why its membership ends.
+enum OfNode {
+    Lease {
+        held: bool,
+    },
+    /// It has left its cluster in order.
+    Left,
+}
+
+impl OfNode {
+    fn tell<M: Replicable>(self, shared: &Shared<M>) {
+        match self {
+            Self::Lease { held } => shared.set_lease(held),
+            Self::Left => shared.node_has_left(),
+        }
+    }
+}
+
+/// Waits for what the node says. `None` when it has stopped.
+async fn node_says(cluster: &mut ClusterEvents, sender: &GroupSender) -> Option<OfNode> {
     loop {
         match cluster.next().await? {
-            ClusterEvent::Lease { held } => return Some(held),
+            ClusterEvent::Lease { held } => return Some(OfNode::Lease { held }),
             // Each incarnation begins without.
-            ClusterEvent::Incarnation(_) => return Some(false),
+            ClusterEvent::Incarnation(_) => return Some(OfNode::Lease { held: false }),
+            ClusterEvent::Left => return Some(OfNode::Left),
             ClusterEvent::Overrun => *cluster = sender.node_events(),
             _ => {}
         }
+    }
+}
+
+/// The same without waiting. `None` also when it has said nothing more.
+async fn said_by_now(cluster: &mut ClusterEvents, sender: &GroupSender) -> Option<OfNode> {
+    tokio::select! {
+        biased;
+        said = node_says(cluster, sender) => said,
+        () = std::future::ready(()) => None,
     }
 }

@@ -149,6 +149,27 @@ fn a_joiner_sees_which_members_have_the_state_before_it_has_it() -> Result<(), R
     })
 }
 
+#[test]
+fn a_status_says_whether_others_may_have_gone_on_without_this_member() -> Result<(), RunError> {
+    World::new(17, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        let status = |node: usize| maps[node].machine().status();
+        let shows = |node: usize, names: &[&str]| synced(&status(node)) == Some(names.to_vec());
+        world.until(|| status(0).primary && shows(0, &ABC)).await;
+        world.partition(["a"], ["b", "c"])?;
+        world.until(|| !status(0).primary).await;
+        assert!(shows(0, &ABC), "that is what was so before: {}", status(0));
+        world.until(|| shows(1, &["b", "c"])).await;
+        assert!(status(1).primary && !status(0).primary);
+        world.heal();
+        world
+            .until(|| status(0).primary && shows(0, &["b", "c", "a"]))
+            .await;
+        Ok(())
+    })
+}
+
 /// What a joiner comes to whose source is slow, with this little memory, while two megabytes are written.
 fn joins_while_much_is_written(
     dir: &Path,

@@ -81,6 +81,8 @@ pub(super) struct Node {
     pub(super) said: Vec<String>,
     /// The members, and which of them have the state, as it was told last.
     pub(super) members_told: Option<Vec<(Incarnation, bool)>>,
+    /// The members that gave it a part of the state, each once.
+    pub(super) sources: Vec<Incarnation>,
     pub(super) left: Option<String>,
 }
 
@@ -189,10 +191,20 @@ impl Group {
 
     /// A node that wants to be a member.
     pub(super) fn start(&mut self, definition: &str) -> usize {
+        self.start_as(self.incarnation(), definition)
+    }
+
+    /// A node that has left wants to be a member again, as the same incarnation and with nothing of what it
+    /// had.
+    pub(super) fn join_again(&mut self, node: usize) -> usize {
+        assert_eq!(self.nodes[node].life, Life::Dead);
+        self.start_as(self.nodes[node].me, "ledger")
+    }
+
+    fn start_as(&mut self, me: Incarnation, definition: &str) -> usize {
         let broken = Arc::new(AtomicBool::new(false));
         let (ballast, breaks, definition) = (self.ballast, broken.clone(), definition.to_owned());
         let make = move || Ledger::new(ballast, breaks.clone(), &definition);
-        let me = self.incarnation();
         let mut replica = Replica::new(me, self.config.clone(), make);
         replica.planted = self.planted;
         self.add(replica, me, broken)
@@ -223,6 +235,7 @@ impl Group {
             answers: Vec::new(),
             said: Vec::new(),
             members_told: None,
+            sources: Vec::new(),
             left: None,
         });
         self.nodes.len() - 1
@@ -363,7 +376,10 @@ impl Group {
                     }
                 }
             }
-            Entry::Message(sender, payload) => this.replica.handle_message(now, sender, &payload),
+            Entry::Message(sender, payload) => {
+                this.replica.handle_message(now, sender, &payload);
+                self.shown.hear(this.replica.point, sender, &payload);
+            }
         }
         self.nodes[node].next += 1;
         self.after(node);
@@ -600,8 +616,14 @@ impl Group {
                     self.nodes[node].said.push(format!("Void: {cause}"));
                 }
                 Event::Progress { source, .. } => {
-                    let tainted = self.nodes.iter().any(|other| other.me == source && other.tainted);
-                    self.nodes[node].tainted |= tainted;
+                    // If it left and joined again, the later one of the two.
+                    let giver = self.nodes.iter().rfind(|other| other.me == source);
+                    let tainted = giver.is_some_and(|giver| giver.tainted);
+                    let this = &mut self.nodes[node];
+                    this.tainted |= tainted;
+                    if !this.sources.contains(&source) {
+                        this.sources.push(source);
+                    }
                 }
                 Event::Malformed { from, what } => panic!("{from:?} sent no {what}"),
                 other => self.nodes[node].said.push(format!("{other:?}")),

@@ -1,14 +1,14 @@
 //! Which members are shown as synced: exactly those that are, at members with the state and without.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
-use super::super::format::{Member, Point};
-use super::super::{Event, Standing};
+use super::super::format::{Body, Member, Ordered, Point, decode};
+use super::super::{Ack, Event, Standing};
 use super::group::{Group, Node, view_of};
-use super::stories::{join, small};
+use super::stories::{group_of, join, small};
 
 type Members = Vec<(Incarnation, bool)>;
 
@@ -19,12 +19,23 @@ pub(super) struct Shown {
     truth: BTreeMap<Point, Members>,
     /// What was shown at a point that no member with the state had reached, and by which node.
     notes: BTreeMap<(Point, usize), Members>,
-    /// Some state differed. Members without a state hear of that later than others, and not of all that
-    /// follows from it.
-    diverged: bool,
+    /// Members whose state differed. Those without a state hear of that later than others.
+    diverged: BTreeSet<Member>,
+    /// Where members said that they have the state, and from which source; none: that their own differs.
+    words: BTreeMap<Point, (Member, Option<Member>)>,
 }
 
 impl Shown {
+    /// A node was given this message.
+    pub(super) fn hear(&mut self, point: Point, sender: Incarnation, payload: &[u8]) {
+        let word = match decode::<Ordered<'_>>(payload).map(|message| message.body) {
+            Some(Body::Synced { source, .. }) => Some(source),
+            Some(Body::Differs { .. }) => None,
+            _ => return,
+        };
+        self.words.insert(point, (sender.into(), word));
+    }
+
     /// After each input of a node.
     pub(super) fn look(&mut self, number: usize, node: &Node) {
         let replica = &node.replica;
@@ -34,7 +45,7 @@ impl Shown {
             let serves = |member: &Member| agreed.serving.contains(member);
             let members = agreed.members.iter();
             let members: Members = members.map(|member| ((*member).into(), serves(member))).collect();
-            self.diverged |= !agreed.diverged.is_empty();
+            self.diverged.extend(&agreed.diverged);
             let first = self.truth.entry(point).or_insert_with(|| members.clone());
             assert_eq!(*first, members, "G28: node {number} differs at {point:?}");
         }
@@ -74,16 +85,38 @@ impl Shown {
                 "{member:?} is not shown as synced at node {number} at {point:?}"
             );
             assert!(
-                *synced || !*shown || self.diverged,
+                *synced || !*shown || self.is_news(point, (*member).into()),
                 "{member:?} is shown as synced at node {number} at {point:?}"
             );
         }
+    }
+
+    /// Whether a member without a state cannot know yet that this one has none: its state differed, or that
+    /// of its source, and this was not said so far.
+    fn is_news(&self, point: Point, member: Member) -> bool {
+        match self.last_word(point, member) {
+            // Since then it has said nothing else.
+            Some((_, None)) => false,
+            Some((at, Some(source))) => {
+                let said = matches!(self.last_word(at, source), Some((_, None)));
+                self.diverged.contains(&member) || self.diverged.contains(&source) && !said
+            }
+            None => self.diverged.contains(&member),
+        }
+    }
+
+    /// What a member said last up to this point, and where.
+    fn last_word(&self, upto: Point, member: Member) -> Option<(Point, Option<Member>)> {
+        let mut words = self.words.range(..=upto).rev();
+        let (at, (_, word)) = words.find(|(_, (sender, _))| *sender == member)?;
+        Some((*at, *word))
     }
 }
 
 fn told(group: &Group, node: usize) -> Vec<(usize, bool)> {
     let told = group.nodes[node].members_told.iter().flatten();
-    let number = |member: &Incarnation| group.nodes.iter().position(|node| node.me == *member);
+    // A node that left and joined again is the later one.
+    let number = |member: &Incarnation| group.nodes.iter().rposition(|node| node.me == *member);
     told.map(|(member, synced)| (number(member).unwrap(), *synced))
         .collect()
 }
@@ -126,6 +159,71 @@ fn a_joiner_knows_which_members_have_the_state_with_the_first_of_it() {
     for node in [first, second] {
         assert_eq!(told(&group, node), [(1, true), (2, true)]);
     }
+    group.shown.end();
+}
+
+#[test]
+fn a_member_that_diverged_left_and_joined_again_is_shown_with_the_state_and_so_are_those_it_gave_it_to() {
+    let mut group = group_of(3, small());
+    group.break_at_next_command(2);
+    while group.standing(2) != Standing::Diverged {
+        group.write(0, Ack::Here, None).unwrap();
+        group.settle();
+    }
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.settle();
+    // What comes to the joiner is of a point at which that member has diverged.
+    group.leave(2);
+    group.settle();
+    group.next_view(false);
+    group.settle();
+    let again = group.join_again(2);
+    group.next_view(false);
+    group.settle();
+    let other = join(&mut group);
+    group.settle();
+    assert_eq!(group.serving(), [0, 1, again, other]);
+    let sources = &group.nodes[other].sources;
+    assert_eq!(
+        sources,
+        &[group.nodes[again].me],
+        "it has the state from that member"
+    );
+    assert_eq!(told(&group, joiner), [], "it does not know");
+    group.deaf.clear();
+    while group.nodes[joiner].members_told.is_none() {
+        assert_ne!(group.standing(joiner), Standing::CatchingUp);
+        for node in 0..group.nodes.len() {
+            while group.deliver(node) {}
+            group.outputs(node);
+        }
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    assert_eq!(group.standing(joiner), Standing::Receiving);
+    let with_the_state = [
+        (0, true),
+        (1, true),
+        (joiner, false),
+        (again, true),
+        (other, true),
+    ];
+    assert_eq!(told(&group, joiner), with_the_state);
+    // What it gave counts also when it is gone.
+    group.deaf.insert(joiner);
+    group.leave(again);
+    group.settle();
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Receiving);
+    let without_it = [(0, true), (1, true), (joiner, false), (other, true)];
+    assert_eq!(told(&group, joiner), without_it);
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.serving(), [0, 1, joiner, other]);
     group.shown.end();
 }
 
