@@ -82,7 +82,10 @@ pub(crate) fn serve(commands: &Commands, verb: &str, desk: &Arc<Desk>) -> Result
         let desk = desk.upgrade();
         Box::pin(async move {
             match desk {
-                Some(desk) => desk.hand(None, |number| line(number, request)).await,
+                Some(desk) => {
+                    let most = request.max_reply_bytes;
+                    desk.hand(None, most, |number| line(number, request)).await
+                }
                 None => Err(NoReply::NotHanded),
             }
         })
@@ -114,7 +117,6 @@ mod tests {
     use antiphon_api::Command as Line;
     use antiphon_api::blocks::Code;
     use antiphon_commands::Config;
-    use antiphon_commands::list::MAX_REPLY_BYTES;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
@@ -342,8 +344,8 @@ mod tests {
         let (asks, mut replies) = hub.session().unwrap();
         say(&serves, r#"{"serve_command":{"verb":"flush","id":1}}"#.to_owned()).await;
         asked.next().await.unwrap();
-        // Longer than a call's answer, and longer than any reply.
-        for (bytes, refused) in [(62_000, false), (MAX_REPLY_BYTES as usize + 1, true)] {
+        // Longer than a call's answer, and longer than the list allows.
+        for (bytes, refused) in [(62_000, false), (65_537, true)] {
             let command = r#"{"command":{"verb":"flush","to":"one","id":2}}"#;
             say(&asks, command.to_owned()).await;
             let Some(Event::Command(command)) = asked.next().await else {
@@ -371,7 +373,7 @@ mod tests {
             let Some(Payload::Text(reason)) = &failure.payload else {
                 panic!("{failure:?}")
             };
-            assert!(reason.contains("at most 1048576"), "{reason}");
+            assert!(reason.contains("at most 65536"), "{reason}");
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Request {
     pub args: Args,
     /// When it came, so much time was left.
     pub time_left: Duration,
+    /// A longer reply fails the command. By some ways it must be shorter.
+    pub max_reply_bytes: usize,
 }
 
 /// What a handler makes of a request: a reply, or why there is none.

@@ -72,6 +72,8 @@ struct Waiting {
     answer: oneshot::Sender<Result<Bytes, Bytes>>,
     /// The group of calls, and the request there. None: a command, and no call can be made within it.
     call: Option<(String, RequestId)>,
+    /// The most bytes of the answer.
+    most: usize,
 }
 
 impl Desk {
@@ -202,7 +204,7 @@ impl Desk {
                 within_ms: u64::try_from(request.time_left.as_millis()).unwrap_or(u64::MAX),
             })
         };
-        let answered = self.hand(Some(call), line).await;
+        let answered = self.hand(Some(call), MAX_CALL_BYTES, line).await;
         answered.map_err(|no_reply| match no_reply {
             NoReply::Failed(error) => error,
             NoReply::Gone | NoReply::NotHanded => {
@@ -218,6 +220,7 @@ impl Desk {
     pub(crate) async fn hand(
         self: Arc<Self>,
         call: Option<(String, RequestId)>,
+        most: usize,
         line: impl FnOnce(u64) -> Event,
     ) -> Result<Bytes, NoReply> {
         let (answer, answered) = oneshot::channel();
@@ -229,7 +232,7 @@ impl Desk {
             }
             requests.last += 1;
             let number = requests.last;
-            requests.open.insert(number, Waiting { answer, call });
+            requests.open.insert(number, Waiting { answer, call, most });
             number
         };
         // Whatever ends it.
@@ -251,12 +254,8 @@ impl Desk {
     pub(super) fn answer_limit(&self, number: u64) -> usize {
         let requests = self.requests();
         let waiting = requests.open.get(&number);
-        let is_call = waiting.is_some_and(|waiting| waiting.call.is_some());
-        if is_call {
-            MAX_CALL_BYTES
-        } else {
-            MAX_REPLY_BYTES as usize
-        }
+        // One that nobody waits for is told so.
+        waiting.map_or(MAX_REPLY_BYTES as usize, |waiting| waiting.most)
     }
 
     /// The program's answer to a request.

@@ -8,6 +8,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::printer::Printer;
 
+/// The right to have a tell under way: of those to one member, and of all.
+pub(super) type Right = [OwnedSemaphorePermit; 2];
+
 /// A message with a fate that is not known yet.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -23,7 +26,7 @@ pub(super) enum Fate {
     Delivered(Receipt),
     Safe(SafeReceipt),
     /// Of what this member was told alone, with the right to have it under way.
-    Told(String, TellReceipt, Option<OwnedSemaphorePermit>),
+    Told(String, TellReceipt, Option<Right>),
 }
 
 impl Fate {
@@ -59,11 +62,7 @@ enum Known {
     /// By the number that the message has in the stream too.
     Sent(Ticket, Outcome),
     /// With the right to have it under way, until it is printed.
-    Told(
-        String,
-        TellOutcome,
-        #[expect(dead_code)] Option<OwnedSemaphorePermit>,
-    ),
+    Told(String, TellOutcome, #[expect(dead_code)] Option<Right>),
 }
 
 impl Known {

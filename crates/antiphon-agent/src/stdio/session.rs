@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
-use super::fates::{Fate, Fates, Ledger, Pending, Resolved, await_fate, resolve};
+use super::fates::{Fate, Fates, Ledger, Pending, Resolved, Right, await_fate, resolve};
 use super::files::{Files, Large, LargeOnes};
 use super::printer::Printer;
 use super::roster;
@@ -32,6 +32,8 @@ const MAX_PENDING_RECEIPTS: usize = 4096;
 /// Tells to one member with a fate that is not known or not printed; beyond that the next one is refused, or
 /// waits if it says so. Each member has its own: one that takes nothing holds up no tell to another.
 const MAX_PENDING_TELLS: usize = 1 << 15;
+/// The same to all members of all groups: each is a task.
+const MAX_PENDING_IN_ALL: usize = 8 * MAX_PENDING_TELLS;
 /// Bytes that wait here for one member, beside what it has room for; beyond that the same. A burst to a
 /// member that reads is not to be refused.
 const MAX_WAITING_TELLS: usize = 8 << 20;
@@ -438,22 +440,49 @@ struct Obeying {
     rights: Rights,
 }
 
-/// By group and member, how many more tells may have a fate that is not known or not printed.
-#[derive(Debug, Default)]
-struct Rights(BTreeMap<(String, Incarnation), Arc<Semaphore>>);
+/// How many more tells may have a fate that is not known or not printed: by group and member, and in all.
+#[derive(Debug)]
+struct Rights {
+    each: BTreeMap<(String, Incarnation), Arc<Semaphore>>,
+    all: Arc<Semaphore>,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self {
+            each: BTreeMap::new(),
+            all: Arc::new(Semaphore::new(MAX_PENDING_IN_ALL)),
+        }
+    }
+}
 
 impl Rights {
     /// Those of a member of this view. Members that are in no view any more are forgotten.
     fn of(&mut self, group: &str, view: &View, member: Incarnation) -> Arc<Semaphore> {
         let key = (group.to_owned(), member);
-        if let Some(rights) = self.0.get(&key) {
+        if let Some(rights) = self.each.get(&key) {
             return rights.clone();
         }
         let here = |wanted: Incarnation| view.members.iter().any(|member| member.incarnation == wanted);
-        self.0.retain(|(of, member), _| of != group || here(*member));
+        self.each.retain(|(of, member), _| of != group || here(*member));
         let rights = Arc::new(Semaphore::new(MAX_PENDING_TELLS));
-        self.0.insert(key, rights.clone());
+        self.each.insert(key, rights.clone());
         rights
+    }
+
+    /// One of a member's, and one of all; none if it may not wait and there is none.
+    async fn take(&self, of: Arc<Semaphore>, waits: bool) -> Option<Right> {
+        if waits {
+            // Never closed.
+            return Some([
+                of.acquire_owned().await.ok()?,
+                self.all.clone().acquire_owned().await.ok()?,
+            ]);
+        }
+        Some([
+            of.try_acquire_owned().ok()?,
+            self.all.clone().try_acquire_owned().ok()?,
+        ])
     }
 }
 
@@ -586,12 +615,7 @@ impl Obeying {
         }
         let payload = block_in_place(|| request.payload.into_bytes()).map_err(NotSent::Senseless)?;
         let rights = self.rights.of(&sender.group, view, member);
-        let right = if request.wait {
-            // Never closed.
-            rights.acquire_owned().await.ok()
-        } else {
-            rights.try_acquire_owned().ok()
-        };
+        let right = self.rights.take(rights, request.wait).await;
         let told = match right {
             None => Err(TellError::Full),
             Some(_) if request.wait => sender.sender.tell(member, payload).await,

@@ -251,13 +251,14 @@ impl Node {
             return Ok(self.node_does(does));
         }
         let _place = self.running.place(verb, from)?;
+        let most = verb.max_reply_bytes as usize;
         let request = Request {
             verb: verb.name.clone(),
             from: from.to_owned(),
             args,
             time_left: left,
+            max_reply_bytes: most,
         };
-        let most = verb.max_reply_bytes as usize;
         let done = async {
             match &verb.deliver {
                 Deliver::Session => self.handlers.deliver(request).await,

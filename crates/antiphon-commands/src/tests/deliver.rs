@@ -126,6 +126,7 @@ async fn a_handler_without_a_reply_says_whether_the_command_ran() {
             from: "a".to_owned(),
             args: Args::new(),
             time_left: Duration::from_secs(1),
+            max_reply_bytes: 100,
         };
         let failed = handlers.deliver(request).await.unwrap_err();
         assert_eq!((failed.code, failed.ran), expected, "{failed:?}");
