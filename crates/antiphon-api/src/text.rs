@@ -120,7 +120,7 @@ fn describe(event: &Event) -> String {
             }
         }
         Event::Incarnation { incarnation } => {
-            format!("going on as a fresh incarnation, {}", short(incarnation))
+            format!("goes by incarnation {}", short(incarnation))
         }
         Event::FoundedAlone { reason } => {
             format!(

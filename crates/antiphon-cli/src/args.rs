@@ -12,7 +12,7 @@ use antiphon::{Dissemination, EngineKind, Order, Policy, Profile, TotalEngine, T
 use antiphon_agent::access::Files;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 
 use super::bench::BenchArgs;
 use super::console::args::{self as console, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
@@ -148,6 +148,21 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
+    /// What the environment alone says of an agent.
+    ///
+    /// # Errors
+    /// A variable that an agent does not start with, on one line.
+    pub(crate) fn of_environment() -> Result<Agent, String> {
+        let command = Self::augment_args(clap::Command::new("agent").no_binary_name(true));
+        let matches = command.try_get_matches_from(std::iter::empty::<&str>());
+        let read = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        read.map(|args| args.agent()).map_err(|error| {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            line.trim_start_matches("error: ").to_owned()
+        })
+    }
+
     /// What is given of the agent itself.
     pub(crate) fn agent(&self) -> Agent {
         Agent {

@@ -34,8 +34,8 @@ pub(crate) enum Exit {
     StdoutClosed,
     /// The node was asked to go on alone and did not answer: it may do so, now or later, or not.
     Unknown,
-    /// A second signal arrived while the node was leaving: it ended at once. Or the node that this process
-    /// witnesses was ended by this signal.
+    /// A second signal arrived while the node was leaving, or one before the settings that were asked for
+    /// were printed: it ended at once. Or the node that this process witnesses was ended by this signal.
     Signal(i32),
     /// The node that this process witnesses ended with this.
     OfChild(i32),
@@ -60,14 +60,15 @@ impl Exit {
 /// The table of `node --help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0    the node left in order (command, SIGTERM or SIGINT)
+  0    the node left in order (command, SIGTERM or SIGINT), or a signal came before it listened
   1    failed at run time: the address is in use, the name of a host does not resolve
   2    command line, environment or configuration file are wrong; nothing was started
   3    the cluster refused the node for good: it runs with another --membership or --policy, or a
        build too far from this one; with another key or cluster name, or a name that is taken, a
        node says so and goes on trying
   4    stdout was closed by its reader; the node left in order
-  130  a second SIGINT, half a second after the first or later: ended at once (143 for SIGTERM)
+  130  a second SIGINT, half a second after the first or later, or one before --print-config has
+       printed: ended at once (143 for SIGTERM)
   128+N with --witness: the node was killed by signal N (137 for SIGKILL, 134 for an abort)";
 
 /// The table of `locator --help`.

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use antiphon::config::Given;
-use common::{Bench, Node, PATIENCE, end_of};
+use common::{Bench, Node, PATIENCE, end_of, key};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -156,6 +156,18 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
             "`expect`",
         ),
         ("node --cluster c --name n --seeds=".to_owned(), "seeds is empty"),
+        (
+            "node --cluster c --name n --seeds 10.0.0.1;10.0.0.2".to_owned(),
+            "neither an address nor a name",
+        ),
+        (
+            "locator --cluster c --bind _bad_name!!".to_owned(),
+            "neither an address nor a name",
+        ),
+        (
+            format!("agent --cluster c --name n --seeds {}", "x".repeat(300)),
+            "it is no name",
+        ),
         ("demo --nodes 2".to_owned(), "3..=9"),
         (String::new(), "Usage"),
     ] {
@@ -199,13 +211,13 @@ fn an_agent_whose_socket_has_no_directory_says_how_to_make_it() {
     );
 }
 
-/// Whether a process catches SIGTERM, as the kernel knows it.
+/// Whether a process catches a signal, as the kernel knows it.
 #[cfg(target_os = "linux")]
-fn catches_term(pid: u32) -> bool {
+fn catches(pid: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.unwrap_or(0) & (1 << 14) != 0
+    caught.unwrap_or(0) & (1 << (signal.as_raw() - 1)) != 0
 }
 
 #[cfg(target_os = "linux")]
@@ -221,13 +233,100 @@ fn a_signal_that_comes_while_the_settings_are_read_ends_the_program_in_order() {
         program.args(command.split(' ')).arg("--config").arg(&slow);
         let child = program.stdin(Stdio::null()).spawn().unwrap();
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !catches_term(child.id()) {
+        while !catches(child.id(), Signal::TERM) {
             assert!(std::time::Instant::now() < deadline, "{command}");
             std::thread::sleep(Duration::from_millis(5));
         }
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(end_of(child).code(), Some(0), "{command}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_comes_before_the_settings_are_printed_is_no_success() {
+    let bench = Bench::new();
+    // Nobody writes to it.
+    let slow = bench.directory.join("slow");
+    let made = std::process::Command::new("mkfifo").arg(&slow).status();
+    assert!(made.unwrap().success());
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let mut program = bench.program();
+        program.args(["node", "--print-config", "--config"]).arg(&slow);
+        let child = program.stdin(Stdio::null()).spawn().unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !(catches(child.id(), Signal::TERM) && catches(child.id(), Signal::INT)) {
+            assert!(std::time::Instant::now() < deadline, "{code}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(end_of(child).code(), Some(code));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_comes_while_the_node_starts_ends_it_without_a_line_or_with_the_last_one() {
+    let bench = Bench::new();
+    for delay_ms in 0..25 {
+        let mut program = bench.program();
+        let settings = format!("node --json {ALONE} --seeds 127.0.0.1:9");
+        program.args(settings.split(' ')).stdin(Stdio::null());
+        let mut child = program
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !catches(child.id(), Signal::TERM) {
+            assert!(std::time::Instant::now() < deadline, "{delay_ms} ms");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        assert_eq!(end_of(child).code(), Some(0), "{delay_ms} ms");
+        let lines = std::io::read_to_string(stdout).unwrap();
+        let log = std::io::read_to_string(stderr).unwrap();
+        assert!(!log.contains("dropped without leave"), "{delay_ms} ms: {log}");
+        let events: Vec<Value> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        if let [first, .., last] = &events[..] {
+            assert_eq!(first["event"], "ready", "{delay_ms} ms: {lines}");
+            assert_eq!(last["event"], "left", "{delay_ms} ms: {lines}");
+        } else {
+            assert_eq!(lines, "", "{delay_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_list_that_was_not_reloaded_is_not_said_to_be_none() {
+    let bench = Bench::new();
+    let list = bench.directory.join("commands.toml");
+    let verb =
+        "[[verb]]\nname = \"members\"\nfrom = \"all\"\nto = \"all\"\ndeliver = { node = \"members\" }\n";
+    std::fs::write(&list, format!("version = 1\n{verb}")).unwrap();
+    let agent = bench.spoken_to(&format!(
+        "agent --json {ALONE} --listen 127.0.0.1:0 --commands {} --key-file {}",
+        list.display(),
+        key(&bench, "key").display()
+    ));
+    agent.event(is("serving"));
+    std::fs::write(&list, "version = 1\n[[verb]]\nname = 3\n").unwrap();
+    agent.signal(Signal::HUP);
+    loop {
+        let line = agent.log.recv_timeout(PATIENCE).expect("a word on the list");
+        if line.contains("the list of commands stays as it is") {
+            break;
+        }
+    }
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.exit().code(), Some(0));
+    let log = agent.log();
+    assert!(!log.contains("nothing to reload"), "{log}");
 }
 
 #[test]

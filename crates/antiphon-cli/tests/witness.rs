@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Bench, Node, Proxy, free_addrs, key, list, spoken_to};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 /// How node views are agreed on.
@@ -96,7 +96,8 @@ fn what_ends_a_node_before_it_has_begun_ends_its_witness_with_the_same_code() {
 fn a_node_that_is_told_to_leave_before_it_has_begun_has_left_in_order() {
     let bench = Bench::new();
     let key = key(&bench, "key");
-    for early_ms in (0..=150).step_by(10) {
+    let times = (0..=150).step_by(10);
+    for (early_ms, to_group) in times.flat_map(|early_ms| [(early_ms, false), (early_ms, true)]) {
         let mut program = bench.program();
         program
             .args([
@@ -114,14 +115,21 @@ fn a_node_that_is_told_to_leave_before_it_has_begun_has_left_in_order() {
             .stderr(Stdio::piped());
         let node = spoken_to(program);
         std::thread::sleep(Duration::from_millis(early_ms));
-        node.signal(Signal::TERM);
+        match to_group {
+            // As a terminal and most service managers do; the child may hear it first.
+            true => {
+                let leader = i32::try_from(node.child.id()).ok().and_then(Pid::from_raw);
+                kill_process_group(leader.expect("a process"), Signal::TERM).unwrap();
+            }
+            false => node.signal(Signal::TERM),
+        }
         let status = node.exit();
         let told = node.log();
         // It may not have caught signals yet.
         let is_in_order = status.code() == Some(0) || status.signal() == Some(15);
         assert!(
             is_in_order && !told.contains("not proven"),
-            "after {early_ms} ms: {status}: {told}"
+            "after {early_ms} ms, to the group: {to_group}: {status}: {told}"
         );
     }
 }

@@ -313,8 +313,8 @@ fn remove_stale(directory: &Path) {
 }
 
 /// Whether this is a socket that nobody listens at. Connecting to a file of another kind is refused as well.
-/// On other systems than Linux a full queue refuses, too: there the socket of a stopped process that many have
-/// connected to looks dead.
+/// On other systems than Linux a full queue refuses, too: there the socket of a stopped process that many
+/// have connected to looks dead.
 fn is_dead(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     is_socket && matches!(connect_at_once(path), Err(Errno::CONNREFUSED))

@@ -31,7 +31,7 @@ pub(super) fn members(members: &Members) -> String {
     for waiting in &members.joining {
         let ready = match waiting.ready_ms {
             Some(_) => "is ready",
-            None => "does NOT answer: what is sent to its address does not arrive",
+            None => "does NOT answer: it has gone, or what is sent to its address does not arrive",
         };
         line(
             &mut text,

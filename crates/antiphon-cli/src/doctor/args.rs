@@ -17,7 +17,7 @@ Exit codes:
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// How long each attempt to reach a node may take, 1s to 1h
+    /// How long each attempt to reach a node may take, 1s to 1h; sources have six seconds of their own
     #[arg(long, value_name = "DURATION", value_parser = limited, default_value = "3s")]
     pub(crate) within: Duration,
 

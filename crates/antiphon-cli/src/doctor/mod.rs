@@ -12,7 +12,8 @@
 //! If the node already runs, the node has its port: then answers come to another port, and the doctor asks
 //! the node's console what it waits for.
 //!
-//! Before it listens it tries what else a node opens at its start ([`start`]).
+//! Before it listens it compares the profile with that of the cluster's nodes on this host ([`profiles`]),
+//! and tries what else a node opens at its start ([`start`]).
 //!
 //! # Steps
 //! Each step is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and
@@ -25,6 +26,7 @@ mod datagrams;
 mod files;
 mod names;
 mod port;
+mod profiles;
 mod report;
 mod running;
 mod seeds;
@@ -60,17 +62,24 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     if !Settings::are_given(&args.node) {
         return without_settings(report, &args.node).await;
     }
-    let (settings, unresolved) = match settings(&mut report, args.node, within).await {
+    let (mut settings, unresolved) = match settings(&mut report, args.node, within).await {
         Ok(settings) => settings,
         Err(exit) => return report.finish(exit),
     };
-    let own = running::own(&mut report, &settings).await;
-    let mut cannot = start::look(&mut report, &settings, own.as_ref()).await;
-    let port = port::take(&mut report, &settings, own.as_ref());
+    let (own, silent) = running::own(&mut report, &settings).await;
+    let is_silent = own.is_none() && port::is_taken_by(&settings.bind, &silent);
+    profiles::compare(&mut report, &settings).await;
+    start::take_environment(&mut report, &mut settings);
+    let mut cannot = start::look(&mut report, &settings, own.is_some() || is_silent).await;
+    let port = port::take(&mut report, &settings, own.as_ref(), &silent);
     if port.as_ref().is_none_or(|port| !port.is_free) {
         cannot.push("listen at its address");
     }
-    let obstacles = Obstacles { unresolved, cannot };
+    let obstacles = Obstacles {
+        is_silent,
+        unresolved,
+        cannot,
+    };
     if let Some(port) = port {
         let confined = settings.key.is_none() && !settings.insecure;
         let found = sources::look(&mut report, &settings, confined).await;

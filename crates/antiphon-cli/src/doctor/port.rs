@@ -4,6 +4,9 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::net::IpAddr;
 use std::net::{SocketAddr, TcpListener};
+#[cfg(target_os = "linux")]
+use std::path::Path;
+use std::path::PathBuf;
 
 use antiphon::Transport;
 #[cfg(target_os = "linux")]
@@ -28,8 +31,19 @@ pub(super) struct Port {
     pub(super) is_free: bool,
 }
 
-/// Listens where the node would, or, if it runs already, beside it. `None` if that is not possible.
-pub(super) fn take(report: &mut Report, settings: &Settings, own: Option<&Own>) -> Option<Port> {
+/// Whether one of these addresses is taken by a node that does not answer at its console, one of these.
+pub(super) fn is_taken_by(addrs: &[SocketAddr], silent: &[PathBuf]) -> bool {
+    addrs.iter().any(|addr| listens_with(*addr, silent))
+}
+
+/// Listens where the node would, or, if it runs already, beside it. `None` if that is not possible. A node
+/// that runs may not answer at its console: `silent` are those that could be its console.
+pub(super) fn take(
+    report: &mut Report,
+    settings: &Settings,
+    own: Option<&Own>,
+    silent: &[PathBuf],
+) -> Option<Port> {
     let mut listeners = Vec::new();
     let (mut taken, mut is_free) = (false, true);
     for addr in &settings.bind {
@@ -39,17 +53,21 @@ pub(super) fn take(report: &mut Report, settings: &Settings, own: Option<&Own>) 
                 listeners.push(listener);
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let by_own = own.is_some_and(|own| own.listens_at(*addr));
-                report.add(match (by_own, own) {
-                    (true, Some(own)) => Step::ok(
+                let by_own = own.filter(|own| own.listens_at(*addr));
+                let by_silent = by_own.is_none() && listens_with(*addr, silent);
+                report.add(match by_own {
+                    Some(own) => Step::ok(
                         "bind",
                         addr,
                         format!("taken by this very node, process {}, which runs", own.pid()),
                     ),
-                    _ => in_use(*addr),
+                    None if by_silent => {
+                        Step::skipped("bind", addr, "taken by this very node, which does not answer")
+                    }
+                    None => in_use(*addr),
                 });
                 taken = true;
-                is_free &= by_own;
+                is_free &= by_own.is_some() || by_silent;
             }
             Err(error) => {
                 report.add(refused(*addr, &error));
@@ -164,34 +182,77 @@ fn refused(addr: SocketAddr, error: &io::Error) -> Step {
 #[cfg(target_os = "linux")]
 fn owner(addr: SocketAddr) -> Option<String> {
     let (user, inode) = listening(addr)?;
+    let Some(process) = process_with(&inode) else {
+        return Some(format!(
+            "a process of user {user} that is not visible here: look as that user or root, and in containers on the same network"
+        ));
+    };
+    let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let pid = process.file_name().unwrap_or_default().to_string_lossy();
+    Some(format!("process {pid} ({})", shown(&command)))
+}
+
+/// The folder in `/proc` of the process that has a socket, as far as this user may see.
+#[cfg(target_os = "linux")]
+fn process_with(inode: &str) -> Option<PathBuf> {
+    let processes = std::fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path());
+    // Among them are other names for the same, such as `self`.
+    let is_number = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+    };
+    processes.filter(is_number).find(|process| has(process, inode))
+}
+
+/// Whether the process of this folder in `/proc` has a socket.
+#[cfg(target_os = "linux")]
+fn has(process: &Path, inode: &str) -> bool {
     let wanted = format!("socket:[{inode}]");
-    let processes = std::fs::read_dir("/proc").ok()?;
-    for process in processes.flatten() {
-        let path = process.path();
-        // Among them are other names for the same, such as `self`.
-        if !process
-            .file_name()
-            .as_encoded_bytes()
-            .iter()
-            .all(u8::is_ascii_digit)
-        {
-            continue;
-        }
-        let Ok(descriptors) = std::fs::read_dir(path.join("fd")) else {
-            continue;
-        };
-        let mut links = descriptors
-            .flatten()
-            .filter_map(|fd| std::fs::read_link(fd.path()).ok());
-        if links.any(|link| link.to_string_lossy() == wanted) {
-            let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
-            let pid = process.file_name().to_string_lossy().into_owned();
-            return Some(format!("process {pid} ({})", shown(&command)));
-        }
+    let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else {
+        return false;
+    };
+    let mut links = descriptors
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    links.any(|link| link.to_string_lossy() == wanted)
+}
+
+/// Whether the process that listens at an address has one of these Unix sockets, too.
+#[cfg(target_os = "linux")]
+fn listens_with(addr: SocketAddr, consoles: &[PathBuf]) -> bool {
+    let inodes: Vec<String> = consoles.iter().flat_map(|path| sockets_at(path)).collect();
+    // Mostly there is none, and then no process is looked at.
+    if inodes.is_empty() {
+        return false;
     }
-    Some(format!(
-        "a process of user {user} that is not visible here: look as that user or root, and in containers on the same network"
-    ))
+    let process = listening(addr).and_then(|(_, inode)| process_with(&inode));
+    process.is_some_and(|process| inodes.iter().any(|inode| has(&process, inode)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn listens_with(_addr: SocketAddr, _consoles: &[PathBuf]) -> bool {
+    false
+}
+
+/// The inodes of the Unix sockets of this path: of the one that listens, and of those that it has accepted.
+#[cfg(target_os = "linux")]
+fn sockets_at(path: &Path) -> Vec<String> {
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let ends = format!(" {}", path.display());
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.strip_suffix(ends.as_str())?.split_whitespace().collect();
+        match fields[..] {
+            [_, _, _, _, _, _, inode] => Some(inode.to_owned()),
+            _ => None,
+        }
+    };
+    String::from_utf8_lossy(&table)
+        .lines()
+        .filter_map(inode)
+        .collect()
 }
 
 /// A command line as it stands in `/proc`. The user who started the process wrote it, and may be any user of
@@ -268,6 +329,21 @@ mod tests {
             shown(command),
             "nc -l \\u{1b}]0;owned\\u{7}\\nok      everything: fine"
         );
+    }
+
+    #[test]
+    fn a_process_that_has_both_the_port_and_a_console_is_known_by_the_console() {
+        let folder = std::env::temp_dir().join(format!("antiphon-port-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (console, longer) = (folder.join("a b"), folder.join("x/a b"));
+        let served = std::os::unix::net::UnixListener::bind(&console).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addrs = [listener.local_addr().unwrap()];
+        assert!(is_taken_by(&addrs, &[longer.clone(), console.clone()]));
+        assert!(!is_taken_by(&addrs, &[longer]) && !is_taken_by(&addrs, &[]));
+        drop(served);
+        assert!(!is_taken_by(&addrs, &[console]));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub(super) struct Report {
     warnings: usize,
     /// Nobody reads any more.
     closed: bool,
-    verdict: Option<(bool, String)>,
+    verdict: Option<(Option<bool>, String)>,
 }
 
 impl Report {
@@ -177,15 +177,18 @@ impl Report {
 
     /// What it comes to: whether a node with these settings gets into a cluster, as far as can be seen.
     pub(super) fn verdict(&mut self, gets_in: bool, text: String) {
-        self.verdict = Some((gets_in, text));
+        self.verdict = Some((Some(gets_in), text));
+    }
+
+    /// The same where that cannot be seen.
+    pub(super) fn unknown(&mut self, text: String) {
+        self.verdict = Some((None, text));
     }
 
     /// Tells the verdict; `failure` is how the program ends if a step failed.
     pub(super) fn finish(mut self, failure: Exit) -> Result<Exit, Failed> {
-        let (gets_in, text) = match self.verdict.take() {
-            Some((gets_in, text)) => (Some(gets_in), text),
-            None => (None, "no more could be found out".to_owned()),
-        };
+        let nothing = || (None, "no more could be found out".to_owned());
+        let (gets_in, text) = self.verdict.take().unwrap_or_else(nothing);
         let ok = self.failed.is_empty() && gets_in != Some(false);
         let line = if self.json {
             let codes: Vec<_> = self.failed.iter().map(|step| step.code).collect();

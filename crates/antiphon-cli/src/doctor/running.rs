@@ -39,8 +39,9 @@ fn listens_at(hello: &Hello, addr: SocketAddr) -> bool {
     })
 }
 
-/// Asks the node of these settings, if it runs.
-pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own> {
+/// Asks the node of these settings, if it runs. With it come the consoles that could be its own and at which
+/// nobody answers.
+pub(super) async fn own(report: &mut Report, settings: &Settings) -> (Option<Own>, Vec<PathBuf>) {
     let (mut clients, silent) = match settings.console_at.as_deref() {
         Some(path) if path == Path::new("none") => (Vec::new(), Vec::new()),
         Some(path) => at(path).await,
@@ -56,8 +57,8 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
         settings.bind.iter().chain(&settings.advertise).any(listens)
     });
     let Some(mut client) = own.map(|own| clients.swap_remove(own)) else {
-        report.add(match clients.first() {
-            Some(namesake) => Step::warning(
+        match clients.first() {
+            Some(namesake) => report.add(Step::warning(
                 "running",
                 "",
                 format!(
@@ -65,26 +66,29 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
                     settings.name,
                     on_one_line(&namesake.hello().addrs.join(", "))
                 ),
-            ),
-            None => Step::skipped(
+            )),
+            // It may well be the one that does not answer.
+            None if !silent.is_empty() => {}
+            None => report.add(Step::skipped(
                 "running",
                 "",
                 format!(
                     "no node {} of cluster {} runs here as this user",
                     settings.name, settings.cluster
                 ),
-            ),
-        });
+            )),
+        }
         if settings.console_at.is_none() {
             without_consoles(report);
         }
-        return None;
+        return (None, silent);
     };
     let status = tell(report, &mut client, Seeds::Asked).await;
-    Some(Own {
+    let own = Own {
         hello: client.hello().clone(),
         status,
-    })
+    };
+    (Some(own), silent)
 }
 
 /// Asks all nodes of this user, or the one at this socket; returns how many there are.
@@ -163,6 +167,11 @@ enum Seeds {
     NotAsked,
 }
 
+/// Whether a node is a member and hears no majority that could decide the next view.
+pub(super) fn lacks_majority(status: &Status) -> bool {
+    status.quorum == Some(false) || status.state == "non-primary"
+}
+
 fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
     let see = |steps: &str| match seeds {
         Seeds::Asked => format!("see the steps of {steps}"),
@@ -219,7 +228,7 @@ fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
             see("those that it waits for"),
         );
     }
-    if status.quorum == Some(false) || status.state == "non-primary" {
+    if lacks_majority(status) {
         return Step::failed(
             "running",
             "no-majority",

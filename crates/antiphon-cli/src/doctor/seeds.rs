@@ -108,6 +108,8 @@ pub(super) struct Enquiries {
     next_place: Option<usize>,
     /// Seeds that are not this node itself.
     pub(super) others: usize,
+    /// Sources that lead to nodes which are not seen from here.
+    pub(super) unseen: Vec<String>,
     pub(super) asked: Vec<Asked>,
     /// Where this node would be, or is.
     pub(super) own: BTreeSet<SocketAddr>,
@@ -186,6 +188,7 @@ impl Enquiries {
             seeds: enquirer.seeds(),
             founder: enquirer.founder(),
             others,
+            unseen: found.unseen.clone(),
             next_place: settings.expect.map(|_| settings.seeds.len() + found.nodes.len()),
             enquirer,
             asked,

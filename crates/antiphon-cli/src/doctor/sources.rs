@@ -17,6 +17,8 @@ const MAX_OF_ONE: usize = 64;
 pub(super) struct Found {
     pub(super) nodes: Vec<SocketAddr>,
     pub(super) locators: Vec<SocketAddr>,
+    /// Sources that cannot be looked at: what they lead to is not known.
+    pub(super) unseen: Vec<String>,
 }
 
 /// Looks at each source and each locator's name, and tells what was found, as far as the node would use it:
@@ -41,6 +43,12 @@ pub(super) async fn look(report: &mut Report, settings: &Effective, confined: bo
     for (subject, is_locator, look) in looks {
         // Fails only if the task panicked: a look has nothing to panic for.
         let Ok(looked) = look.await else { continue };
+        let Some(looked) = looked else {
+            let why = "nothing to look at: nodes are heard there once they speak; the `discovery` lines of a running node say which it hears";
+            report.add(Step::skipped("source", &subject, why));
+            found.unseen.push(subject);
+            continue;
+        };
         let addrs = tell(report, &subject, looked);
         match is_locator {
             true => found.locators.extend(addrs),
@@ -50,12 +58,7 @@ pub(super) async fn look(report: &mut Report, settings: &Effective, confined: bo
     found
 }
 
-fn tell(report: &mut Report, subject: &str, looked: Option<Looked>) -> Vec<SocketAddr> {
-    let Some(mut looked) = looked else {
-        let why = "nothing to look at: nodes are heard there once they speak; the `discovery` lines of a running node say whom it hears";
-        report.add(Step::skipped("source", subject, why));
-        return Vec::new();
-    };
+fn tell(report: &mut Report, subject: &str, mut looked: Looked) -> Vec<SocketAddr> {
     // DNS servers and files have part in it.
     looked.problem = looked.problem.map(|problem| on_one_line(&problem));
     let all = looked.found.len();

@@ -7,13 +7,15 @@ use antiphon_core::wire::Lineage;
 use antiphon_core::wire::enquiry::{Answer, KnownThere};
 
 use super::report::{Report, Step};
-use super::running::Own;
+use super::running::{Own, lacks_majority};
 use super::seeds::{Asked, Enquiries};
 use crate::settings::Settings;
 
-/// What ends a node before it asks any other.
+/// What keeps a node from asking any other.
 #[derive(Debug)]
 pub(super) struct Obstacles {
+    /// It runs already, and its process is stopped or has no time.
+    pub(super) is_silent: bool,
     /// Seeds: the node looks them up once, before anything else.
     pub(super) unresolved: Vec<String>,
     /// What the system refuses it at its start.
@@ -24,6 +26,9 @@ impl Obstacles {
     /// Tells the verdict, if there are any.
     pub(super) fn tell(&self, report: &mut Report) -> bool {
         let text = match self.unresolved.as_slice() {
+            _ if self.is_silent => {
+                "the node runs and does not answer: continue it, as is said above".to_owned()
+            }
             [] if self.cannot.is_empty() => return false,
             [] => format!(
                 "a node with these settings ends at once: it cannot {}, as is said above",
@@ -47,16 +52,27 @@ pub(super) fn draw(
     own: Option<&Own>,
     obstacles: &Obstacles,
 ) {
-    if let Some(status) = own.and_then(|own| own.status.as_ref())
-        && status.state == "primary"
-    {
-        let text = format!(
-            "the node {} runs and is a member of view {}, of {} members",
-            status.node,
-            status.view.map_or("?".to_owned(), |view| view.to_string()),
-            status.members
-        );
-        return report.verdict(true, text);
+    if let Some(status) = own.and_then(|own| own.status.as_ref()) {
+        if lacks_majority(status) {
+            let silent = match status.silent.as_slice() {
+                [] => "the others".to_owned(),
+                silent => silent.join(", "),
+            };
+            let text = format!(
+                "the node {} runs and is a member, but hears no majority: mend the way to {silent}, or continue or start what does not run there; if they are lost for good, see `antiphon recover`",
+                status.node
+            );
+            return report.verdict(false, text);
+        }
+        if status.state == "primary" {
+            let text = format!(
+                "the node {} runs and is a member of view {}, of {} members",
+                status.node,
+                status.view.map_or("?".to_owned(), |view| view.to_string()),
+                status.members
+            );
+            return report.verdict(true, text);
+        }
     }
     if obstacles.tell(report) {
         return;
@@ -145,15 +161,30 @@ fn closed_coordinator(enquiries: &Enquiries) -> Option<(&str, SocketAddr)> {
     let members = members_of_primaries(answers_of(enquiries));
     let mut admits = members.filter_map(|answer| answer.coordinator.as_ref());
     let is_open = |name: &str, addr: SocketAddr| {
-        let has_answered = answers_of(enquiries).any(|answer| answer.node.name == name);
         // Where a firewall passes the node's own port alone, an answer to another port does not come.
         let has_heard = |asked: &Asked| asked.took_it() && !enquiries.port.is_the_nodes;
         let mut there = enquiries.asked.iter().filter(|asked| asked.addr == addr);
-        has_answered || there.all(has_heard)
+        answers_where_it_is_asked(&enquiries.asked, name, addr) || there.all(has_heard)
     };
     let (name, addr) = admits.next()?;
     let all_closed = !is_open(name, *addr) && admits.all(|(name, addr)| !is_open(name, *addr));
     all_closed.then_some((name.as_str(), *addr))
+}
+
+/// Whether a coordinator has answered at an address at which a joiner asks to be admitted. That is the one by
+/// which members name the coordinator. If a seed lists that address together with further ones of the
+/// coordinator, the joiner asks at those, too. At any other address it gets answers alone.
+fn answers_where_it_is_asked(all: &[Asked], name: &str, addr: SocketAddr) -> bool {
+    let is_listed_beside = |asked: &Asked| {
+        let mut there = all.iter().filter(|there| there.addr == addr);
+        asked.seed.is_some() && there.any(|there| there.seed == asked.seed)
+    };
+    all.iter().any(|asked| {
+        let answer = asked.answer.as_ref().filter(|answer| answer.node.name == name);
+        answer.is_some_and(|answer| {
+            asked.addr == addr || (answer.node.further.contains(&asked.addr) && is_listed_beside(asked))
+        })
+    })
 }
 
 /// A node with this seed list looks at all seeds that are asked here, so at the other cluster's, too.
@@ -191,12 +222,16 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     if founds_at_once(settings) || (others == 0 && settings.expect.is_none() && !finds_others) {
         return report.verdict(true, "this node founds a cluster by itself, at once".to_owned());
     }
+    let unseen = enquiries.unseen.join(", ");
+    let unseen = (!unseen.is_empty()).then(|| {
+        format!("the nodes that {unseen} leads to are not seen here: start this node and read its `discovery` lines")
+    });
     if others == 0 && settings.expect.is_none() {
-        return report.verdict(
-            false,
-            "this node founds no cluster without --expect or --found: it waits for one that its sources or locators lead to"
-                .to_owned(),
-        );
+        let text = "this node founds no cluster without --expect or --found: it waits for one that its sources or locators lead to";
+        return match unseen {
+            Some(unseen) => report.unknown(format!("{text}; {unseen}")),
+            None => report.verdict(false, text.to_owned()),
+        };
     }
     let of_founders = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
     let alike = of_founders
@@ -234,10 +269,20 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
             true,
             format!("{so_far}; {ready} of {of} are ready{here}: enough to found it"),
         ),
-        false => report.verdict(
-            false,
-            format!("{so_far}; {ready} of {of} are ready{here}; {needed} are needed to found it: start the others, or mend what is said of them above"),
-        ),
+        false => {
+            let text = format!("{so_far}; {ready} of {of} are ready{here}; {needed} are needed to found it");
+            match (shared_name(answers(), &settings.name, &enquiries.own), unseen) {
+                (Some(name), _) => report.verdict(
+                    false,
+                    format!("{text}, and those that are called {name} count as one: give them different names"),
+                ),
+                (None, Some(unseen)) => report.unknown(format!("{text}; {unseen}")),
+                (None, None) => report.verdict(
+                    false,
+                    format!("{text}: start the others, or mend what is said of them above"),
+                ),
+            }
+        }
     }
 }
 
@@ -260,6 +305,23 @@ fn different<'a>(
         names.insert(answer.node.name.as_str());
     }
     addrs.len().min(names.len())
+}
+
+/// A name that several nodes have, this one among them: nodes of one name found no cluster together.
+fn shared_name<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+    own_name: &str,
+    own: &BTreeSet<SocketAddr>,
+) -> Option<&'a str> {
+    let mut known: BTreeMap<&str, SocketAddr> = BTreeMap::new();
+    let mut nodes = answers
+        .map(|answer| &answer.node)
+        .filter(|node| !own.contains(&node.addr));
+    let shared = nodes.find(|node| {
+        let before = known.insert(&node.name, node.addr);
+        node.name == own_name || before.is_some_and(|before| before != node.addr)
+    });
+    shared.map(|node| node.name.as_str())
 }
 
 /// Whether locators have answered, and none of them knows a node.
@@ -337,6 +399,30 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_shared_by_nodes_at_different_addresses_this_one_included() {
+        let own = BTreeSet::from([addr(1)]);
+        let shared = |answers: &[Answer]| {
+            let name = shared_name(answers.iter(), "new", &own);
+            name.map(str::to_owned)
+        };
+        let (a, b) = (answer("a", 2, None, false), answer("b", 3, None, false));
+        assert_eq!(shared(&[a.clone(), b.clone(), a.clone()]), None);
+        assert_eq!(
+            shared(&[a, b.clone(), answer("a", 4, None, true)]).as_deref(),
+            Some("a")
+        );
+        assert_eq!(
+            shared(&[b, answer("new", 5, None, false)]).as_deref(),
+            Some("new")
+        );
+        assert_eq!(
+            shared(&[answer("new", 1, None, false)]),
+            None,
+            "this node itself, which runs"
+        );
+    }
+
+    #[test]
     fn only_members_of_the_cluster_say_that_it_would_refuse_a_node() {
         let waits = answer("w", 1, None, true);
         let lost = answer("l", 2, Some(false), true);
@@ -345,6 +431,35 @@ mod tests {
         assert_eq!(refusal(all.iter()), None);
         let objects = [answer("w", 1, None, true), answer("n", 4, Some(true), true)];
         assert_eq!(refusal(objects.iter()), Some("n objects"));
+    }
+
+    #[test]
+    fn a_coordinator_that_answers_elsewhere_than_where_a_joiner_asks_it_does_not_count() {
+        let asked = |port: u16, seed: Option<usize>, answer: Option<Answer>| Asked {
+            addr: addr(port),
+            seed,
+            locator: false,
+            reached: None,
+            answer,
+            known: None,
+            mistaken: false,
+            arrived: BTreeSet::new(),
+        };
+        let a = answer("a", 1, Some(true), false);
+        let mut a_of_two = a.clone();
+        a_of_two.node.further = vec![addr(2)];
+        let is_open = |all: &[Asked]| answers_where_it_is_asked(all, "a", addr(1));
+        let closed = |seed| asked(1, seed, None);
+        assert!(is_open(&[asked(1, None, Some(a.clone()))]));
+        assert!(!is_open(&[asked(1, None, Some(answer("b", 1, None, false)))]));
+        // By way of a proxy.
+        assert!(!is_open(&[asked(2, Some(0), Some(a.clone())), closed(None)]));
+        assert!(!is_open(&[closed(Some(0)), asked(2, Some(0), Some(a))]));
+        // At its own further address: the joiner asks there only if the seed says that both are of one node.
+        let further = |seed| asked(2, seed, Some(a_of_two.clone()));
+        assert!(is_open(&[closed(Some(0)), further(Some(0))]));
+        assert!(!is_open(&[closed(Some(0)), further(Some(1))]));
+        assert!(!is_open(&[closed(None), further(None)]));
     }
 
     #[test]

@@ -86,11 +86,16 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
         .build()
         .map_err(|error| Failed::cannot("start threads", &error))?;
     let (mut settings, signals) = match runtime.block_on(settings_of(args)) {
-        Ok(Some(resolved)) => resolved,
+        Ok(Ok(resolved)) => resolved,
         ended => {
             // A name may still be looked up: that is not waited for.
             runtime.shutdown_background();
-            return ended.map(|_| Exit::Success);
+            // A program that asked for the settings must not take their absence for them.
+            let exit_by = |signal| match print_config {
+                true => Exit::Signal(signal),
+                false => Exit::Success,
+            };
+            return ended.map(|ended| ended.err().map_or(Exit::Success, exit_by));
         }
     };
     if let Some(serves) = &serves {
@@ -131,22 +136,22 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
     result
 }
 
-/// Puts the settings together, and catches signals from here on; none if one came meanwhile. Names and files
-/// may take long, and process 1 of a container gets no signal that it does not catch.
-async fn settings_of(args: NodeArgs) -> Result<Option<(Settings, Signals)>, Failed> {
+/// Puts the settings together, and catches signals from here on; a signal that came meanwhile is the inner
+/// error. Names and files may take long, and process 1 of a container gets no signal that it does not catch.
+async fn settings_of(args: NodeArgs) -> Result<Result<(Settings, Signals), i32>, Failed> {
     let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
     let resolving = tokio::task::spawn_blocking(move || Settings::resolve(args));
     let resolved = tokio::select! {
         resolved = resolving => resolved,
         // Nothing to leave yet.
-        _ = signals.next() => return Ok(None),
+        signal = signals.next() => return Ok(Err(signal)),
     };
     let settings = resolved.map_err(|error| {
         Failed::run(format!(
             "the settings could not be read ({error}); this is a defect of Antiphon"
         ))
     })??;
-    Ok(Some((settings, signals)))
+    Ok(Ok((settings, signals)))
 }
 
 /// Logs of the library to stderr: warnings, or what ANTIPHON_LOG says (`info`, `debug`, `antiphon=trace`).
@@ -181,10 +186,17 @@ async fn live(
         None => None,
     };
     let metadata = listener.as_ref().and_then(Listening::metadata);
-    let (cluster, events, incarnation) = tokio::select! {
-        started = start(&settings, metadata) => started?,
-        // Nothing to leave yet.
-        _ = signals.next() => return Ok(Exit::Success),
+    let mut starting = std::pin::pin!(start(&settings, metadata));
+    let mut is_told_to_end = false;
+    let (cluster, events, incarnation) = loop {
+        tokio::select! {
+            started = &mut starting => break started?,
+            // The others may have heard the node by now: it begins, and then leaves in order.
+            signal = signals.next() => match is_told_to_end {
+                false => is_told_to_end = true,
+                true => return Ok(Exit::Signal(signal)),
+            },
+        }
     };
     let ready = Event::Ready {
         name: settings.name.clone(),
@@ -228,8 +240,13 @@ async fn live(
             None
         }
     };
+    let told_to_end = async {
+        if !is_told_to_end {
+            signals.next().await;
+        }
+    };
     let exit = tokio::select! {
-        _ = signals.next() => Exit::Success,
+        () = told_to_end => Exit::Success,
         _ = leave_asked.recv() => Exit::Success,
         () = printer.closed() => Exit::StdoutClosed,
         ended = session.ended() => match ended {

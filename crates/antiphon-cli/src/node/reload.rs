@@ -72,8 +72,10 @@ impl Reloads {
         let agent = self.given.clone().over(file.agent());
         let mut done = Vec::new();
         let mut all = changed.is_empty();
-        let said = self.access.reload(&agent.files);
-        for said in said.into_iter().chain(self.renew_tls(&agent)) {
+        let said = self.access.reload(&agent.files).into_iter();
+        let said: Vec<_> = said.chain(self.renew_tls(&agent)).collect();
+        let is_any_there = !said.is_empty() || commands.is_some();
+        for said in said {
             match said {
                 Ok(what) => done.push(what),
                 Err(reason) => {
@@ -96,11 +98,16 @@ impl Reloads {
                 changed.join(", ")
             );
         }
-        let done = match done.is_empty() {
-            true => "there is nothing to reload: neither certificates nor tokens nor commands".to_owned(),
-            false => format!("reloaded: {}", done.join(", ")),
-        };
-        complain!("antiphon: {done}");
+        match (done.is_empty(), is_any_there) {
+            (false, _) => complain!("antiphon: reloaded: {}", done.join(", ")),
+            (true, false) => {
+                complain!(
+                    "antiphon: there is nothing to reload: neither certificates nor tokens nor commands"
+                );
+            }
+            // Why it was not reloaded is said above.
+            (true, true) => {}
+        }
         all
     }
 

@@ -81,7 +81,7 @@ mod linux {
                 .wait(&mut child)
                 .await
                 .map_err(|error| failed("wait for the node", error))?;
-            if asked && ended_before_it_had_begun(status, &keeper) {
+            if ended_before_it_had_begun(status, &keeper) {
                 return Ok(Exit::Success);
             }
             // A manager or user that ends the service does not wait for members that cannot be reached.
@@ -102,7 +102,8 @@ mod linux {
         })
     }
 
-    /// A signal was passed on before the node caught signals: so it ended by that, and had nothing to leave.
+    /// A signal came before the node caught signals: so it ended by that, and had nothing to leave. If the
+    /// signal went to the whole group, the node may have ended before this process has read its own.
     fn ended_before_it_had_begun(status: ExitStatus, keeper: &Keeper) -> bool {
         let ends_in_order =
             [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| kind.as_raw_value());

@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::common::{Bench, Node, PATIENCE, free_addrs, key, list};
@@ -25,7 +26,7 @@ impl Told {
             .unwrap_or_else(|| panic!("no {code} in {self}"))
     }
 
-    fn step(&self, name: &str, outcome: &str) -> &Value {
+    pub(super) fn step(&self, name: &str, outcome: &str) -> &Value {
         let mut steps = self.steps.iter();
         steps
             .find(|step| step["step"] == name && step["outcome"] == outcome)
@@ -48,7 +49,16 @@ impl std::fmt::Display for Told {
 }
 
 pub(super) fn doctor(bench: &Bench, arguments: &str) -> Told {
-    let output = bench.run(&format!("doctor --json --within 1s {arguments}"));
+    doctor_with(bench, &[], arguments)
+}
+
+/// With these variables in its environment.
+pub(super) fn doctor_with(bench: &Bench, environment: &[(&str, &str)], arguments: &str) -> Told {
+    let mut program = bench.program();
+    program.args(["doctor", "--json", "--within", "1s"]);
+    program.args(arguments.split_whitespace());
+    program.envs(environment.iter().copied()).stdin(Stdio::null());
+    let output = program.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut steps: Vec<Value> = text
         .lines()

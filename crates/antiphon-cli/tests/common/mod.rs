@@ -169,7 +169,7 @@ pub(crate) fn spoken_to(command: Command) -> Node {
 pub(crate) struct Node {
     pub(crate) child: Child,
     pub(crate) lines: mpsc::Receiver<Value>,
-    log: mpsc::Receiver<String>,
+    pub(crate) log: mpsc::Receiver<String>,
 }
 
 impl Node {

@@ -77,9 +77,8 @@ impl<'a> Written<'a> {
             );
         }
         let name = host.strip_suffix('.').unwrap_or(host);
-        let labels = name.split('.').map(str::len);
-        if name.len() > MAX_NAME_BYTES || labels.into_iter().any(|bytes| bytes == 0 || bytes > MAX_LABEL_BYTES)
-        {
+        let is_label = |label: &str| (1..=MAX_LABEL_BYTES).contains(&label.len());
+        if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) {
             return Err(format!(
                 "it is no name: one has up to {MAX_NAME_BYTES} bytes, and 1 to {MAX_LABEL_BYTES} between its dots"
             ));
