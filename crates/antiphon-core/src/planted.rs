@@ -442,4 +442,6 @@ bugs! {
     IgnoreVersions,
     /// A table of counters adds twice what it is told to add (G45).
     AddTwice,
+    /// A server is given half of the time that its caller waits (G49).
+    HalfTheTime,
 }

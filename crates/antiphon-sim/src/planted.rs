@@ -348,6 +348,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("ForgetTheDeparted", "g29-all-while-members-change"),
     ("ForTheDeparted", "g49-servers-die"),
     ("PastItsTime", "g49-servers-die"),
+    ("HalfTheTime", "g49-servers-die"),
     ("BeginNumbers", "g29-all-while-members-change"),
     ("WasSent", "g49-servers-die"),
     ("InSilence", "g49-servers-die"),

@@ -431,6 +431,11 @@ impl Reading {
                 run.caller.short()
             )
         });
+        // G49: its deadline, which is never before the caller's.
+        report.check("G49", at, run.until + SLACK >= call.until, || {
+            let (until, wanted) = (run.until, call.until);
+            format!("p{process} runs {op} until {until}, and its caller waits until {wanted}")
+        });
         let member = self.members.get(&process);
         let serves = member.is_some_and(|member| member.serves.contains(verb));
         report.check("G49", at, serves, || {
