@@ -444,4 +444,8 @@ bugs! {
     AddTwice,
     /// A server is given half of the time that its caller waits (G49).
     HalfTheTime,
+    /// The clients of a member that is gone vanish from the views, and the view does not say so (G51).
+    ClientsGoUnsaid,
+    /// The transitional notice names also the clients of members that are not in it (G51).
+    NoticeNamesAllClients,
 }

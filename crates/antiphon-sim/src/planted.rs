@@ -367,6 +367,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("ClientsOfDeparted", "g51-hosts-come-and-go"),
     ("ChangeUnsafely", "g51-hosts-are-cut-off"),
     ("FirstOfBundle", "g51-hosts-come-and-go"),
+    ("GoUnsaid", "g51-hosts-come-and-go"),
+    ("AllClients", "g51-hosts-come-and-go"),
     ("ShowCatchingUp", "g50-replicas-merge"),
     ("TakeUndoneForEarlier", "g45-writers-are-cut-off"),
     ("Tell", "g44-told-while-views-change"),

@@ -54,8 +54,16 @@
 //! | the primary is lost | any time | clients are told [`Event::Suspended`]; changes wait |
 //! | this member is removed, or comes back | any time | its clients are told [`Event::Resync`], and enter again: others saw them go, with its incarnation or for a cause |
 
-/// Whether this mistake was planted here: never, except in tests of this crate and in the simulator.
+/// Whether this mistake was planted here: never, except in the simulator and, those that name the clients, in
+/// tests of this crate.
 macro_rules! planted {
+    ($mistake:ident) => {{
+        #[cfg(feature = "planted")]
+        let planted = antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake);
+        #[cfg(not(feature = "planted"))]
+        let planted = false;
+        planted
+    }};
     ($clients:expr, $mistake:ident) => {{
         #[cfg(test)]
         let planted = $clients.planted == Some(tests::Planted::$mistake);
@@ -288,6 +296,9 @@ impl Clients {
         self.here |= !first && !view.joined.is_empty();
         self.view = Some(view.id);
         self.change = 0;
+        if planted!(ClientsGoUnsaid) {
+            departed.clear();
+        }
         self.tell_view(Vec::new(), departed);
     }
 
@@ -358,7 +369,7 @@ impl Clients {
         if self.has_own_in()
             && let Some(mut all) = self.members()
         {
-            all.retain(|client| members.contains(&client.id.node));
+            all.retain(|client| members.contains(&client.id.node) || planted!(NoticeNamesAllClients));
             self.events.push_back(Event::Transitional { members: all });
         }
     }

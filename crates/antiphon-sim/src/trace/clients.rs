@@ -20,6 +20,10 @@ pub enum ClientDeed {
     Gone(u32, Departure),
     /// A view.
     View(Arc<ClientView>),
+    /// What follows was completed by a flush among the members of these.
+    Transitional(Vec<ClientId>),
+    /// The primary was lost.
+    Suspended,
     /// A client says something that no other one says: the group took it.
     Says {
         /// Which client.

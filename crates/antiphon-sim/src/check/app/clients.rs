@@ -22,6 +22,13 @@ enum Told {
     Next(ClientViewId),
 }
 
+/// What a member's clients are to be told when the member is told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    Transitional,
+    Suspended,
+}
+
 /// A client that is in: its last view, and what it was told in that view. A member that is cut off may tell
 /// its clients what no other member tells, before it knows. Only clients that go on to the next view have
 /// been told the same.
@@ -30,6 +37,8 @@ struct Stream {
     view: Option<ClientViewId>,
     within: Vec<Told>,
     heard: BTreeSet<u64>,
+    /// What its member was told in that view of the group, and this client not yet.
+    owed: BTreeSet<Word>,
 }
 
 /// A process while the trace is read.
@@ -37,6 +46,9 @@ struct Stream {
 struct Host {
     me: Option<Incarnation>,
     streams: BTreeMap<u32, Stream>,
+    /// The group's own last view, and the transitional notice that it was told in each.
+    group: Option<GroupViewId>,
+    notices: BTreeMap<GroupViewId, Vec<Incarnation>>,
     asked_to_leave: BTreeSet<u32>,
     /// What its clients said that are in, by client.
     open: BTreeMap<u32, BTreeSet<u64>>,
@@ -67,8 +79,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         for line in lines {
             let found = match &line.what {
                 Seen::Client(of, deed) if *of == group => reading.read(line.process, deed),
-                Seen::Group(of, Heard::View(view)) if *of == group => {
-                    reading.members.insert(view.id, view.members.clone());
+                Seen::Group(of, heard) if *of == group => {
+                    reading.learn(line.process, heard);
                     Ok(())
                 }
                 Seen::Ended(_) => {
@@ -105,6 +117,31 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
 impl Reading {
     fn host(&mut self, process: ProcessId) -> &mut Host {
         self.hosts.entry(process).or_default()
+    }
+
+    /// What the member itself is told: its clients follow.
+    fn learn(&mut self, process: ProcessId, heard: &Heard) {
+        let host = self.hosts.entry(process).or_default();
+        let word = match heard {
+            Heard::View(view) => {
+                host.group = Some(view.id);
+                self.members.insert(view.id, view.members.clone());
+                return;
+            }
+            Heard::Transitional(members) => {
+                host.notices
+                    .extend(host.group.map(|view| (view, members.clone())));
+                Word::Transitional
+            }
+            Heard::Suspended => Word::Suspended,
+            _ => return,
+        };
+        for stream in host.streams.values_mut() {
+            // A client that has not come so far yet is told when its member reads so far.
+            if stream.view.is_some() && stream.view.map(|view| view.group) == host.group {
+                stream.owed.insert(word);
+            }
+        }
     }
 
     fn read(&mut self, process: ProcessId, deed: &ClientDeed) -> Checked {
@@ -155,6 +192,13 @@ impl Reading {
                 Ok(())
             }
             ClientDeed::View(view) => self.view(process, view),
+            ClientDeed::Transitional(members) => self.transitional(process, members),
+            ClientDeed::Suspended => {
+                for stream in host.streams.values_mut() {
+                    stream.owed.remove(&Word::Suspended);
+                }
+                Ok(())
+            }
             ClientDeed::Hears { from, view, op } => self.hears(process, *from, *view, *op),
             ClientDeed::Wrong(wrong) => Err(wrong.clone()),
         }
@@ -218,6 +262,12 @@ impl Reading {
             })?;
             if let Some(before) = stream.view {
                 ensure(before < view.id, || format!("view {} follows {before}", view.id))?;
+                ensure(before.group == view.id.group || stream.owed.is_empty(), || {
+                    format!("in view {before} client {number} is not told {:?}", stream.owed)
+                })?;
+                if let Some(before) = self.views.get(&before) {
+                    changes(before, view)?;
+                }
                 stream.within.push(Told::Next(view.id));
                 let first = self.within.entry(before).or_insert_with(|| stream.within.clone());
                 ensure(*first == stream.within, || {
@@ -227,6 +277,33 @@ impl Reading {
             }
             stream.view = Some(view.id);
             stream.within.clear();
+        }
+        Ok(())
+    }
+
+    /// The notice names the clients of the view whose nodes the group's own notice names.
+    fn transitional(&mut self, process: ProcessId, members: &[ClientId]) -> Checked {
+        let host = self.hosts.entry(process).or_default();
+        let (views, notices) = (&self.views, &host.notices);
+        for (number, stream) in &mut host.streams {
+            stream.owed.remove(&Word::Transitional);
+            let Some(view) = stream.view.and_then(|view| views.get(&view)) else {
+                continue;
+            };
+            let nodes = notices.get(&view.id.group).ok_or_else(|| {
+                format!(
+                    "client {number} is told that view {} ends, its member is not",
+                    view.id
+                )
+            })?;
+            let clients = view.members.iter().map(|client| client.id);
+            let due: BTreeSet<_> = clients.filter(|client| nodes.contains(&client.node)).collect();
+            ensure(due == members.iter().copied().collect(), || {
+                format!(
+                    "the notice in view {} names {members:?}, and {due:?} go on together",
+                    view.id
+                )
+            })?;
         }
         Ok(())
     }
@@ -263,4 +340,21 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+/// A view names all clients that came and went since the view before, and no others.
+fn changes(before: &ClientView, view: &ClientView) -> Checked {
+    let ids = |view: &ClientView| -> BTreeSet<ClientId> {
+        let members = view.members.iter();
+        members.map(|client| client.id).collect()
+    };
+    let (old, new) = (ids(before), ids(view));
+    let gone: BTreeSet<_> = view.departed.iter().map(|(client, _)| client.id).collect();
+    let came: BTreeSet<_> = view.joined.iter().map(|client| client.id).collect();
+    ensure(gone == &old - &new && came == &new - &old, || {
+        format!(
+            "view {} says that {gone:?} are gone and {came:?} joined: {old:?} became {new:?}",
+            view.id
+        )
+    })
 }

@@ -307,7 +307,10 @@ impl World {
                     }
                     continue;
                 }
-                Told::Transitional { .. } | Told::Suspended => continue,
+                Told::Transitional { members } => {
+                    ClientDeed::Transitional(members.iter().map(|client| client.id).collect())
+                }
+                Told::Suspended => ClientDeed::Suspended,
                 Told::Malformed { from, what } => {
                     ClientDeed::Wrong(format!("{from:?} sent something else than {what}"))
                 }
