@@ -448,4 +448,6 @@ bugs! {
     ClientsGoUnsaid,
     /// The transitional notice names also the clients of members that are not in it (G51).
     NoticeNamesAllClients,
+    /// An application is told that more of its object is there than the object has (R22).
+    ProgressBeyondTheEnd,
 }

@@ -53,7 +53,7 @@ pub(crate) fn is_blocked(world: &World) -> bool {
         .copied()
         .partition(|dead| is_told(*dead));
     let mut all = alive.clone();
-    all.extend(powerless);
+    all.extend(powerless.intersection(&voters).copied());
     all.extend(unproven);
     !decides(bound, &alive, &proven) && decides(bound, &all, &proven)
 }

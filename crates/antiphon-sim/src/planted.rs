@@ -471,6 +471,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Pieces", "r22-large-messages"),
     ("Object", "r22-bulk"),
     ("AllHold", "r22-bulk"),
+    ("Progress", "r22-bulk"),
     ("SafeCut", "g25-the-only-holder-dies"),
     ("Safe", "r17-safe"),
     ("MarkOfOwnRow", "r17-safe"),

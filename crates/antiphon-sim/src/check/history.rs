@@ -41,6 +41,8 @@ pub struct Facts {
     pub ended: Option<(Micros, Ending)>,
     /// When it was asked to leave the cluster.
     pub asked_to_leave: Option<Micros>,
+    /// When it was asked to join a group.
+    pub asked_to_join_group: Vec<(Micros, GroupIndex)>,
     /// When it was asked to leave a group.
     pub asked_to_leave_group: Vec<(Micros, GroupIndex)>,
     /// The receipts it got.
@@ -249,6 +251,7 @@ impl<'a> History<'a> {
                         member: member.clone(),
                         ended: None,
                         asked_to_leave: None,
+                        asked_to_join_group: Vec::new(),
                         asked_to_leave_group: Vec::new(),
                         receipts: Vec::new(),
                         tell_receipts: Vec::new(),
@@ -314,6 +317,7 @@ impl<'a> History<'a> {
                 return;
             }
             Seen::AskedToLeave => facts.asked_to_leave = Some(at),
+            Seen::AskedToJoin { group, .. } => facts.asked_to_join_group.push((at, *group)),
             Seen::AskedToLeaveGroup(group) => facts.asked_to_leave_group.push((at, *group)),
             Seen::Group(
                 group,

@@ -608,8 +608,8 @@ impl World {
                     return;
                 }
                 let follows = Follows::of(&event);
-                let heard = self.hear_group(id, group, event);
-                self.note(id, Seen::Group(group, heard));
+                let seen = self.hear_group(id, group, event);
+                self.note(id, seen);
                 return self.follow(id, group, follows);
             }
             other => Seen::Contract(format!("an event the simulator does not know: {other:?}")),

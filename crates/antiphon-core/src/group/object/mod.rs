@@ -221,9 +221,10 @@ impl Group {
             length,
         }) = membership.objects.outgoing.poll_progress()
         {
+            let beyond = u64::from(planted!(ProgressBeyondTheEnd)) * length;
             let event = GroupEvent::Progress {
                 ticket,
-                bytes,
+                bytes: bytes + beyond,
                 length,
             };
             ctx.effects.push_back(Effect::Event(self.handle, event));

@@ -1,25 +1,39 @@
 //! Group views beside node views, causes, and nodes that never had a view: G2, G4, G7, G18. The
 //! [account](super::account) has the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_core::GroupView;
+use antiphon_core::{GroupOptions, GroupView};
 
+use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::{GroupKey, History, Life, Stay, StayEnd, ViewKey};
+use crate::check::history::{Facts, GroupKey, History, Life, Stay, StayEnd, ViewKey};
+use crate::trace::{GroupIndex, Heard, Seen};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    let first = first_seen(history);
     for (life, stay) in history.stays() {
         made_in(life, stay, report);
-        leavers(history, stay, report);
+        leavers(history, &first, stay, report);
         crashed(life, stay, report);
     }
     rising(history, report);
     agreement(history, report);
     if history.at_rest {
-        no_skip(history, report);
+        no_skip(history, &first, report);
     }
+    refusals(history, report);
+}
+
+/// When each view was first told to any application.
+fn first_seen(history: &History<'_>) -> BTreeMap<ViewKey, Micros> {
+    let mut first = BTreeMap::new();
+    for epoch in history.stays().flat_map(|(_, stay)| &stay.epochs) {
+        let at = first.entry(epoch.key()).or_insert(epoch.at);
+        *at = epoch.at.min(*at);
+    }
+    first
 }
 
 /// G7: a group's members are members of the node view it was made in.
@@ -90,21 +104,15 @@ fn agreement(history: &History<'_>, report: &mut Report) {
 }
 
 /// A member that is said to have left was asked to leave.
-fn leavers(history: &History<'_>, stay: &Stay, report: &mut Report) {
-    for epoch in stay.epochs.iter().skip(1) {
+fn leavers(history: &History<'_>, first: &BTreeMap<ViewKey, Micros>, stay: &Stay, report: &mut Report) {
+    for (before, epoch) in stay.epochs.iter().zip(stay.epochs.iter().skip(1)) {
         let (view, at) = (&epoch.view, epoch.at);
+        let seen = first.get(&before.key()).copied().unwrap_or(before.at);
         for who in &view.left {
             let asked = history
                 .life(*who)
                 .and_then(|left| history.processes.get(&left.process))
-                .is_some_and(|facts| {
-                    let cluster = facts.asked_to_leave.is_some_and(|asked| asked <= at);
-                    let group = facts
-                        .asked_to_leave_group
-                        .iter()
-                        .any(|(asked, group)| *asked <= at && *group == stay.group);
-                    cluster || group
-                });
+                .is_some_and(|facts| asked_to_leave(facts, stay.group, seen, at));
             report.check("causes", at, asked, || {
                 format!(
                     "view {} of {} says that {} left, and nobody asked it to",
@@ -142,12 +150,15 @@ fn crashed(life: &Life, stay: &Stay, report: &mut Report) {
 }
 
 /// G18 no view is skipped.
-fn no_skip(history: &History<'_>, report: &mut Report) {
+fn no_skip(history: &History<'_>, first: &BTreeMap<ViewKey, Micros>, report: &mut Report) {
     for (life, stay) in history.stays() {
         if !life.is_open() {
             continue;
         }
         for (index, epoch) in stay.epochs.iter().enumerate() {
+            let seen = first.get(&epoch.key()).copied().unwrap_or(epoch.at);
+            let until = stay.epochs.get(index + 1).map_or(Micros::MAX, |next| next.at);
+            let leaves = |facts: &Facts| asked_to_leave(facts, stay.group, seen, until);
             for member in &epoch.view.members {
                 let Some(other) = history.life(*member) else {
                     continue;
@@ -165,7 +176,7 @@ fn no_skip(history: &History<'_>, report: &mut Report) {
                         .iter()
                         .any(|later| !later.view.members.contains(member))
                     || stay.end != StayEnd::Open
-                    || left(history, other, stay);
+                    || history.processes.get(&other.process).is_some_and(leaves);
                 report.check("G18", epoch.at, excused, || {
                     format!(
                         "{} saw view {} of {} and member {} never did",
@@ -180,12 +191,35 @@ fn no_skip(history: &History<'_>, report: &mut Report) {
     }
 }
 
-fn left(history: &History<'_>, life: &Life, stay: &Stay) -> bool {
-    history.processes.get(&life.process).is_some_and(|facts| {
-        facts.asked_to_leave.is_some()
-            || facts
-                .asked_to_leave_group
-                .iter()
-                .any(|(_, group)| *group == stay.group)
-    })
+/// Whether it was asked until then to leave the cluster, or this group. The first member that saw it in the
+/// group did so at `seen`: what was asked before it joined for that is no reason any more.
+fn asked_to_leave(facts: &Facts, group: GroupIndex, seen: Micros, until: Micros) -> bool {
+    let joins = facts.asked_to_join_group.iter();
+    let joins = joins.filter(|(at, of)| *of == group && *at <= seen);
+    let joined = joins.map(|(at, _)| *at).max().unwrap_or(0);
+    let mut leaves = facts.asked_to_leave_group.iter();
+    facts.asked_to_leave.is_some_and(|asked| asked <= until)
+        || leaves.any(|(at, of)| *of == group && (joined..=until).contains(at))
+}
+
+/// A group refuses a member only if some members want it otherwise.
+fn refusals(history: &History<'_>, report: &mut Report) {
+    let mut wanted: BTreeMap<GroupIndex, GroupOptions> = BTreeMap::new();
+    let mut unequal: BTreeSet<GroupIndex> = BTreeSet::new();
+    for line in &history.trace.lines {
+        match &line.what {
+            Seen::AskedToJoin { group, options, .. }
+                if *wanted.entry(*group).or_insert(*options) != *options =>
+            {
+                unequal.insert(*group);
+            }
+            Seen::Group(group, Heard::Refused(reason)) => {
+                let process = line.process;
+                report.check("causes", line.at, unequal.contains(group), || {
+                    format!("p{process} is refused by group {group}, which all want alike: {reason}")
+                });
+            }
+            _ => {}
+        }
+    }
 }

@@ -180,7 +180,7 @@ impl Ground {
     }
 }
 
-/// The members that accuse another of silence, or of hearing nothing, if that is all there is against it.
+/// The members that accuse another of silence, or of hearing nothing, whatever else there is against it.
 /// Observers say only that they do not hear it well enough; where some hosts lose what they send, that need
 /// not be silence.
 fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
@@ -191,8 +191,8 @@ fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
     };
     match &departure.cause {
         Cause::Unreachable { from } => vec![*from],
-        Cause::Crashed if departure.accusers.iter().all(|accusation| deaf(&accusation)) => {
-            let accusers = departure.accusers.iter();
+        Cause::Crashed => {
+            let accusers = departure.accusers.iter().filter(deaf);
             accusers.map(|accusation| accusation.accuser).collect()
         }
         _ => Vec::new(),

@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    pub(super) fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
+    pub(super) fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Seen {
         if matches!(event, GroupEvent::View(_)) {
             self.view_dooms(id);
         }
@@ -305,9 +305,9 @@ impl World {
             _ => {}
         }
         let Some(usage) = self.processes[id].uses.get_mut(&group) else {
-            return Heard::Refused("the simulated application never used this group".to_owned());
+            return Seen::Contract(format!("an event of a group that was never used: {event:?}"));
         };
-        match event {
+        let heard = match event {
             GroupEvent::View(view) => {
                 usage.view = Some(view.clone());
                 usage.in_flush = false;
@@ -363,8 +363,9 @@ impl World {
                 usage.view = None;
                 Heard::Left
             }
-            other => Heard::Refused(format!("an event the simulator does not know: {other:?}")),
-        }
+            other => return Seen::Contract(format!("an event the simulator does not know: {other:?}")),
+        };
+        Seen::Group(group, heard)
     }
 
     /// The application takes what it was given, unless it is stalled; where it reads in parts, some of it, or
