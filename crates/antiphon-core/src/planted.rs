@@ -450,4 +450,8 @@ bugs! {
     NoticeNamesAllClients,
     /// An application is told that more of its object is there than the object has (R22).
     ProgressBeyondTheEnd,
+    /// A map does not tell watchers of what is removed (G45).
+    GoneKeysUntold,
+    /// A table of counters tells of a change without the value before (G45).
+    CountsUntold,
 }

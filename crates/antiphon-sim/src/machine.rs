@@ -60,12 +60,36 @@ pub struct Step {
     pub what: Stepped,
     /// What happened to locks.
     pub locks: Vec<locks::Event>,
-    /// Keys whose entries went without a command.
-    pub expired: Vec<Bytes>,
-    /// Entries that were written anew as they are, with versions above all that a member has seen.
-    pub renewed: Vec<(Bytes, map::Entry)>,
+    /// What is told of changes of the map, as it comes.
+    pub changed: Vec<map::Changed>,
     /// The same of counters.
-    pub recounted: Vec<(counters::Name, counters::Counter)>,
+    pub counted: Vec<counters::Changed>,
+}
+
+impl Step {
+    /// Keys whose entries went without a command.
+    pub fn expired(&self) -> impl Iterator<Item = &Bytes> {
+        let went = |now: &map::Now| matches!(now, map::Now::Expired | map::Now::Evicted);
+        let expired = self.changed.iter().filter(move |changed| went(&changed.now));
+        expired.map(|changed| &changed.key)
+    }
+
+    /// Entries that were written anew as they are, with versions above all that a member has seen.
+    pub fn renewed(&self) -> impl Iterator<Item = (&Bytes, &map::Entry)> {
+        let without_command = !matches!(self.what, Stepped::Command(..));
+        let changed = self.changed.iter().filter(move |_| without_command);
+        changed.filter_map(|changed| match &changed.now {
+            map::Now::Written(entry) => Some((&changed.key, entry)),
+            _ => None,
+        })
+    }
+
+    /// The same of counters.
+    pub fn recounted(&self) -> impl Iterator<Item = (&counters::Name, counters::Counter)> {
+        let without_command = !matches!(self.what, Stepped::Command(..));
+        let counted = self.counted.iter().filter(move |_| without_command);
+        counted.filter_map(|changed| Some((&changed.name, changed.new?)))
+    }
 }
 
 /// What a step was.
@@ -176,30 +200,17 @@ impl Store {
         what: Stepped,
         locks: Vec<locks::Event>,
         changed: Vec<map::Changed>,
-        recounted: Vec<counters::Changed>,
+        counted: Vec<counters::Changed>,
         events: &mut Vec<Step>,
     ) {
         self.index = at.index;
-        let by_command = matches!(what, Stepped::Command(..));
-        let (mut expired, mut renewed) = (Vec::new(), Vec::new());
-        for map::Changed { key, now, .. } in changed {
-            match now {
-                map::Now::Expired | map::Now::Evicted => expired.push(key),
-                map::Now::Written(entry) if !by_command => renewed.push((key, entry)),
-                map::Now::Written(_) | map::Now::Removed => {}
-            }
-        }
-        let recounted = recounted.into_iter();
         events.push(Step {
             state: self.state,
             digest: self.sum(),
             what,
             locks,
-            expired,
-            renewed,
-            recounted: recounted
-                .filter_map(|changed| Some((changed.name, changed.new?)))
-                .collect(),
+            changed,
+            counted,
         });
     }
 }
@@ -211,26 +222,24 @@ impl Machine for Store {
     type Snapshot = Parts;
 
     fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Step>) -> Reply {
-        let (mut locks, mut changed) = (Vec::new(), Vec::new());
+        let (mut locks, mut changed, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let reply = match command.what.clone() {
             What::Map(command) => Reply::Map(self.map.apply(at, from, command, &mut changed)),
             What::Locks(command) => Reply::Locks(self.locks.apply(at, from, command, &mut locks)),
-            What::Counters(command) => {
-                Reply::Counters(self.counters.apply(at, from, command, &mut Vec::new()))
-            }
+            What::Counters(command) => Reply::Counters(self.counters.apply(at, from, command, &mut counted)),
         };
         let what = Stepped::Command(from, command, reply.clone());
-        self.step(at, what, locks, changed, Vec::new(), events);
+        self.step(at, what, locks, changed, counted, events);
         reply
     }
 
     fn members(&mut self, at: At, change: &Change, events: &mut Vec<Step>) {
-        let (mut locks, mut changed, mut recounted) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut locks, mut changed, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         self.map.members(at, change, &mut changed);
         self.locks.members(at, change, &mut locks);
-        self.counters.members(at, change, &mut recounted);
+        self.counters.members(at, change, &mut counted);
         let what = Stepped::Members(change.clone());
-        self.step(at, what, locks, changed, recounted, events);
+        self.step(at, what, locks, changed, counted, events);
     }
 
     fn deadline(&self) -> Option<AgreedTime> {

@@ -341,6 +341,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("BeforeAll", "g45-writers-are-cut-off"),
     ("IgnoreVersions", "g45-writers-are-cut-off"),
     ("AddTwice", "g45-writers-are-cut-off"),
+    ("KeysUntold", "g45-writers-are-cut-off"),
+    ("CountsUntold", "g45-writers-are-cut-off"),
     ("Tokens", "g30-holder-is-removed"),
     ("Locks", "g30-holder-is-removed"),
     ("Waiters", "g30-holder-is-removed"),

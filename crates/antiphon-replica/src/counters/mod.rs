@@ -299,6 +299,7 @@ impl CounterTable {
         });
         let old = self.state.put(&name, new);
         if old.is_some() || new.is_some() {
+            let old = old.filter(|_| !planted!(CountsUntold));
             events.push(Changed { name, old, new });
         }
         Ok(Done::Counter(new))

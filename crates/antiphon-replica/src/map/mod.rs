@@ -330,6 +330,9 @@ impl MapMachine {
                 self.expiry.remove(&(expires, key.clone()));
             }
         }
+        if planted!(GoneKeysUntold) && matches!(now, Now::Removed) {
+            return Written { old, new };
+        }
         events.push(Changed {
             key,
             version,

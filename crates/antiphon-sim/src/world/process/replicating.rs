@@ -219,7 +219,7 @@ impl World {
                     })
                 }
                 Said::Machine { at, serving, event } => {
-                    if !event.renewed.is_empty() {
+                    if event.renewed().next().is_some() {
                         self.count("replica_renewed");
                     }
                     it.clients.stepped(it.me, &event);

@@ -336,9 +336,8 @@ mod tests {
                     _ => Stepped::Timeout,
                 },
                 locks: Vec::new(),
-                expired: Vec::new(),
-                renewed: Vec::new(),
-                recounted: Vec::new(),
+                changed: Vec::new(),
+                counted: Vec::new(),
             };
             (place, step)
         };

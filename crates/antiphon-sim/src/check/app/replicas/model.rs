@@ -24,6 +24,8 @@ pub(super) struct Model {
     entries: BTreeMap<Bytes, Entry>,
     map_time: AgreedTime,
     map_version: Version,
+    /// That of the last change that was told, also of an entry that went.
+    told_version: Version,
     counters: BTreeMap<counters::Name, counters::Counter>,
     counter_version: Version,
     last_id: u64,
@@ -93,8 +95,25 @@ impl Model {
                 (What::Map(command), Reply::Map(reply)) => {
                     expired = self.expire(at);
                     self.map(command, reply)?;
+                    self.told_of_map(command, reply, step)?;
                 }
-                (What::Counters(command), Reply::Counters(reply)) => self.counters(command, reply)?,
+                (What::Counters(command), Reply::Counters(reply)) => {
+                    let name = changes(command);
+                    let old = name.and_then(|name| self.counters.get(name).copied());
+                    self.counters(command, reply)?;
+                    let new = name.and_then(|name| self.counters.get(name).copied());
+                    // A refusal, and the removal of what is not there, change nothing.
+                    let due = name.filter(|_| old != new);
+                    let due = due.map(|name| (name, old, new));
+                    let told = step.counted.iter();
+                    let told = told.map(|changed| (&changed.name, changed.old, changed.new));
+                    same(
+                        "G45",
+                        "what is told of a counter",
+                        due.into_iter().collect::<Vec<_>>(),
+                        told.collect(),
+                    )?;
+                }
                 (What::Locks(command), Reply::Locks(reply)) => {
                     self.time_out_and_grant(at, &mut told)?;
                     let expected = self.lock_command(*from, command, &mut told)?;
@@ -107,11 +126,11 @@ impl Model {
                 let again: BTreeSet<_> = change.joined.iter().chain(&change.gone).copied().collect();
                 let members = self.members.clone();
                 let gone = |owner: Owner| !members.contains(&owner.member) || again.contains(&owner.member);
-                if !step.renewed.is_empty() || !step.expired.is_empty() {
-                    expired = self.renew(at, &step.renewed)?;
+                if !step.changed.is_empty() {
+                    expired = self.renew(at, step)?;
                 }
-                if !step.recounted.is_empty() {
-                    self.recount(&step.recounted)?;
+                if !step.counted.is_empty() {
+                    self.recount(step)?;
                 }
                 let cause = |owner: Owner| {
                     let of = |members: &[Incarnation]| members.contains(&owner.member);
@@ -130,7 +149,18 @@ impl Model {
                 self.time_out_and_grant(at, &mut told)?;
             }
         }
-        let came: BTreeSet<&Bytes> = step.expired.iter().collect();
+        for changed in &step.changed {
+            if changed.version <= self.told_version {
+                return wrong(
+                    "G45",
+                    "a change of a version above",
+                    self.told_version,
+                    changed.version,
+                );
+            }
+            self.told_version = changed.version;
+        }
+        let came: BTreeSet<&Bytes> = step.expired().collect();
         same("G45", "what expires", expired.iter().collect(), came)?;
         told.nothing_left()?;
         self.exclusive()
@@ -191,16 +221,17 @@ impl Model {
 
     /// G50: all entries are written anew, or none. Each is as it was, and has another version and a stamp of
     /// now.
-    fn renew(&mut self, at: At, renewed: &[(Bytes, Entry)]) -> Result<Vec<Bytes>, (&'static str, String)> {
+    fn renew(&mut self, at: At, step: &Step) -> Result<Vec<Bytes>, (&'static str, String)> {
         let expired = self.expire(at);
-        for (_, entry) in renewed {
+        for (_, entry) in step.renewed() {
             if entry.version <= self.map_version {
                 wrong("G50", "a version above", self.map_version, entry.version)?;
             }
             self.map_version = entry.version;
         }
         let mut expected = self.entries.clone();
-        let renewed: BTreeMap<Bytes, Entry> = renewed.iter().cloned().collect();
+        let renewed = step.renewed().map(|(key, entry)| (key.clone(), entry.clone()));
+        let renewed: BTreeMap<Bytes, Entry> = renewed.collect();
         for (key, entry) in &mut expected {
             entry.version = renewed.get(key).map_or(Version(0), |entry| entry.version);
             entry.modified = Stamp::new(self.map_time, entry.modified.flags());
@@ -211,15 +242,16 @@ impl Model {
     }
 
     /// The same of counters.
-    fn recount(&mut self, recounted: &[(counters::Name, counters::Counter)]) -> Verdict {
-        for (_, counter) in recounted {
+    fn recount(&mut self, step: &Step) -> Verdict {
+        for (_, counter) in step.recounted() {
             if counter.version <= self.counter_version {
                 return wrong("G50", "a version above", self.counter_version, counter.version);
             }
             self.counter_version = counter.version;
         }
         let values = |(name, counter): (&counters::Name, &counters::Counter)| (name.clone(), counter.value);
-        let recounted: BTreeMap<_, _> = recounted.iter().cloned().collect();
+        let recounted = step.recounted().map(|(name, counter)| (name.clone(), counter));
+        let recounted: BTreeMap<_, _> = recounted.collect();
         let expected: Vec<_> = self.counters.iter().map(values).collect();
         let came: Vec<_> = recounted.iter().map(values).collect();
         same("G50", "the counters with new versions", expected, came)?;
@@ -281,6 +313,32 @@ impl Model {
             same("G45", "a write", &expected, written)?;
         }
         Ok(())
+    }
+
+    /// All changes are told, in the order of the writes, with the entries before and after.
+    fn told_of_map(
+        &self,
+        command: &map::Command,
+        reply: &Result<Vec<map::Written>, map::Refused>,
+        step: &Step,
+    ) -> Verdict {
+        let writes = command.writes.iter().zip(reply.iter().flatten());
+        let due = writes.filter(|(_, written)| written.old != written.new);
+        let due = due.map(|(write, written)| (&write.key, written.old.as_ref(), written.new.as_ref()));
+        let told = step.changed.iter().filter_map(|changed| {
+            let new = match &changed.now {
+                map::Now::Written(entry) if entry.version == changed.version => Some(entry),
+                map::Now::Written(_) | map::Now::Removed => None,
+                map::Now::Expired | map::Now::Evicted => return None,
+            };
+            Some((&changed.key, changed.old.as_ref(), new))
+        });
+        same(
+            "G45",
+            "what is told of the map",
+            due.collect::<Vec<_>>(),
+            told.collect(),
+        )
     }
 
     fn counters(
@@ -561,6 +619,16 @@ impl Model {
         self.locks
             .retain(|_, lock| !lock.holders.is_empty() || !lock.queue.is_empty());
         Ok(())
+    }
+}
+
+/// The counter that a command may change.
+fn changes(command: &counters::Command) -> Option<&counters::Name> {
+    match command {
+        counters::Command::Add { name, .. }
+        | counters::Command::Set { name, .. }
+        | counters::Command::Remove { name, .. } => Some(name),
+        counters::Command::TakeBlock { .. } => None,
     }
 }
 

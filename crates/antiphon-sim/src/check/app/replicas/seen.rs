@@ -59,11 +59,11 @@ impl SeenHere {
         if let Stepped::Command(_, command, reply) = &step.what {
             self.reply(&command.what, reply)?;
         }
-        for (key, entry) in &step.renewed {
+        for (key, entry) in step.renewed() {
             rises("versions of the map", &mut self.given.0, entry.version, true)?;
             self.entry(key, entry)?;
         }
-        for (name, counter) in &step.recounted {
+        for (name, counter) in step.recounted() {
             self.counter(name, counter.version)?;
         }
         for event in &step.locks {
