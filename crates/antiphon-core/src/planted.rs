@@ -454,4 +454,8 @@ bugs! {
     GoneKeysUntold,
     /// A table of counters tells of a change without the value before (G45).
     CountsUntold,
+    /// A member believes for an eighth of the time for which it may (R7).
+    LeaseOfAMoment,
+    /// Direct messages do not wait for the lease (R7).
+    TellWithoutLease,
 }

@@ -422,6 +422,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("Believe", "r7-cut-off"),
     ("VoteWhileAnswered", "r7-cut-off"),
     ("WithoutLease", "r7-cut-off"),
+    ("TellWithoutLease", "r7-answers-go-astray"),
+    ("TellWithoutLease", "g49-apart-and-together"),
     ("Pulse", "cut-off-from-a-large-primary"),
     ("Graft", "cut-the-pulse-goes-on"),
     ("SilenceAll", "cut-far-seniors"),

@@ -315,7 +315,9 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     // over it that died in an earlier failure was found dead.
     let heartbeat = world.plan().profile.heartbeat.as_micros() as Micros;
     let returned = KEEPALIVE + 80 * heartbeat + 5 * SECONDS;
-    let stuck = wait_while(world, 10 * SECONDS, "G13", missing)
+    let unsaid = wait_while(world, 10 * SECONDS, "G13", missing);
+    world.rests();
+    let stuck = unsaid
         .or_else(|| wait_while(world, 30 * SECONDS, "R22", kept))
         .or_else(|| wait_while(world, 30 * SECONDS, "G44", untellable))
         .or_else(|| wait_while(world, returned, "G32", elsewhere));

@@ -94,6 +94,9 @@ pub struct Trace {
     pub passes: Vec<Pass>,
     /// What the run promised at its end, if it ran a liveness phase.
     pub settled: Settled,
+    /// Since when nothing changes any more: all faults were taken back, all are in one view, and what was
+    /// sent then is delivered.
+    pub rests_since: Option<Micros>,
 }
 
 /// A frame that its receiver hands on left a process.

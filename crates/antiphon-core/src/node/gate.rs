@@ -78,6 +78,9 @@ impl Gate {
     /// Something happened in a group.
     pub(super) fn pass(&mut self, handle: GroupHandle, event: GroupEvent, events: &mut VecDeque<Event>) {
         match &event {
+            GroupEvent::Told(_) if planted!(TellWithoutLease) => {
+                return events.push_back(Event::Group(handle, event));
+            }
             GroupEvent::Messages(_)
             | GroupEvent::View(_)
             | GroupEvent::Transitional { .. }

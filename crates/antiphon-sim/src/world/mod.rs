@@ -336,6 +336,11 @@ impl World {
         &self.trace
     }
 
+    /// From here on nothing changes any more.
+    pub(crate) fn rests(&mut self) {
+        self.trace.rests_since = Some(self.now);
+    }
+
     /// Ends the run.
     pub fn into_trace(self) -> Trace {
         self.trace

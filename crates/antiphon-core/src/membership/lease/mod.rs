@@ -277,6 +277,11 @@ impl Lease {
     /// believe.
     pub(crate) fn until(&self) -> Option<Time> {
         let length = self.length.filter(|_| !planted!(BelieveForever))?;
+        let length = if planted!(LeaseOfAMoment) {
+            length / 8
+        } else {
+            length
+        };
         Some(self.since.map_or(Time::ZERO, |since| since + length))
     }
 

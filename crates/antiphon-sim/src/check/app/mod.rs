@@ -18,6 +18,7 @@
 //! | `calls` | calls and handlers: G29, G49 |
 //! | `clients` | clients of members: G51 |
 //! | `slow` | members that do not read |
+//! | `rest` | G5: at rest nothing changes |
 
 mod calls;
 mod clients;
@@ -28,6 +29,7 @@ mod named;
 mod overrides;
 mod receipts;
 mod replicas;
+mod rest;
 mod slow;
 mod stamps;
 mod told;
@@ -50,4 +52,5 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     calls::check(history, report);
     clients::check(history, report);
     slow::check(history, report);
+    rest::check(history, report);
 }

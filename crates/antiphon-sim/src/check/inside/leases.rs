@@ -1,5 +1,6 @@
 //! G42 no member believes for longer than it may: while a member believes in its view, or delivers, no later
-//! view without it exists, unless it leaves.
+//! view without it exists, unless it leaves. And R7: while a member is told that it does not believe, it
+//! delivers nothing, whether it was removed or not.
 //!
 //! This is judged at these moments: when the first process installs a view that removes a member, when a
 //! member is told that it has the lease, and when its application gets something that only a member may have:
@@ -8,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use antiphon_core::TellOutcome;
 use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 
 use crate::agenda::Micros;
@@ -22,6 +24,8 @@ struct Believer {
     /// The lineage of its view, if that is primary and it has a lease there.
     lineage: Option<Lineage>,
     held: bool,
+    /// It was told that it has the lease no more.
+    lost: bool,
     /// Since it was asked to leave it delivers nothing anyway.
     leaving: bool,
     ended: bool,
@@ -72,16 +76,27 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
         let Some(believer) = believers.get_mut(&line.process) else {
             continue;
         };
+        if let Seen::Group(_, heard) = &line.what {
+            let lost = believer.lost && is_held_back(heard);
+            report.check("R7", line.at, !lost, || {
+                format!(
+                    "process {} has lost its lease, and delivers {heard:?}",
+                    line.process
+                )
+            });
+        }
         match &line.what {
             Seen::Incarnation(incarnation) => {
                 believer.incarnation = Some(*incarnation);
                 believer.lineage = None;
                 believer.held = false;
+                believer.lost = false;
             }
             Seen::Ended(_) => believer.ended = true,
             Seen::AskedToLeave => believer.leaving = true,
             Seen::Lease(held) => {
                 believer.held = *held;
+                believer.lost = !held;
                 if *held {
                     believer.judge(&removed, line, report, "is told that it has the lease");
                 }
@@ -129,6 +144,16 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether this waits for the lease. Receipts that wait come at the end of a stay at the latest; those of
+/// direct messages do not say then that something was delivered.
+fn is_held_back(heard: &Heard) -> bool {
+    match heard {
+        Heard::View(_) | Heard::Transitional(_) | Heard::Message(_) | Heard::Told(_) => true,
+        Heard::TellReceipts { outcome, .. } => *outcome == TellOutcome::Delivered,
+        _ => false,
     }
 }
 

@@ -15,7 +15,7 @@
 //! | `links` | G32 | that some link worked between any two hosts at any time, if the plan says so |
 //! | `cuts` | G35, G5 | which hosts the faults of the plan hit |
 //! | `attention` | G37 | which processes were stopped, and for how long |
-//! | `leases` | G42 | which processes were stopped, and which nodes have no lease by the plan |
+//! | `leases` | G42, R7 | which processes were stopped, and which nodes have no lease by the plan |
 
 mod attention;
 mod chain;
