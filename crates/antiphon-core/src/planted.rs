@@ -458,4 +458,6 @@ bugs! {
     LeaseOfAMoment,
     /// Direct messages do not wait for the lease (R7).
     TellWithoutLease,
+    /// Whoever comes back is never told what became of its messages (R17).
+    ForgetRecords,
 }

@@ -461,6 +461,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Install", "crash-between-installs"),
     ("Order", "r16-sequencer-dies"),
     ("Receipt", "r17-receipts"),
+    ("Records", "r17-receipts"),
     ("Removal", "r18-the-remover-dies"),
     ("Resync", "r6-merge"),
     ("Expel", "pause-across-view"),

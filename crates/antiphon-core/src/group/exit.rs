@@ -187,10 +187,10 @@ impl Group {
             // The first record after its last view counts. The member may have been admitted since, and
             // removed again before it heard of that. The record of such a stay has none of these messages: it
             // begins behind all that was sent before.
-            let record = membership
-                .departed
-                .iter()
-                .find(|departed| departed.incarnation == incarnation && departed.k > last);
+            let record = membership.departed.iter().find(|departed| {
+                let later = departed.k > last && !planted!(ForgetRecords);
+                departed.incarnation == incarnation && later
+            });
             for (seq, Tickets { first, count }) in messages {
                 let runs = match (seq, record) {
                     (None, _) => vec![(count, Outcome::NotDelivered)],

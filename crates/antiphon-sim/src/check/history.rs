@@ -146,8 +146,10 @@ pub struct Stay {
     pub key: GroupKey,
     /// The views, and what was delivered in each.
     pub epochs: Vec<Epoch>,
-    /// How it ended, and when.
+    /// How it ended.
     pub end: StayEnd,
+    /// When it did, unless that was with the life.
+    pub ended: Option<Micros>,
     /// Whether it ended while the node held back what it had taken: it did not believe in its view.
     pub held_back: bool,
 }
@@ -515,11 +517,13 @@ fn hear(
                 Some(stay) => {
                     // Another group of the same name without being told that the state is void.
                     life.stays[stay].end = StayEnd::Resync;
+                    life.stays[stay].ended = Some(at);
                     life.stays.push(Stay {
                         group,
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        ended: None,
                         held_back: false,
                     });
                     push_epoch(life.stays.last_mut()?, made_in, at, view);
@@ -535,6 +539,7 @@ fn hear(
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        ended: None,
                         held_back: false,
                     });
                     life.stays.len() - 1
@@ -592,11 +597,13 @@ fn hear(
         Heard::Resync(_) => {
             if let Some(stay) = open {
                 life.stays[stay].end = StayEnd::Resync;
+                life.stays[stay].ended = Some(at);
             }
         }
         Heard::Left => {
             if let Some(stay) = open {
                 life.stays[stay].end = StayEnd::Left;
+                life.stays[stay].ended = Some(at);
                 life.stays[stay].held_back = life.lost_belief.is_some();
             }
         }

@@ -269,7 +269,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     }
     if matches!(
         name,
-        "r6-merge" | "cut-off" | "cut-flip-flop" | "cut-deaf-together"
+        "r6-merge" | "r17-receipts" | "cut-off" | "cut-flip-flop" | "cut-deaf-together"
     ) {
         draws::draw_nobody_leased(&mut plan, seed);
     }

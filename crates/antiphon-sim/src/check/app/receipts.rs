@@ -8,7 +8,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation, Lineage};
 
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::{End, Epoch, GroupKey, History, Life, Send, Stay, StayEnd, ViewKey};
+use crate::check::history::{End, Epoch, Facts, GroupKey, History, Life, Send, Stay, StayEnd, ViewKey};
 use crate::trace::ProcessId;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -36,7 +36,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             report.check("R17", *at, seen.insert((*group, *ticket, send.at)), || {
                 format!("p{process} got two receipts for ticket {ticket} of group {group}")
             });
-            let over = life.stays[send.stay].end != StayEnd::Open || !life.is_open();
+            let ended = ended_at(life, &life.stays[send.stay]);
+            let over = ended.is_some_and(|ended| ended <= *at) || asked_to_leave(facts, life, send, *at);
             let mut since = life
                 .views
                 .iter()
@@ -51,12 +52,17 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             let told_in = lineage_at(history, *process, *at);
             let fate = delivered.get(&message(life, send));
             let truthful = match outcome {
-                Outcome::Delivered => fate.is_some_and(|fate| fate.by_others > 0 || fate.lives_on),
+                Outcome::Delivered => {
+                    // A member of the primary knows what others delivered. Whoever comes back is told what
+                    // became of it in the primary, and not among those that were cut off with it.
+                    let was_there = ended.is_none_or(|ended| *at <= ended);
+                    fate.is_some_and(|fate| fate.lives_on || fate.by_others > 0 && was_there)
+                }
                 Outcome::NotDelivered => fate.is_none_or(|fate| match history.trace.any {
                     true => told_in.is_none_or(|lineage| !fate.lives_in.contains(&lineage)),
                     false => !fate.lives_on,
                 }),
-                Outcome::Unknown => true,
+                Outcome::Unknown => !is_remembered(history, life, send, *at),
             };
             report.check("R17", *at, truthful, || {
                 format!(
@@ -90,6 +96,48 @@ fn tickets(history: &History<'_>, life: &Life, stay: &Stay, epoch: &Epoch, repor
             )
         });
     }
+}
+
+/// When a membership was over, if it was.
+fn ended_at(life: &Life, stay: &Stay) -> Option<Micros> {
+    stay.ended.or(match life.end {
+        End::Open => None,
+        End::Process(at, _) | End::Succeeded(at) => Some(at),
+    })
+}
+
+/// Whether its application had asked until then to leave the group, or the cluster: if that takes too long,
+/// what was not sent is given up.
+fn asked_to_leave(facts: &Facts, life: &Life, send: &Send, at: Micros) -> bool {
+    let group = life.stays[send.stay].group;
+    let mut asked = facts.asked_to_leave_group.iter();
+    let asked = asked.any(|(asked, of)| *of == group && (send.at..=at).contains(asked));
+    asked || facts.asked_to_leave.is_some_and(|asked| asked <= at)
+}
+
+/// R17: whether the primary still knows what became of this. Its sender was removed and is back in the same
+/// group of the same lineage, soon enough, and dropped nothing that it had held back.
+fn is_remembered(history: &History<'_>, life: &Life, send: &Send, at: Micros) -> bool {
+    /// For so many views the group remembers members that are gone, less what views overtake each other.
+    const VIEWS: u32 = 90;
+    let stay = &life.stays[send.stay];
+    let over =
+        stay.end == StayEnd::Resync || stay.end == StayEnd::Open && matches!(life.end, End::Succeeded(_));
+    let Some(last) = stay.epochs.last().filter(|_| over && life.lost_belief.is_none()) else {
+        return false;
+    };
+    let lives = history.lives.iter().filter(|next| next.process == life.process);
+    let mut later = lives.flat_map(|next| &next.stays).filter(|next| {
+        let begins = next.epochs.first().map(|first| first.at);
+        next.group == stay.group && begins.is_some_and(|begins| begins > last.at)
+    });
+    // The next one alone: there it is told.
+    let back = later.next().filter(|next| next.key == stay.key);
+    let first = back.and_then(|next| next.epochs.first());
+    first.is_some_and(|first| {
+        let soon = first.view.id.k < last.view.id.k.saturating_add(VIEWS);
+        first.at <= at && first.lineage == last.lineage && soon && !history.trace.any
+    })
 }
 
 /// In which lineage a process is at a time.
