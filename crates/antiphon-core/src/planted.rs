@@ -460,4 +460,8 @@ bugs! {
     TellWithoutLease,
     /// Whoever comes back is never told what became of its messages (R17).
     ForgetRecords,
+    /// A replica counts the requests that were answered among those that wait (G48).
+    CountAllRequests,
+    /// No client may say anything once clients have come or gone in a view of the group (G51).
+    SilenceAfterChange,
 }

@@ -350,7 +350,7 @@ fn settle_replicas(world: &mut World) -> Option<Settling> {
     let unsettled = World::unsettled_replica;
     wait_while(world, WITHIN, "G28", unsettled).or_else(|| {
         if let Err((slot, refusal)) = world.ask_at_rest() {
-            let what = format!("n{slot} at rest refuses to read: {refusal}");
+            let what = format!("n{slot} at rest refuses to read or write: {refusal}");
             return Some(Settling::Stuck {
                 guarantee: "G48",
                 what,
@@ -365,15 +365,31 @@ fn settle_calls(world: &mut World) -> Option<Settling> {
     let within = world.plan().calling.as_ref()?.deadline + 10 * SECONDS;
     let unsettled = World::unsettled_calls;
     wait_while(world, within, "G49", unsettled).or_else(|| {
-        world.call_at_rest();
+        if let Some((slot, refused)) = world.call_at_rest() {
+            let what = format!("n{slot} at rest may not call {refused}");
+            return Some(Settling::Stuck {
+                guarantee: "G49",
+                what,
+            });
+        }
         wait_while(world, within, "G49", unsettled)
     })
 }
 
-/// Waits until all clients are in that want to be.
+/// Waits until all clients are in that want to be. What they say then is told to all, as the checkers see.
 fn settle_clients(world: &mut World) -> Option<Settling> {
     world.plan().hosting.as_ref()?;
-    wait_while(world, 10 * SECONDS, "G51", World::unsettled_clients)
+    let unsettled = World::unsettled_clients;
+    wait_while(world, 10 * SECONDS, "G51", unsettled).or_else(|| {
+        if let Some((slot, refused)) = world.say_at_rest() {
+            let what = format!("n{slot} at rest: a client may not say anything: {refused}");
+            return Some(Settling::Stuck {
+                guarantee: "G51",
+                what,
+            });
+        }
+        wait_while(world, 10 * SECONDS, "G51", unsettled)
+    })
 }
 
 /// Whether all live nodes are in one primary view with no others, and each group's users in one view of it.

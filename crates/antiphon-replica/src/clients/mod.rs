@@ -248,6 +248,7 @@ impl Clients {
     /// [`Refusal::NotIn`].
     pub fn may_say(&self, number: u32) -> Result<(), Refusal> {
         match self.own.get(&number) {
+            _ if planted!(SilenceAfterChange) && self.change > 0 => Err(Refusal::NotIn),
             Some(own) if own.state == State::In && own.leaving.is_none() => Ok(()),
             _ => Err(Refusal::NotIn),
         }

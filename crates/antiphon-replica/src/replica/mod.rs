@@ -82,8 +82,16 @@
 //! The most senior member knows whether any member serves, also without the state: all that were members
 //! before it are gone, and it has heard every `Synced` and `Differs` since.
 
-/// Whether this mistake was planted here: never, except in tests of this crate and in the simulator.
+/// Whether this mistake was planted here: never, except in the simulator and, those that name the replica, in
+/// tests of this crate.
 macro_rules! planted {
+    ($mistake:ident) => {{
+        #[cfg(feature = "planted")]
+        let planted = antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake);
+        #[cfg(not(feature = "planted"))]
+        let planted = false;
+        planted
+    }};
     ($replica:expr, $mistake:ident) => {{
         #[cfg(test)]
         let planted = $replica.planted == Some($crate::replica::tests::Planted::$mistake);
@@ -594,7 +602,12 @@ impl<M: Machine> Replica<M> {
             return Err(Refusal::Leaving);
         }
         self.may_serve()?;
-        if self.requests.len() >= self.config.max_requests.max(1) {
+        let count = if planted!(CountAllRequests) {
+            self.requests.last() as usize
+        } else {
+            self.requests.len()
+        };
+        if count >= self.config.max_requests.max(1) {
             return Err(Refusal::Full);
         }
         Ok(())

@@ -341,6 +341,11 @@ impl World {
         self.trace.rests_since = Some(self.now);
     }
 
+    /// From here on every request to a replica is answered well.
+    fn asked_at_rest(&mut self) {
+        self.trace.asked_at_rest = Some(self.now);
+    }
+
     /// Ends the run.
     pub fn into_trace(self) -> Trace {
         self.trace

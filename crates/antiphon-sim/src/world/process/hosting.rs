@@ -11,6 +11,8 @@
 //! also while views are unread. After the application has left, nothing is read any more; all ends when the
 //! group is left.
 
+use std::ops::Range;
+
 use antiphon_core::Outcome;
 use antiphon_core::wire::Level;
 use antiphon_replica::clients::{BundleWriter, ClientId, ClientViewId, Clients, Departure, Event as Told};
@@ -207,12 +209,12 @@ impl World {
                     it.clients.leave(number, Departure::Left);
                 }
             }
-            _ => self.say_for_client(id, plan, it),
+            _ => self.say_for_client(id, it),
         }
         true
     }
 
-    fn say_for_client(&mut self, id: ProcessId, plan: &HostingPlan, it: &mut Hosting) {
+    fn say_for_client(&mut self, id: ProcessId, it: &mut Hosting) {
         // As the library's handles: what the member sends is for a membership that it knows of.
         if it.inside.is_empty() || it.unread.has_void() {
             return;
@@ -245,14 +247,55 @@ impl World {
         } else {
             Level::Agreed
         };
-        if let Some((_, ticket)) = self.send_driven(id, plan.group, level, &payload) {
-            let count = ops.end - first;
+        self.say(id, it, number, ops, (level, &payload));
+    }
+
+    /// A client says something, if the group takes it.
+    fn say(
+        &mut self,
+        id: ProcessId,
+        it: &mut Hosting,
+        number: u32,
+        ops: Range<u64>,
+        (level, payload): (Level, &[u8]),
+    ) {
+        let Some(group) = self.plan.hosting.as_ref().map(|plan| plan.group) else {
+            return;
+        };
+        if let Some((_, ticket)) = self.send_driven(id, group, level, payload) {
+            let (first, count) = (ops.start, ops.end - ops.start);
             it.sent.insert(ticket, Sent::Said { first, count });
             for op in ops {
-                self.note(id, Seen::Client(plan.group, ClientDeed::Says { number, op }));
+                self.note(id, Seen::Client(group, ClientDeed::Says { number, op }));
             }
-            self.hand_over_driven(id, plan.group);
+            self.hand_over_driven(id, group);
         }
+    }
+
+    /// At rest: each client that is in says one thing. Which member refuses that, if one does.
+    pub(crate) fn say_at_rest(&mut self) -> Option<(Slot, String)> {
+        let plan = self.plan.hosting.clone()?;
+        let mut refused = None;
+        for slot in self.live_slots() {
+            let wants = self.wants_group(slot, plan.group);
+            let Some(id) = self.process_at(slot).filter(|_| wants) else {
+                continue;
+            };
+            let Some(mut it) = self.processes[id].hosting.take() else {
+                continue;
+            };
+            for number in it.inside.clone() {
+                self.numbers += 1;
+                let op = self.numbers;
+                match it.clients.say(number, &op.to_le_bytes()) {
+                    Ok(payload) => self.say(id, &mut it, number, op..op + 1, (Level::Agreed, &payload)),
+                    Err(refusal) => refused = Some((slot, refusal.to_string())),
+                }
+            }
+            self.processes[id].hosting = Some(it);
+            self.drive(id);
+        }
+        refused
     }
 
     /// Sends what there is room for.

@@ -267,6 +267,13 @@ impl<'a> Reading<'a> {
                     format!("p{process}: {op} is answered twice")
                 });
                 request.not_sent = matches!(outcome, Err(Failure::NotSent));
+                let due = history.trace.asked_at_rest.is_some_and(|rest| request.at >= rest);
+                report.check("G48", at, outcome.is_ok() || !due, || {
+                    format!(
+                        "p{process}: {op}, asked at rest, is answered {:?}",
+                        outcome.as_ref().err()
+                    )
+                });
                 let mut place = None;
                 if let Ok((where_, reply)) = outcome {
                     let own = member.own.get(op).map(|(index, _)| *index);
@@ -293,8 +300,12 @@ impl<'a> Reading<'a> {
                     request.answered = Some((number, place));
                 }
             }
-            Deed::Unread { op, .. } => {
+            Deed::Unread { op, failure } => {
                 if let Some(request) = self.requests.get_mut(op) {
+                    let due = history.trace.asked_at_rest.is_some_and(|rest| request.at >= rest);
+                    report.check("G48", at, !due, || {
+                        format!("p{process}: {op}, asked at rest, is answered {failure:?}")
+                    });
                     request.answered = Some((number, None));
                 }
             }

@@ -65,11 +65,12 @@ impl World {
     }
 
     /// At rest: each member calls all. These are more calls than a member has places for, and handlers wait
-    /// for handlers in a circle.
-    pub(crate) fn call_at_rest(&mut self) {
-        let Some(plan) = self.plan.calling.clone() else {
-            return;
-        };
+    /// for handlers in a circle. And each calls any member for each verb that some member serves. Which call
+    /// was refused, if any was.
+    pub(crate) fn call_at_rest(&mut self) -> Option<(Slot, String)> {
+        let plan = self.plan.calling.clone()?;
+        let served = self.served_by_any(&plan);
+        let mut refused = None;
         for slot in self.live_slots() {
             let wants = self.wants_group(slot, plan.group);
             let Some(id) = self.process_at(slot).filter(|_| wants) else {
@@ -101,15 +102,32 @@ impl World {
                     rule: Rule::Each,
                     ..to_next(Does::Fails)
                 };
-                world.make_call(id, &plan, it, now, to_all);
-                world.make_call(id, &plan, it, now, of_each);
-                world.make_call(id, &plan, it, now, to_next(Does::CallsBack { levels: 3 }));
-                for _ in 0..plan.max_running + plan.max_queued + 2 {
-                    world.make_call(id, &plan, it, now, to_next(Does::Answers));
+                let to_any = |number: &u64| New {
+                    target: Target::Any,
+                    verb: verb_of(*number),
+                    ..to_next(Does::Answers)
+                };
+                let mut all = vec![to_all, of_each, to_next(Does::CallsBack { levels: 3 })];
+                all.extend((0..plan.max_running + plan.max_queued + 2).map(|_| to_next(Does::Answers)));
+                all.extend(served.iter().map(to_any));
+                for new in all {
+                    let what = format!("{:?} for {}", new.target, new.verb);
+                    if world.make_call(id, &plan, it, now, new).is_none() {
+                        refused = Some((slot, what));
+                    }
                 }
             });
             self.drive(id);
         }
+        refused
+    }
+
+    /// The verbs that some member serves which others can call.
+    fn served_by_any(&self, plan: &CallingPlan) -> BTreeSet<u64> {
+        let slots = self.live_slots().into_iter();
+        let members = slots.filter(|slot| self.wants_group(*slot, plan.group));
+        let all = members.filter_map(|slot| self.processes[self.process_at(slot)?].calling.as_ref());
+        all.flat_map(|it| &it.served).copied().collect()
     }
 
     fn with_calls(

@@ -120,7 +120,7 @@ impl World {
                     let command = world.a_counter_command(&plan);
                     world.write_for_client(id, &plan, it, client, What::Counters(command), ack);
                 }
-                65..85 => world.read_latest_for_client(id, &plan, it, client),
+                65..85 => _ = world.read_latest_for_client(id, &plan, it, client),
                 _ => {
                     if let Some(deed) = world.read_for_client(it, None) {
                         world.note(id, Seen::Replica(plan.group, deed));
@@ -131,11 +131,12 @@ impl World {
         self.drive(id);
     }
 
-    /// At rest: each member writes once more, and reads what all have written. Whether they could ask.
+    /// At rest: each member writes once more, and reads what all have written. Whether all could ask.
     pub(crate) fn ask_at_rest(&mut self) -> Result<(), (Slot, Refusal)> {
         let Some(plan) = self.plan.replicated.clone() else {
             return Ok(());
         };
+        self.asked_at_rest();
         let mut refused = None;
         for slot in self.live_slots() {
             let Some(id) = self
@@ -148,12 +149,12 @@ impl World {
                 if it.standing != Standing::Serving {
                     return;
                 }
-                if let Err(refusal) = it.replica.read(|_| ()) {
-                    refused = Some((slot, refusal));
-                }
+                let read = it.replica.read(|_| ()).err();
                 let command = world.a_counter_command(&plan);
-                world.write_for_client(id, &plan, it, 0, What::Counters(command), Ack::All);
-                world.read_latest_for_client(id, &plan, it, 1);
+                let write = world.write_for_client(id, &plan, it, 0, What::Counters(command), Ack::All);
+                let latest = world.read_latest_for_client(id, &plan, it, 1);
+                let refusal = read.or(write).or(latest);
+                refused = refused.take().or(refusal.map(|refusal| (slot, refusal)));
             });
             self.drive(id);
         }
@@ -167,6 +168,7 @@ impl World {
         }
     }
 
+    /// Whether that was refused.
     fn write_for_client(
         &mut self,
         id: ProcessId,
@@ -175,7 +177,7 @@ impl World {
         client: u64,
         what: What,
         ack: Ack,
-    ) {
+    ) -> Option<Refusal> {
         self.numbers += 1;
         let op = self.numbers;
         let command = crate::machine::Command { op, what };
@@ -187,8 +189,12 @@ impl World {
                 }
                 let what = command.what;
                 self.note(id, Seen::Replica(plan.group, Deed::Writes { op, ack, what }));
+                None
             }
-            Err(_) => self.count("replica_refuses"),
+            Err(refusal) => {
+                self.count("replica_refuses");
+                Some(refusal)
+            }
         }
     }
 
@@ -198,15 +204,19 @@ impl World {
         plan: &Replicated,
         it: &mut Replicating,
         client: u64,
-    ) {
+    ) -> Option<Refusal> {
         self.numbers += 1;
         let op = self.numbers;
         match it.replica.read_latest() {
             Ok(request) => {
                 it.clients.busy.insert(request, (op, client));
                 self.note(id, Seen::Replica(plan.group, Deed::WantsLatest { op }));
+                None
             }
-            Err(_) => self.count("replica_refuses"),
+            Err(refusal) => {
+                self.count("replica_refuses");
+                Some(refusal)
+            }
         }
     }
 
