@@ -460,6 +460,8 @@ bugs! {
     TellWithoutLease,
     /// Whoever comes back is never told what became of its messages (R17).
     ForgetRecords,
+    /// No member says that a deadline has come (G46).
+    NobodyTicks,
     /// A replica counts the requests that were answered among those that wait (G48).
     CountAllRequests,
     /// No client may say anything once clients have come or gone in a view of the group (G51).

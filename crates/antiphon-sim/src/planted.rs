@@ -338,6 +338,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("ToLeave", "r19-source-dies"),
     ("ReadAtOnce", "g45-writers-are-cut-off"),
     ("TimeGoesBack", "g45-writers-are-cut-off"),
+    ("NobodyTicks", "g45-writers-are-cut-off"),
     ("CountAllRequests", "g45-writers-are-cut-off"),
     ("AfterChange", "g51-hosts-come-and-go"),
     ("BeforeAll", "g45-writers-are-cut-off"),

@@ -97,6 +97,8 @@ pub struct Trace {
     /// Since when nothing changes any more: all faults were taken back, all are in one view, and what was
     /// sent then is delivered.
     pub rests_since: Option<Micros>,
+    /// When the run ended, which may be long after the last line.
+    pub ended: Micros,
     /// Since when all replicas serve and nothing disturbs them: what is asked from then on is answered well.
     pub asked_at_rest: Option<Micros>,
 }

@@ -560,7 +560,7 @@ impl<M: Machine> Replica<M> {
             let deadline = self.machine.deadline();
             deadline.is_some_and(|deadline| deadline <= clock.read(now))
         });
-        if due && self.leads() && !self.ticking && !self.suspended {
+        if due && self.leads() && !self.ticking && !self.suspended && !planted!(NobodyTicks) {
             self.ticking = true;
             self.queue.push_back(Body::Tick);
         }

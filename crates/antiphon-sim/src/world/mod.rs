@@ -347,7 +347,8 @@ impl World {
     }
 
     /// Ends the run.
-    pub fn into_trace(self) -> Trace {
+    pub fn into_trace(mut self) -> Trace {
+        self.trace.ended = self.now;
         self.trace
     }
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::Incarnation;
 use antiphon_replica::locks::{self, Owner, Token, What as Lock};
-use antiphon_replica::{Ack, Failure, Standing};
+use antiphon_replica::{Ack, AgreedTime, Failure, Standing};
 
 use self::line::{Line, Tenure, Tenures};
 use self::model::Model;
@@ -132,7 +132,10 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         });
     }
     let lines = line::lines(&reading.tenures, &open, reading.safe, reading.parts, report);
-    reading.check_models(&lines, report);
+    let since = history.trace.rests_since.filter(|_| !states.is_empty());
+    let end = history.trace.ended;
+    let rest = since.map(|since| Rest { since, end, states });
+    reading.check_models(&lines, rest.as_ref(), report);
     reading.check_time(&lines, report);
     // Components that go on by themselves give the same tokens.
     if !reading.parts {
@@ -161,6 +164,14 @@ struct Reading<'a> {
     safe: bool,
     /// Whether some component went on by itself, or a second cluster was founded.
     parts: bool,
+}
+
+/// The end of a run, in which nothing disturbs anybody.
+struct Rest {
+    since: Micros,
+    end: Micros,
+    /// The states that members have then.
+    states: BTreeSet<u64>,
 }
 
 struct Read<'a> {
@@ -491,7 +502,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The model gives each reply, and tells of the same events; and reads see it.
-    fn check_models(&self, lines: &[Line<'a>], report: &mut Report) {
+    fn check_models(&self, lines: &[Line<'a>], rest: Option<&Rest>, report: &mut Report) {
         for line in lines {
             let state = line.state;
             let mut reads: BTreeMap<u64, Vec<&Read<'_>>> = BTreeMap::new();
@@ -502,6 +513,7 @@ impl<'a> Reading<'a> {
             }
             let mut model = Model::default();
             let mut ops = BTreeSet::new();
+            let mut last = None;
             for (index, (at, place, step)) in line.steps() {
                 if let Stepped::Command(_, command, _) = &step.what {
                     let new = ops.insert(command.op);
@@ -520,8 +532,10 @@ impl<'a> Reading<'a> {
                 // After the first mistake the model is that of another state.
                 if let Err((guarantee, what)) = model.step(place, step) {
                     report.fail(guarantee, at, format!("state {state} at {index}: {what}"));
+                    last = None;
                     break;
                 }
+                last = Some((at, place.time));
                 *report.counts.entry("G45").or_default() += 1;
                 *report.counts.entry("G30").or_default() += step.locks.len() as u64;
                 for read in reads.remove(&index).into_iter().flatten() {
@@ -532,7 +546,25 @@ impl<'a> Reading<'a> {
                     });
                 }
             }
+            if let Some((rest, last)) = rest.zip(last).filter(|(rest, _)| rest.states.contains(&state)) {
+                Self::check_deadlines(&model, last, rest, report);
+            }
         }
+    }
+
+    /// G46: a deadline that has come is kept, also if nobody writes. The first member's clock goes on from the
+    /// time that was agreed last; clocks drift.
+    fn check_deadlines(model: &Model, (at, time): (Micros, AgreedTime), rest: &Rest, report: &mut Report) {
+        const SLACK_MS: u64 = 500;
+        let gone = rest.end.saturating_sub(at.max(rest.since)) / 1000;
+        let reads = time.millis + gone * 95 / 100;
+        let due = model.next_deadline();
+        report.check(
+            "G46",
+            rest.end,
+            due.is_none_or(|due| due.millis + SLACK_MS > reads),
+            || format!("something is due at {due:?}, it is {reads} ms at least, and nothing happens"),
+        );
     }
 
     /// G45: what is asked for after an answer stands behind it; a read of the latest sees it. G46 is the

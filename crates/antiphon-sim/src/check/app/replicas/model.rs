@@ -195,6 +195,13 @@ impl Model {
         Ok(())
     }
 
+    /// When an entry expires or a member waits no longer, whichever is first.
+    pub(super) fn next_deadline(&self) -> Option<AgreedTime> {
+        let entries = self.entries.values().filter_map(|entry| entry.expires);
+        let waiters = self.locks.values().flat_map(|lock| &lock.queue);
+        entries.chain(waiters.filter_map(|waiter| waiter.until)).min()
+    }
+
     /// G30: the permits of a lock are not given twice.
     fn exclusive(&self) -> Verdict {
         for (name, lock) in &self.locks {

@@ -12,6 +12,9 @@ use crate::machine::{Reply, Step, Stepped, What};
 use crate::plan::Replicated;
 use crate::trace::Saw;
 
+/// For how long what is written at rest lives.
+const SOON: Duration = Duration::from_millis(300);
+
 /// The clients of one member.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
@@ -153,7 +156,13 @@ impl World {
                 let command = world.a_counter_command(&plan);
                 let write = world.write_for_client(id, &plan, it, 0, What::Counters(command), Ack::All);
                 let latest = world.read_latest_for_client(id, &plan, it, 1);
-                let refusal = read.or(write).or(latest);
+                // Nobody writes any more when this is due: some member has to say that it is.
+                let passing = Write::put(a_key(0), Bytes::from_static(b"rest")).expiring(SOON);
+                let writes = Writes {
+                    writes: vec![passing],
+                };
+                let passing = world.write_for_client(id, &plan, it, 2, What::Map(writes), Ack::Here);
+                let refusal = read.or(write).or(latest).or(passing);
                 refused = refused.take().or(refusal.map(|refusal| (slot, refusal)));
             });
             self.drive(id);
