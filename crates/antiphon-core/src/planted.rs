@@ -458,7 +458,7 @@ bugs! {
     LeaseOfAMoment,
     /// Direct messages do not wait for the lease (R7).
     TellWithoutLease,
-    /// Whoever comes back is never told what became of its messages (R17).
+    /// A member that comes back is never told what became of its messages (R17).
     ForgetRecords,
     /// No member says that a deadline has come (G46).
     NobodyTicks,

@@ -53,7 +53,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             let fate = delivered.get(&message(life, send));
             let truthful = match outcome {
                 Outcome::Delivered => {
-                    // A member of the primary knows what others delivered. Whoever comes back is told what
+                    // A member of the primary knows what others delivered. One that comes back is told what
                     // became of it in the primary, and not among those that were cut off with it.
                     let was_there = ended.is_none_or(|ended| *at <= ended);
                     fate.is_some_and(|fate| fate.lives_on || fate.by_others > 0 && was_there)

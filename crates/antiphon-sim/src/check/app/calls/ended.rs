@@ -115,8 +115,8 @@ impl Reading {
             });
         }
         for (member, failure) in told.failures {
-            // All are there, serve the verb and have the time. Not all have the room; and once it is known how a
-            // call ends, it waits for no others.
+            // All are there, serve the verb and have the time. Not all have the room; and once it is known
+            // how a call ends, it waits for no others.
             let expected = matches!(failure, Failure::Error(_) | Failure::Busy | Failure::NoAnswer);
             report.check("G49", at, !call.at_rest || expected, || {
                 let member = member.short();

@@ -552,8 +552,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// G46: a deadline that has come is kept, also if nobody writes. The first member's clock goes on from the
-    /// time that was agreed last; clocks drift.
+    /// G46: a deadline that has come is kept, also if nobody writes. The first member's clock goes on from
+    /// the time that was agreed last; clocks drift.
     fn check_deadlines(model: &Model, (at, time): (Micros, AgreedTime), rest: &Rest, report: &mut Report) {
         const SLACK_MS: u64 = 500;
         let gone = rest.end.saturating_sub(at.max(rest.since)) / 1000;
