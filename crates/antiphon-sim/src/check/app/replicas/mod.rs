@@ -134,7 +134,7 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
     let lines = line::lines(&reading.tenures, &open, reading.safe, reading.parts, report);
     let since = history.trace.rests_since.filter(|_| !states.is_empty());
     let end = history.trace.ended;
-    let rest = since.map(|since| Rest { since, end, states });
+    let rest = since.map(|since| Rest { since, end, open });
     reading.check_models(&lines, rest.as_ref(), report);
     reading.check_time(&lines, report);
     // Components that go on by themselves give the same tokens.
@@ -170,8 +170,8 @@ struct Reading<'a> {
 struct Rest {
     since: Micros,
     end: Micros,
-    /// The states that members have then.
-    states: BTreeSet<u64>,
+    /// The members that have a state then.
+    open: BTreeSet<Tenure>,
 }
 
 struct Read<'a> {
@@ -535,7 +535,7 @@ impl<'a> Reading<'a> {
                     last = None;
                     break;
                 }
-                last = Some((at, place.time));
+                last = Some((index, at, place));
                 *report.counts.entry("G45").or_default() += 1;
                 *report.counts.entry("G30").or_default() += step.locks.len() as u64;
                 for read in reads.remove(&index).into_iter().flatten() {
@@ -546,8 +546,19 @@ impl<'a> Reading<'a> {
                     });
                 }
             }
-            if let Some((rest, last)) = rest.zip(last).filter(|(rest, _)| rest.states.contains(&state)) {
-                Self::check_deadlines(&model, last, rest, report);
+            if let Some((rest, (index, at, place))) = rest.zip(last) {
+                // Members at rest stand there: the line is not that of a component that gave way.
+                let stands = |tenure: &Tenure| {
+                    tenure.state == state
+                        && line.has(*tenure, index)
+                        && self
+                            .tenures
+                            .step(*tenure, index)
+                            .is_some_and(|(at, _)| *at == place)
+                };
+                if rest.open.iter().any(stands) {
+                    Self::check_deadlines(&model, (at, place.time), rest, report);
+                }
             }
         }
     }
