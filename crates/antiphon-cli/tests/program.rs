@@ -346,7 +346,7 @@ fn a_key_that_cannot_be_written_leaves_no_file() {
 }
 
 #[test]
-fn a_benchmark_that_is_interrupted_leaves_no_key() {
+fn a_benchmark_that_is_ended_leaves_no_key() {
     let bench = Bench::new();
     let mut program = bench.program();
     program.args(["bench", "idle", "--nodes", "2", "--keyed"]);
@@ -362,7 +362,7 @@ fn a_benchmark_that_is_interrupted_leaves_no_key() {
         }
     }
     assert!(child.try_wait().unwrap().is_none(), "it measures");
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     end_of(child);
     assert!(!key.exists());
 }

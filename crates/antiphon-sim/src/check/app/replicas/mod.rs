@@ -551,6 +551,7 @@ impl<'a> Reading<'a> {
                 let stands = |tenure: &Tenure| {
                     tenure.state == state
                         && line.has(*tenure, index)
+                        && self.tenures.step(*tenure, index + 1).is_none()
                         && self
                             .tenures
                             .step(*tenure, index)
