@@ -213,6 +213,18 @@ impl Config {
                 "`suspect_after` must be at least 4 × `heartbeat`, and `suspect_after_loss` not above it",
             );
         }
+        let waits = [
+            profile.suspect_after,
+            profile.unreachable_after,
+            profile.founding_wait,
+            profile.flush_stall,
+            profile.leave_within,
+        ];
+        if waits.iter().any(|wait| *wait > MAX_WAIT) {
+            return conflict(
+                "`suspect_after`, `unreachable_after`, `founding_wait`, `flush_stall` and `leave_within` of a profile must be 24 h at most",
+            );
+        }
         Ok(())
     }
 }
@@ -244,6 +256,8 @@ pub const MAX_SEEDS: usize = 64;
 const MIN_TIMER: Duration = Duration::from_millis(1);
 /// And what is multiplied has an end.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
+/// The same of what is waited for.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), ConfigError> {
     if value.is_empty() || value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {

@@ -671,9 +671,7 @@ impl Node {
         }
         self.groups.handle_node_view(now, &view);
         if view.is_primary() {
-            for (sender, id, body) in self.holdback.release(view.primary_id()) {
-                self.groups.handle_message(now, sender, id, body);
-            }
+            self.release_held(now, view.primary_id());
         }
     }
 

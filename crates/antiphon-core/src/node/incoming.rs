@@ -8,10 +8,11 @@ use antiphon_wire::frame::{self, Kind, OpenError};
 use antiphon_wire::group::{GroupControl, GroupData};
 use antiphon_wire::membership::Discovery;
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Incarnation, Reader, Wire};
+use antiphon_wire::{Incarnation, Reader, ViewId, Wire};
 use bytes::Bytes;
 
-use super::{Node, Phase, holdback};
+use super::holdback::Verdict;
+use super::{Node, Phase};
 use crate::channel::ChannelBroken;
 use crate::detector::Came;
 use crate::{Class, Time};
@@ -220,17 +221,37 @@ impl Node {
         }
     }
 
-    fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
-        let bytes = message.len();
-        match decode_all::<Control>(message) {
-            Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
-            Ok(Control::Group(GroupControl { view, body })) => {
-                match self.holdback.admit(self.primary, sender, view, (body, bytes)) {
-                    holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
-                    holdback::Verdict::Held => self.membership.behind(now, view, sender),
-                    holdback::Verdict::Full => self.channel_broke(now, sender),
-                }
+    /// What was held until this view is handled.
+    pub(super) fn release_held(&mut self, now: Time, view: ViewId) {
+        for (sender, id, message) in self.holdback.release(view) {
+            // It was read when it came.
+            if let Ok(Control::Group(GroupControl { body, .. })) = decode_all(message) {
+                self.groups.handle_message(now, sender, id, body);
             }
+        }
+    }
+
+    fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
+        match decode_all::<Control>(message.clone()) {
+            Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
+            Ok(Control::Group(GroupControl { view, body })) => loop {
+                match self.holdback.admit(self.primary, sender, view, &message) {
+                    Verdict::Handle => {
+                        self.groups.handle_message(now, sender, view, body);
+                        break;
+                    }
+                    Verdict::Held => {
+                        self.membership.behind(now, view, sender);
+                        break;
+                    }
+                    Verdict::Full(peer) => {
+                        self.channel_broke(now, peer);
+                        if peer == sender {
+                            break;
+                        }
+                    }
+                }
+            },
             Err(_) => self.counters.frames_malformed += 1,
         }
         self.perform_views(now);

@@ -219,10 +219,23 @@ fn a_profile_whose_timers_would_flood_others_or_have_no_end_is_refused() {
     for timer in timers {
         for time in [Duration::ZERO, Duration::MAX] {
             let mut config = Config::new("c", "n", addr(0));
-            config.profile.suspect_after = Duration::MAX;
+            config.profile.suspect_after = Duration::from_secs(24 * 3600);
             *timer(&mut config.profile) = time;
             let refused = Node::new(config, [1, 2, 3, 4], Time::from_micros(1));
             assert!(matches!(refused, Err(ConfigError::Conflict { .. })));
         }
+    }
+    let waits: [fn(&mut Profile) -> &mut Duration; 5] = [
+        |profile| &mut profile.suspect_after,
+        |profile| &mut profile.unreachable_after,
+        |profile| &mut profile.founding_wait,
+        |profile| &mut profile.flush_stall,
+        |profile| &mut profile.leave_within,
+    ];
+    for wait in waits {
+        let mut config = Config::new("c", "n", addr(0));
+        *wait(&mut config.profile) = Duration::MAX;
+        let refused = Node::new(config, [1, 2, 3, 4], Time::from_micros(1));
+        assert!(matches!(refused, Err(ConfigError::Conflict { .. })));
     }
 }

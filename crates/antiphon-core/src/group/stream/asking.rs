@@ -65,14 +65,42 @@ impl Asking {
     /// Nothing came for long: all is to be asked for again, and then perhaps waited for twice as long.
     pub(super) fn went_unanswered(&mut self) {
         self.unanswered += 1;
-        let most = match self.unanswered {
-            _ if self.bytes > 0 => MAX_DOUBLINGS,
-            0..=MAX_UNANSWERED => 0,
-            _ => MAX_SILENT_DOUBLINGS,
-        };
-        if self.doublings < most {
-            self.doublings += 1;
+        if self.bytes > 0 {
+            self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+        } else {
+            let more = u32::from(self.unanswered > MAX_UNANSWERED);
+            self.doublings = (self.doublings.min(MAX_SILENT_DOUBLINGS) + more).min(MAX_SILENT_DOUBLINGS);
         }
         (self.upto, self.again_at) = (0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_waits_long_while_parts_of_answers_come_and_not_when_the_path_falls_silent() {
+        let mut asking = Asking::new(1);
+        let mut waits = |bytes| {
+            asking.bytes = bytes;
+            asking.went_unanswered();
+            1 << asking.doublings
+        };
+        let slow: Vec<i32> = (0..8).map(|_| waits(1000)).collect();
+        assert_eq!(slow, [2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(
+            (0..3).map(|_| waits(0)).max(),
+            Some(8),
+            "the path may be back at any time"
+        );
+        let mut silent = Asking::new(1);
+        let waits: Vec<i32> = (0..6)
+            .map(|_| {
+                silent.went_unanswered();
+                1 << silent.doublings
+            })
+            .collect();
+        assert_eq!(waits, [1, 1, 2, 4, 8, 8]);
     }
 }
