@@ -509,6 +509,28 @@ async fn heard(addr: SocketAddr, kind: Kind, inputs: &mut Inputs) -> (TcpStream,
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_for_bulk_keeps_its_place_for_as_long_as_its_dialler_would() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
+        config.max_inbound = 4;
+        config.idle_control_timeout = Duration::from_millis(100);
+    });
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let (stream, connection) = heard(addr, Kind::Bulk, &mut inputs).await;
+        connection.accepted();
+        held.push((stream, connection));
+    }
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let newcomer = stranger(addr, b"");
+        let turned_away = tokio::task::spawn_blocking(move || is_closed(newcomer)).await;
+        assert!(turned_away.expect("no panic"));
+    }
+    assert_eq!(node.counters().connections_refused, 3);
+    assert!(held.iter().all(|(_, connection)| !connection.is_closed()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_that_fall_silent_after_an_authentic_frame_do_not_take_the_last_places() {
     let (_node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
         config.max_inbound = 8;

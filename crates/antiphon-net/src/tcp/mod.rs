@@ -87,8 +87,8 @@ pub struct TcpConfig {
     pub idle_timeout: Duration,
     /// The same for control connections. Members that speak at all do so several times in it. Most of the
     /// other control connections were used once while the cluster formed, and a large cluster has too many of
-    /// them to keep. Where places run out, an inbound connection with frames that was silent for this long
-    /// makes room.
+    /// them to keep. Where places run out, an inbound control connection that was silent for this long makes
+    /// room, and one for bulk that was silent for [`TcpConfig::idle_timeout`].
     pub idle_control_timeout: Duration,
     /// A node dials so many control connections without looking whether it needs them. When it dials another
     /// one beyond them, it closes at once the connections that were not used for three tenths of
