@@ -31,6 +31,8 @@ pub(super) struct Heard {
     pub(super) lost: bool,
     /// This member has queued `Lost` or `Founded`.
     pub(super) said: bool,
+    /// Where `Founded` was heard last; at first, where this member began to hear.
+    pub(super) founded: Point,
     /// Which members had the state at a point, once this is known.
     known: Option<Known>,
     /// What was heard last of a member, and where: behind the point of `known`.
@@ -58,7 +60,8 @@ enum Word {
     Gone,
     Joined,
     Has(Has),
-    Differs,
+    /// Said of its state up to this point.
+    Differs(Point),
 }
 
 /// A member has the state, from this source and of this point.
@@ -108,6 +111,7 @@ impl Heard {
         Self {
             serving,
             news,
+            founded: news,
             fresh: known.is_some(),
             known,
             ..Self::default()
@@ -124,12 +128,19 @@ impl Heard {
         self.known.as_ref().is_some_and(|known| known.point >= point)
     }
 
+    /// Whether the state was founded after this point: what a member said there is of a state before. None:
+    /// this is not known.
+    pub(super) fn is_founded_after(&self, point: Point) -> Option<bool> {
+        self.known.as_ref().map(|known| point < known.founding)
+    }
+
     /// What was heard up to that point is part of it. The stream must have come so far here.
     pub(super) fn know(&mut self, mut known: Known) {
         self.words.retain(|member, (at, word)| {
             let counts = match *word {
                 Word::Has(has) => known.counts(*member, has),
-                Word::Gone | Word::Joined | Word::Differs => true,
+                Word::Differs(said) => said >= known.founding,
+                Word::Gone | Word::Joined => true,
             };
             *at > known.point && counts
         });
@@ -142,7 +153,7 @@ impl Heard {
     pub(super) fn hear_view(&mut self, at: Point, view: &ViewItem) {
         for member in &view.gone {
             // What it gave before counts for nothing yet.
-            if !self.differs(*member) {
+            if !self.differs(*member, Point::default()) {
                 self.words.insert(*member, (at, Word::Gone));
             }
         }
@@ -164,8 +175,8 @@ impl Heard {
     }
 
     pub(super) fn hear_synced(&mut self, at: Point, member: Member, source: Member, of: Point) {
-        let before = self.known.as_ref().is_some_and(|known| of < known.founding);
-        if !before && !self.differs(member) && !self.differs(source) {
+        let before = self.is_founded_after(of) == Some(true);
+        if !before && !self.differs(member, of) && !self.differs(source, of) {
             let has = Has {
                 source,
                 of,
@@ -177,8 +188,8 @@ impl Heard {
         }
     }
 
-    pub(super) fn hear_differs(&mut self, at: Point, member: Member) {
-        self.words.insert(member, (at, Word::Differs));
+    pub(super) fn hear_differs(&mut self, at: Point, member: Member, said: Point) {
+        self.words.insert(member, (at, Word::Differs(said)));
         self.fresh = true;
     }
 
@@ -192,13 +203,12 @@ impl Heard {
     }
 
     /// The state is founded anew here, if no member has it. Where this is not known the new state will tell:
-    /// its point is not before this one. But members whose state differed may get the new one.
+    /// its point is not before this one.
     pub(super) fn hear_founded(&mut self, at: Point, founder: Member, view: &[Member]) {
-        let known = self.known.is_some();
-        if self.serving.is_empty() || known && !view.iter().any(|member| self.has_state(*member)) {
+        self.founded = at;
+        let none = self.known.is_some() && !view.iter().any(|member| self.has_state(*member));
+        if self.serving.is_empty() || none {
             self.know(Known::founded(founder, at));
-        } else if !known {
-            self.words.retain(|_, (_, word)| *word != Word::Differs);
         }
     }
 
@@ -223,10 +233,11 @@ impl Heard {
         }
     }
 
-    /// Whether its state differed, and it did not join anew since.
-    fn differs(&self, member: Member) -> bool {
+    /// Whether its state of this point differed, and it did not join anew since. One of a later point than it
+    /// said is of a state that was founded anew.
+    fn differs(&self, member: Member, of: Point) -> bool {
         match self.words.get(&member) {
-            Some((_, Word::Differs)) => true,
+            Some((_, Word::Differs(said))) => of <= *said,
             Some((_, Word::Joined | Word::Has(_))) => false,
             Some((_, Word::Gone)) | None => self
                 .known

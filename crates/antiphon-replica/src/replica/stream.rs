@@ -156,12 +156,26 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// The same; and what it said of its state before may still come.
+    /// The same; and what it said of its state before may still come. But this word may have waited at its
+    /// sender for so long that the sender has founded the state anew since: it was said twice, as after a
+    /// suspension, and `Founded` came in between.
     fn hear_differs(&mut self, member: Member, said: Point) {
+        let (Phase::Waiting { heard, .. } | Phase::Diverged(heard)) = &self.phase else {
+            return;
+        };
+        let founded = heard.is_founded_after(said);
+        if founded == Some(true) {
+            return;
+        }
         self.hear_gone(member, said);
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.differed.insert(member, said);
-            heard.hear_differs(self.point, member);
+            heard.hear_differs(self.point, member, said);
+            // Where that is not known, the only member that may have founded may serve, if it may have
+            // founded since.
+            if founded.is_none() && said < heard.founded && self.view.first() == Some(&member) {
+                heard.serving.insert(member);
+            }
         }
     }
 

@@ -762,7 +762,7 @@ impl<M: Replicable> Inside<M> {
         }
         ReplicaStatus {
             standing,
-            primary: self.is_primary(),
+            primary: self.is_primary() && !matches!(standing, Standing::Outside | Standing::Gone),
             transfer: self.transfer.clone(),
             members: self.members.clone(),
             view: self.view.clone(),

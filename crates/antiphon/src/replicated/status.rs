@@ -18,7 +18,8 @@ pub struct ReplicaStatus {
     /// Where this member stands: whether it waits for the state, receives it, or serves.
     pub standing: Standing,
     /// Whether the group is in the primary component and this node has its lease, as far as it was told.
-    /// Otherwise others may have gone on without this member, and members and view are those of before.
+    /// Otherwise others may have gone on without this member, and members and view are those of before. False
+    /// while it is in no group.
     pub primary: bool,
     /// How far the state is, while it comes and while what was written meanwhile is applied.
     pub transfer: Option<Transfer>,

@@ -6,7 +6,7 @@ use antiphon_core::Time;
 use antiphon_core::wire::Incarnation;
 
 use super::super::format::{Body, Member, Ordered, Point, decode};
-use super::super::{Ack, Event, Standing};
+use super::super::{Ack, Config, Event, Standing};
 use super::group::{Group, Node, view_of};
 use super::stories::{group_of, join, small};
 
@@ -121,17 +121,11 @@ fn told(group: &Group, node: usize) -> Vec<(usize, bool)> {
         .collect()
 }
 
-#[test]
-fn a_joiner_knows_which_members_have_the_state_with_the_first_of_it() {
-    let mut group = Group::new(1, small());
-    group.start("ledger");
-    group.next_view(false);
-    group.settle();
-    let (first, second) = (join(&mut group), join(&mut group));
-    group.deaf.insert(first);
-    while group.nodes[second].members_told.is_none() {
-        assert_ne!(group.standing(second), Standing::CatchingUp);
-        for node in 0..3 {
+/// The first of the state comes to this node.
+fn receive_until_told(group: &mut Group, joiner: usize) {
+    while group.nodes[joiner].members_told.is_none() {
+        assert_ne!(group.standing(joiner), Standing::CatchingUp);
+        for node in 0..group.nodes.len() {
             while group.deliver(node) {}
             group.outputs(node);
         }
@@ -140,7 +134,18 @@ fn a_joiner_knows_which_members_have_the_state_with_the_first_of_it() {
             .into_iter()
             .for_each(|pair| group.deliver_tell(pair));
     }
-    assert_eq!(group.standing(second), Standing::Receiving);
+    assert_eq!(group.standing(joiner), Standing::Receiving);
+}
+
+#[test]
+fn a_joiner_knows_which_members_have_the_state_with_the_first_of_it() {
+    let mut group = Group::new(1, small());
+    group.start("ledger");
+    group.next_view(false);
+    group.settle();
+    let (first, second) = (join(&mut group), join(&mut group));
+    group.deaf.insert(first);
+    receive_until_told(&mut group, second);
     assert_eq!(told(&group, second), [(0, true), (1, false), (2, false)]);
     assert_eq!(told(&group, first), [], "it does not know");
     group.deaf.clear();
@@ -192,18 +197,7 @@ fn a_member_that_diverged_left_and_joined_again_is_shown_with_the_state_and_so_a
     );
     assert_eq!(told(&group, joiner), [], "it does not know");
     group.deaf.clear();
-    while group.nodes[joiner].members_told.is_none() {
-        assert_ne!(group.standing(joiner), Standing::CatchingUp);
-        for node in 0..group.nodes.len() {
-            while group.deliver(node) {}
-            group.outputs(node);
-        }
-        group
-            .tell_pairs()
-            .into_iter()
-            .for_each(|pair| group.deliver_tell(pair));
-    }
-    assert_eq!(group.standing(joiner), Standing::Receiving);
+    receive_until_told(&mut group, joiner);
     let with_the_state = [
         (0, true),
         (1, true),
@@ -224,6 +218,94 @@ fn a_member_that_diverged_left_and_joined_again_is_shown_with_the_state_and_so_a
     group.deaf.clear();
     group.settle();
     assert_eq!(group.serving(), [0, 1, joiner, other]);
+    group.shown.end();
+}
+
+/// Some of five members have diverged, a joiner waits for the state, and all that serve crash. Each member
+/// that diverged is suspended and says so again, the first after it has said that it founds the state.
+fn diverged_and_then_alone(diverged: &[usize]) -> (Group, usize) {
+    let config = Config {
+        found_anew: true,
+        ..small()
+    };
+    let mut group = group_of(5, config);
+    for node in diverged {
+        group.break_at_next_command(*node);
+    }
+    let not_yet = |group: &Group, node: &usize| group.standing(*node) != Standing::Diverged;
+    while diverged.iter().any(|node| not_yet(&group, node)) {
+        group.write(4, Ack::Here, None).unwrap();
+        group.settle();
+    }
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.settle();
+    for node in (0..5).filter(|node| !diverged.contains(node)) {
+        group.crash(node);
+    }
+    group.next_view(false);
+    for node in diverged {
+        while group.deliver(*node) {}
+        group.suspend(*node);
+        group.resume(*node);
+    }
+    (group, joiner)
+}
+
+// Seed 13749 of the schedules in which states go wrong.
+#[test]
+fn a_member_that_founds_the_state_anew_has_it_also_if_it_says_again_that_its_former_one_differed() {
+    let (mut group, joiner) = diverged_and_then_alone(&[0, 1]);
+    group.settle();
+    assert_eq!(group.serving(), [0, 1]);
+    assert_eq!(told(&group, joiner), [], "it does not know");
+    group.deaf.clear();
+    receive_until_told(&mut group, joiner);
+    assert_eq!(told(&group, joiner), [(0, true), (1, true), (joiner, false)]);
+    group.settle();
+    assert_eq!(group.serving(), [0, 1, joiner]);
+    group.shown.end();
+}
+
+#[test]
+fn a_joiner_that_heard_a_member_diverge_knows_when_that_founds_the_state_anew() {
+    let config = Config {
+        found_anew: true,
+        ..small()
+    };
+    let mut group = group_of(3, config);
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.break_at_next_command(0);
+    while group.standing(0) != Standing::Diverged {
+        group.write(2, Ack::Here, None).unwrap();
+        group.settle();
+    }
+    assert_eq!(told(&group, joiner), [], "it does not know");
+    for node in [1, 2] {
+        group.crash(node);
+    }
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.serving(), [0]);
+    assert_eq!(told(&group, joiner), [(0, true), (joiner, false)]);
+    group.shown.end();
+}
+
+#[test]
+fn the_state_is_founded_once_also_if_that_is_said_twice() {
+    let (mut group, joiner) = diverged_and_then_alone(&[0]);
+    // The new member has not heard that the state is founded: this is said again.
+    let other = join(&mut group);
+    group.settle();
+    assert_eq!(group.serving(), [0, other]);
+    assert_eq!(told(&group, joiner), [], "it does not know");
+    group.deaf.clear();
+    receive_until_told(&mut group, joiner);
+    let both = [(0, true), (joiner, false), (other, true)];
+    assert_eq!(told(&group, joiner), both);
+    group.settle();
+    assert_eq!(group.serving(), [0, joiner, other]);
     group.shown.end();
 }
 
