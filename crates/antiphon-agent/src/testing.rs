@@ -1,14 +1,20 @@
 //! Nodes in this process, for tests of what serves them.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Profile};
+use antiphon::{Cluster, GroupOptions, Profile};
+use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use crate::Hub;
 use crate::socket::{Listener, Serving};
+use crate::stdio::stdin::Input;
+use crate::stdio::{Groups, Printer, Session, Spool, stdout};
 
 /// For what has no failure detection in it, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -74,5 +80,71 @@ pub(crate) fn until(holds: impl Fn() -> bool) -> impl Future<Output = ()> {
             tokio::time::sleep(TICK).await;
         }
         panic!("{from}: not soon");
+    }
+}
+
+/// What is written, to be read by a test.
+#[derive(Clone, Default)]
+pub(crate) struct Paper(pub(crate) Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Paper {
+    /// The lines that have this in them. The last one may not be whole yet.
+    pub(crate) fn lines_with(&self, what: &str) -> Vec<Value> {
+        let bytes = self.0.lock().unwrap().clone();
+        let text = String::from_utf8(bytes).unwrap();
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n') && line.contains(what))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+/// A node that obeys lines, as `antiphon node --json` does.
+pub(crate) struct Obedient {
+    pub(crate) paper: Paper,
+    input: mpsc::Sender<Input>,
+    _session: Session,
+    _leave: mpsc::Receiver<()>,
+}
+
+impl Obedient {
+    /// It joins these groups.
+    pub(crate) async fn start(hub: Hub, groups: &[&str]) -> Self {
+        let paper = Paper::default();
+        let (stdout, _writer) = stdout::start(paper.clone());
+        let groups = Groups {
+            names: groups.iter().map(ToString::to_string).collect(),
+            options: GroupOptions::default(),
+            hint: None,
+        };
+        let events = hub.cluster().events();
+        let printer = Printer::new(stdout, true);
+        let spool = Arc::new(Spool::new(None, hub.cluster().incarnation()));
+        let started = Session::start(hub, events, &groups, printer, spool).await;
+        let mut session = started.unwrap();
+        let (input, lines) = mpsc::channel(64);
+        let (asked, _leave) = mpsc::channel(1);
+        session.obey(lines, asked);
+        Self {
+            paper,
+            input,
+            _session: session,
+            _leave,
+        }
+    }
+
+    pub(crate) async fn say(&self, line: Value) {
+        let line = Input::Line(line.to_string().into());
+        self.input.send(line).await.unwrap();
     }
 }

@@ -1,91 +1,40 @@
 //! The operations, line by line, on nodes in one process.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use antiphon::Cluster;
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, GroupOptions};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::{MAX_NAME_BYTES, MAX_WATCHES};
 use crate::Hub;
-use crate::stdio::stdin::Input;
-use crate::stdio::{Groups, Printer, Session, Spool, stdout};
-use crate::testing::{self, SOON};
+use crate::testing::{self, Obedient, SOON};
 
 mod order;
 
 const TICK: Duration = Duration::from_millis(2);
 
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 struct Node {
-    paper: Paper,
-    input: mpsc::Sender<Input>,
-    _session: Session,
+    told: Obedient,
     hub: Hub,
     cluster: Cluster,
-    _leave: mpsc::Receiver<()>,
 }
 
 impl Node {
     /// A node that founds a cluster, if it is the first, or joins that of the first.
     async fn start(network: &MemoryNetwork, number: u8, founds: bool) -> Self {
         let cluster = testing::cluster(network, number, founds).await;
-        let paper = Paper::default();
-        let (stdout, _writer) = stdout::start(paper.clone());
-        let groups = Groups {
-            names: Vec::new(),
-            options: GroupOptions::default(),
-            hint: None,
-        };
-        let events = cluster.events();
-        let printer = Printer::new(stdout, true);
-        let spool = Arc::new(Spool::new(None, cluster.incarnation()));
         let hub = Hub::new(cluster.clone());
-        let started = Session::start(hub.clone(), events, &groups, printer, spool).await;
-        let mut session = started.unwrap();
-        let (input, lines) = mpsc::channel(64);
-        let (asked, _leave) = mpsc::channel(1);
-        session.obey(lines, asked);
-        Self {
-            paper,
-            input,
-            _session: session,
-            hub,
-            cluster,
-            _leave,
-        }
+        let told = Obedient::start(hub.clone(), &[]).await;
+        Self { told, hub, cluster }
     }
 
     async fn say(&self, line: Value) {
-        self.input
-            .send(Input::Line(line.to_string().into()))
-            .await
-            .unwrap();
+        self.told.say(line).await;
     }
 
     fn lines(&self) -> Vec<Value> {
-        let bytes = self.paper.0.lock().unwrap().clone();
-        let text = String::from_utf8(bytes).unwrap();
-        // The last one may not be whole yet.
-        text.split_inclusive('\n')
-            .filter(|line| line.ends_with('\n'))
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        self.told.paper.lines_with("")
     }
 
     #[track_caller]

@@ -59,7 +59,7 @@ impl Session {
             let mut freed = pin!(self.hub.0.freed.notified());
             // From here on no end of a client is missed.
             freed.as_mut().enable();
-            if self.try_rename(name)? {
+            if self.take_name(name)? {
                 return Ok(());
             }
             if timeout_at(until, freed).await.is_err() {
@@ -70,8 +70,8 @@ impl Session {
         }
     }
 
-    /// False: another client has the name.
-    fn try_rename(&self, name: &str) -> Result<bool, Failure> {
+    /// Takes a name without waiting for it. False: another client has it.
+    pub(crate) fn take_name(&self, name: &str) -> Result<bool, Failure> {
         let mut inside = self.inside();
         if inside.name == name {
             return Ok(true);
@@ -94,40 +94,51 @@ impl Session {
         clients.remove(&inside.name);
         clients.insert(name.to_owned());
         inside.name = name.to_owned();
+        self.hub.0.freed.notify_waiters();
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use antiphon_api::{Command, Event};
+    use futures_util::FutureExt as _;
 
     use crate::testing::Agent;
 
-    fn hello() -> Command {
-        Command::parse(r#"{"hello":{"name":"ann"}}"#).unwrap()
+    fn hello(name: &str) -> Command {
+        Command::parse(&format!(r#"{{"hello":{{"name":"{name}"}}}}"#)).unwrap()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_name_is_given_as_soon_as_its_owner_has_gone_and_refused_while_it_stays() {
         let agent = Agent::alone().await;
-        let (first, _events) = agent.hub.session().unwrap();
-        first.obey(hello()).await;
+        let (mut first, _events) = agent.hub.session().unwrap();
+        first.obey(hello("ann")).await;
         assert_eq!(first.name(), "ann");
         let (second, mut told) = agent.hub.session().unwrap();
-        second.obey(hello()).await;
+        second.obey(hello("ann")).await;
         let Some(Event::Reply(reply)) = told.next().await else {
             panic!("there is no reply");
         };
         let reason = reply.error.unwrap().reason;
         assert!(reason.contains("is called ann"), "{reason}");
-        let waits = tokio::spawn(async move {
-            second.obey(hello()).await;
-            second.name()
-        });
-        // It has begun to wait, or soon will.
-        tokio::task::yield_now().await;
-        drop(first);
-        assert_eq!(waits.await.unwrap(), "ann");
+        for ends in [false, true] {
+            let (second, _told) = agent.hub.session().unwrap();
+            {
+                let mut waits = pin!(second.obey(hello("ann")));
+                assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+                match ends {
+                    false => first.obey(hello("bob")).await,
+                    true => drop(std::mem::replace(&mut first, agent.hub.session().unwrap().0)),
+                };
+                waits.await;
+            }
+            assert_eq!(second.name(), "ann");
+            drop(second);
+            first.obey(hello("ann")).await;
+        }
     }
 }

@@ -235,7 +235,7 @@ pub(super) async fn finish(
     let closes = reader.closes();
     let reads_within = if closes { PART_WITHIN } else { reads_within };
     let written = timeout(reads_within, rest).await;
-    if closes || written.is_ok() {
+    if closes || matches!(written, Ok(Ok(()))) {
         let _ = timeout(PART_WITHIN, part(reader, writer)).await;
     }
 }

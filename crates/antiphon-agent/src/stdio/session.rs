@@ -32,8 +32,10 @@ const MAX_PENDING_RECEIPTS: usize = 4096;
 /// Tells to one member with a fate that is not known or not printed; beyond that the next one is refused, or
 /// waits if it says so. Each member has its own: one that takes nothing holds up no tell to another.
 const MAX_PENDING_TELLS: usize = 1 << 15;
-/// The same to all members of all groups: each is a task.
-const MAX_PENDING_IN_ALL: usize = 8 * MAX_PENDING_TELLS;
+/// Bytes of such tells to all members of all groups, each with [`TASK_BYTES`] for the task that awaits its
+/// fate. Many members that take nothing hold up tells to others, too.
+const MAX_PENDING_IN_ALL: usize = 256 << 20;
+const TASK_BYTES: usize = 1 << 10;
 /// Bytes that wait here for one member, beside what it has room for; beyond that the same. A burst to a
 /// member that reads is not to be refused.
 const MAX_WAITING_TELLS: usize = 8 << 20;
@@ -440,7 +442,8 @@ struct Obeying {
     rights: Rights,
 }
 
-/// How many more tells may have a fate that is not known or not printed: by group and member, and in all.
+/// How many more tells may have a fate that is not known or not printed: by group and member; and of how many
+/// bytes in all.
 #[derive(Debug)]
 struct Rights {
     each: BTreeMap<(String, Incarnation), Arc<Semaphore>>,
@@ -470,18 +473,19 @@ impl Rights {
         rights
     }
 
-    /// One of a member's, and one of all; none if it may not wait and there is none.
-    async fn take(&self, of: Arc<Semaphore>, waits: bool) -> Option<Right> {
+    /// One of a member's, and so many bytes of all; none if it may not wait and there is none.
+    async fn take(&self, of: Arc<Semaphore>, bytes: usize, waits: bool) -> Option<Right> {
+        let (all, bytes) = (self.all.clone(), u32::try_from(bytes + TASK_BYTES).ok()?);
         if waits {
             // Never closed.
             return Some([
                 of.acquire_owned().await.ok()?,
-                self.all.clone().acquire_owned().await.ok()?,
+                all.acquire_many_owned(bytes).await.ok()?,
             ]);
         }
         Some([
             of.try_acquire_owned().ok()?,
-            self.all.clone().try_acquire_owned().ok()?,
+            all.try_acquire_many_owned(bytes).ok()?,
         ])
     }
 }
@@ -615,7 +619,7 @@ impl Obeying {
         }
         let payload = block_in_place(|| request.payload.into_bytes()).map_err(NotSent::Senseless)?;
         let rights = self.rights.of(&sender.group, view, member);
-        let right = self.rights.take(rights, request.wait).await;
+        let right = self.rights.take(rights, payload.len(), request.wait).await;
         let told = match right {
             None => Err(TellError::Full),
             Some(_) if request.wait => sender.sender.tell(member, payload).await,
@@ -627,7 +631,7 @@ impl Obeying {
                 TellError::NotPrimary => format!("not primary: {error}"),
                 TellError::NotMember => format!("not a member: {error}"),
                 TellError::Full => format!(
-                    "{} has no room: {MAX_WAITING_TELLS} bytes or {MAX_PENDING_TELLS} tells wait for it; tell it again later, or with \"wait\":true",
+                    "{} has no room: {MAX_WAITING_TELLS} bytes or {MAX_PENDING_TELLS} tells wait for it, or {MAX_PENDING_IN_ALL} bytes for all members; tell it again later, or with \"wait\":true",
                     request.to
                 ),
                 other => other.to_string(),

@@ -216,22 +216,9 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, Read as _};
-    use std::sync::{Arc, Mutex};
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Shared {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::testing::Paper;
 
     struct Broken;
 
@@ -246,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_written_in_order_and_all_before_the_end() {
-        let target = Shared::default();
+        let target = Paper::default();
         let (stdout, writer) = start(target.clone());
         for number in 0..1000 {
             stdout.print(number.to_string()).await;

@@ -1,87 +1,24 @@
 //! Tests: lines that tell a member something while it takes nothing, and the lines behind them.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Event, Group, GroupOptions};
+use antiphon::{Event, Group};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::stdin::Input;
-use super::{Groups, Printer, Session, Spool, stdout};
 use crate::Hub;
-use crate::testing::{self, SOON, until};
-
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Paper {
-    /// The whole lines that have this in them.
-    fn lines_with(&self, what: &str) -> Vec<Value> {
-        let bytes = self.0.lock().unwrap().clone();
-        let text = String::from_utf8(bytes).unwrap();
-        let lines = text.split_inclusive('\n');
-        lines
-            .filter(|line| line.ends_with('\n') && line.contains(what))
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    fn has(&self, what: &str) -> bool {
-        let bytes = self.0.lock().unwrap();
-        bytes.windows(what.len()).any(|window| window == what.as_bytes())
-    }
-}
+use crate::testing::{self, Obedient, SOON, until};
 
 /// n1, which obeys lines. n2 and n3 are in its group.
-struct Teller {
-    paper: Paper,
-    input: mpsc::Sender<Input>,
-    _session: Session,
-    _leave: mpsc::Receiver<()>,
-}
+struct Teller(Obedient);
 
 impl Teller {
-    async fn start(cluster: Cluster) -> Self {
-        let paper = Paper::default();
-        let (stdout, _writer) = stdout::start(paper.clone());
-        let groups = Groups {
-            names: vec!["g".to_owned()],
-            options: GroupOptions::default(),
-            hint: None,
-        };
-        let (events, printer) = (cluster.events(), Printer::new(stdout, true));
-        let spool = Arc::new(Spool::new(None, cluster.incarnation()));
-        let started = Session::start(Hub::new(cluster), events, &groups, printer, spool).await;
-        let mut session = started.unwrap();
-        let (input, lines) = mpsc::channel(64);
-        let (asked, _leave) = mpsc::channel(1);
-        session.obey(lines, asked);
-        Self {
-            paper,
-            input,
-            _session: session,
-            _leave,
-        }
-    }
-
     async fn with_two_others() -> (Self, Group, Group) {
         let network = MemoryNetwork::new();
-        let teller = Self::start(testing::cluster(&network, 1, true).await).await;
+        let hub = Hub::new(testing::cluster(&network, 1, true).await);
+        let teller = Self(Obedient::start(hub, &["g"]).await);
         let mut others = Vec::new();
         for number in [2, 3] {
             let cluster = testing::cluster(&network, number, false).await;
@@ -89,14 +26,17 @@ impl Teller {
         }
         let [second, third] = <[Group; 2]>::try_from(others).unwrap();
         let all = json!(["n1", "n2", "n3"]);
-        let views = || teller.paper.lines_with(r#""event":"view""#);
+        let views = || teller.0.paper.lines_with(r#""event":"view""#);
         until(|| views().iter().any(|view| view["members"] == all)).await;
         (teller, second, third)
     }
 
     async fn say(&self, line: Value) {
-        let line = Input::Line(line.to_string().into());
-        self.input.send(line).await.unwrap();
+        self.0.say(line).await;
+    }
+
+    fn has(&self, what: &str) -> bool {
+        !self.0.paper.lines_with(what).is_empty()
     }
 
     async fn tell(&self, to: &str, payload: String, wait: bool) {
@@ -109,7 +49,7 @@ impl Teller {
 
     /// What it was to tell this member, and refused.
     fn refused(&self, to: &str) -> Vec<String> {
-        let refused = self.paper.lines_with(r#""event":"refused""#);
+        let refused = self.0.paper.lines_with(r#""event":"refused""#);
         let tells = refused.iter().map(|line| &line["request"]["tell"]);
         tells
             .filter(|tell| tell["to"] == to)
@@ -145,14 +85,14 @@ async fn a_tell_to_a_member_without_room_is_refused_and_holds_up_no_other_line()
     };
     timeout(3 * SOON, said).await.expect("no line waits for n2");
     assert_eq!(next_told(&mut third).await, "at once");
-    until(|| teller.paper.has(r#""event":"why""#)).await;
+    until(|| teller.has(r#""event":"why""#)).await;
     let refused = teller.refused("n2");
     assert!(
         !refused.is_empty() && refused.len() < COUNT / 2,
         "{}",
         refused.len()
     );
-    let reasons = teller.paper.lines_with(r#""event":"refused""#);
+    let reasons = teller.0.paper.lines_with(r#""event":"refused""#);
     assert_eq!(reasons.len(), refused.len(), "nothing else is refused");
     let reason = reasons[0]["reason"].as_str().unwrap();
     assert!(
@@ -181,12 +121,12 @@ async fn a_tell_that_says_so_waits_for_room_and_so_does_what_stands_behind_it() 
     let reads = async {
         // Long enough for most of them, if none waited.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!teller.paper.has(r#""event":"why""#), "n2 has read nothing");
+        assert!(!teller.has(r#""event":"why""#), "n2 has read nothing");
         for number in 0..COUNT {
             assert_eq!(next_told(&mut second).await, number.to_string());
         }
     };
     tokio::join!(said, reads);
-    until(|| teller.paper.has(r#""event":"why""#)).await;
-    assert!(!teller.paper.has(r#""event":"refused""#));
+    until(|| teller.has(r#""event":"why""#)).await;
+    assert!(!teller.has(r#""event":"refused""#));
 }

@@ -59,7 +59,7 @@ pub(super) async fn why(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
 /// For how long it counts as known that the node has its lease. Strangers may ask for it, and must not keep
 /// the node busy with that.
 const KNOWN_FOR: Duration = Duration::from_millis(100);
-/// A node that does not answer within this time is not ready.
+/// A node that does not answer within this time is not ready, however many ask.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether the node has its lease, or does without. Its events say so, and are too late after a standstill
@@ -69,8 +69,8 @@ pub(super) struct Lease {
     held: Arc<AtomicBool>,
     /// It was held at some time.
     was_held: Arc<AtomicBool>,
-    /// When the node said last that it holds it.
-    known: AsyncMutex<Option<Instant>>,
+    /// What the node said last, and when.
+    known: AsyncMutex<Option<(Instant, bool)>>,
     _follows: JoinSet<()>,
 }
 
@@ -91,17 +91,21 @@ impl Lease {
         if !self.held.load(Ordering::Relaxed) {
             return false;
         }
-        let mut known = self.known.lock().await;
-        if known.is_some_and(|known| known.elapsed() < KNOWN_FOR) {
-            return true;
-        }
-        let examined = timeout(ANSWERS_WITHIN, cluster.observer().examine()).await;
-        let leased = match examined {
-            Ok(Ok(examined)) => matches!(&examined.inspection.state, State::Seated(seated) if seated.leased),
-            _ => false,
+        let asked = async {
+            let mut known = self.known.lock().await;
+            if let Some((at, leased)) = *known
+                && at.elapsed() < KNOWN_FOR
+            {
+                return leased;
+            }
+            let examined = cluster.observer().examine().await;
+            let leased = examined.is_ok_and(
+                |examined| matches!(&examined.inspection.state, State::Seated(seated) if seated.leased),
+            );
+            *known = Some((Instant::now(), leased));
+            leased
         };
-        *known = leased.then(Instant::now);
-        leased
+        timeout(ANSWERS_WITHIN, asked).await.unwrap_or(false)
     }
 }
 
@@ -233,6 +237,16 @@ mod tests {
             weather.change(here, other, |path| path.cut = true);
             weather.change(other, here, |path| path.cut = true);
         }
-        is_ready(&hub, &lease, false).await;
+        let refused = async {
+            loop {
+                match ready(&hub, &lease).await {
+                    Ok(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+                    Err(problem) => break problem,
+                }
+            }
+        };
+        let problem = timeout(SOON, refused).await.expect("it is refused");
+        let failure = format!("{problem:?}");
+        assert!(failure.contains("no majority answers this node"), "{failure}");
     }
 }

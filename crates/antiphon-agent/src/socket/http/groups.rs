@@ -140,13 +140,9 @@ impl Speaker {
         if let Some(voice) = &*voice {
             return Ok(voice.clone());
         }
-        let (session, mut events) = self.hub.session()?;
-        let hello = command::Hello {
-            name: Some(NAME.to_owned()),
-            ..command::Hello::default()
-        };
+        let (session, events) = self.hub.session()?;
         // Another client may have this name: then this one has the name that the node gave it.
-        let _ = ask(&session, &mut events, Command::Hello(hello)).await;
+        let _ = session.take_name(NAME);
         let new = Arc::new(Voice {
             session,
             inside: Mutex::default(),

@@ -61,6 +61,7 @@ mod tests;
 mod window;
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -127,11 +128,18 @@ pub(super) async fn serve(
     let mut patience = Patience::default();
     loop {
         let mut talk = Talk::new(&hub, &session, &shared, Gate::new(visitor, patience));
-        let (ended, reads_within) = tokio::select! {
-            biased;
-            ended = talk.run(&mut input) => (ended, READ_WITHIN),
-            slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => {
-                (End::Left(slow), PART_WITHIN)
+        let (ended, reads_within) = {
+            let mut run = pin!(talk.run(&mut input));
+            tokio::select! {
+                biased;
+                ended = &mut run => (ended, READ_WITHIN),
+                slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => {
+                    // A program that has gone may have said something before.
+                    if slow == super::ends::ended() {
+                        let _ = timeout(PART_WITHIN, run).await;
+                    }
+                    (End::Left(slow), PART_WITHIN)
+                }
             }
         };
         patience = talk.gate.patience_left();
