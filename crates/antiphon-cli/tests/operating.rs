@@ -759,6 +759,7 @@ fn the_units_fit_the_program() {
         "ExecReload=/bin/kill -HUP $MAINPID",
         // With code 1 it is tried again, without end: names may resolve later.
         "RestartPreventExitStatus=2 3",
+        "Restart=on-failure",
         "StartLimitIntervalSec=0",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",

@@ -68,7 +68,7 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     };
     let (own, silent) = running::own(&mut report, &settings).await;
     let is_silent = own.is_none() && port::is_taken_by(&settings.bind, &silent);
-    profiles::compare(&mut report, &settings).await;
+    profiles::compare(&mut report, &settings, own.as_ref()).await;
     start::take_environment(&mut report, &mut settings);
     let mut cannot = start::look(&mut report, &settings, own.is_some() || is_silent).await;
     let port = port::take(&mut report, &settings, own.as_ref(), &silent);

@@ -4,32 +4,35 @@
 //! A node that does not answer soon is left out: other steps tell of that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use antiphon_agent::console::{Client, place};
+use antiphon_agent::console::Client;
 use antiphon_api::console::{Answer, Question, Status};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::report::{Report, Step};
-use crate::console::readable;
+use super::running::Own;
+use crate::console::{readable, running};
 use crate::settings::Settings;
 
 /// How long a node may take to say it. A node that runs takes milliseconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Warns of nodes whose profile is another one than the settings say.
-pub(super) async fn compare(report: &mut Report, settings: &Settings) {
-    let mut asking = JoinSet::new();
-    for path in place::running() {
-        if place::may_be(&path, Some(&settings.cluster), None) {
-            asking.spawn(timeout(ANSWER_WITHIN, status(path, settings.cluster.clone())));
+/// Warns of nodes whose profile is another one than the settings say: the node with these settings, wherever
+/// its console is, and those with consoles at the usual places.
+pub(super) async fn compare(report: &mut Report, settings: &Settings, own: Option<&Own>) {
+    let own = own.and_then(|own| own.status.clone());
+    let mut told: Vec<Status> = own.into_iter().collect();
+    let (clients, _) = running(Some(&settings.cluster), None).await;
+    for mut client in clients {
+        if client.hello().cluster == settings.cluster
+            && let Ok(Some(status)) = timeout(ANSWER_WITHIN, status(&mut client)).await
+        {
+            told.push(status);
         }
     }
     let mut others: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    while let Some(asked) = asking.join_next().await {
-        let Ok(Ok(Some(status))) = asked else { continue };
+    for status in told {
         if status.profile != settings.profile.name {
             others.entry(status.profile).or_default().insert(status.node);
         }
@@ -48,12 +51,7 @@ pub(super) async fn compare(report: &mut Report, settings: &Settings) {
     }
 }
 
-/// What the node at this console says of itself, if it is one of this cluster.
-async fn status(path: PathBuf, cluster: String) -> Option<Status> {
-    let mut client = Client::connect(&path).await.ok()?;
-    if client.hello().cluster != cluster {
-        return None;
-    }
+async fn status(client: &mut Client) -> Option<Status> {
     let told = client.ask(&Question::Status {}).await.ok()?;
     match readable(&told).ok()? {
         Answer::Status(status) => Some(*status),
