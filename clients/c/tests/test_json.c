@@ -127,7 +127,7 @@ static void payloads_go_there_and_back(void)
 	check_payload(zeros, sizeof zeros, "{");
 	srand(1);
 	for (int round = 0; round < 20000; round++) {
-		char bytes[80];
+		char bytes[200];
 		size_t length = (size_t)rand() % sizeof bytes;
 		int range = round % 3 ? 256 : 128;
 		for (size_t i = 0; i < length; i++)
@@ -161,6 +161,30 @@ static void base64_is_strict(void)
 	CHECK(base64_decode("AA==", 4, into, &length) && length == 1 && !into[0]);
 }
 
+static void base64_of_many_bytes_has_the_digits_of_their_bits(void)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	unsigned char bytes[192], back[192];
+	char text[256];
+	size_t length;
+	for (size_t i = 0; i < sizeof bytes; i++)
+		bytes[i] = (unsigned char)(i * 37 + (i >> 3));
+	base64_encode(bytes, sizeof bytes, text);
+	for (size_t i = 0; i < sizeof text; i++) {
+		unsigned two = (unsigned)bytes[i * 6 / 8] << 8 | (i * 6 / 8 + 1 < sizeof bytes ? bytes[i * 6 / 8 + 1] : 0);
+		CHECK(text[i] == digits[two >> (10 - i * 6 % 8) & 63]);
+	}
+	CHECK(base64_decode(text, sizeof text, back, &length) && length == sizeof bytes && !memcmp(back, bytes, length));
+	for (size_t place = 0; place < sizeof text; place++) {
+		char was = text[place];
+		for (int c = 1; c < 256; c++) {
+			text[place] = (char)c;
+			CHECK(c == '=' || base64_decode(text, sizeof text, back, &length) == !!strchr(digits, c));
+		}
+		text[place] = was;
+	}
+}
+
 int main(void)
 {
 	what_is_json_is_read();
@@ -170,6 +194,7 @@ int main(void)
 	payloads_go_there_and_back();
 	utf8_is_what_the_standard_says();
 	base64_is_strict();
+	base64_of_many_bytes_has_the_digits_of_their_bits();
 	json_free(&document);
 	puts(failed ? "json: FAILED" : "json: passed");
 	return failed;

@@ -161,7 +161,7 @@ impl MessageLines {
             serde_json::to_writer(&mut *text, &said.part).expect("a number is written to memory");
         }
         text.extend_from_slice(b",\"payload\":");
-        write_payload(said.payload, text);
+        Payload::write_json(said.payload, text);
         let end: &[u8] = if said.safe { b",\"safe\":true}\n" } else { b"}\n" };
         text.extend_from_slice(end);
     }
@@ -200,20 +200,6 @@ impl MessageLines {
     }
 }
 
-fn write_payload(payload: &[u8], text: &mut Vec<u8>) {
-    match is_plain(payload) {
-        true => {
-            text.push(b'"');
-            text.extend_from_slice(payload);
-            text.push(b'"');
-        }
-        false => {
-            let payload = Payload::from_bytes(payload);
-            serde_json::to_writer(text, &payload).expect("a payload has only string keys");
-        }
-    }
-}
-
 /// A bundle as it is told, without its payloads.
 fn bundle(group: String, said: &ClientBundle) -> Bundle {
     Bundle {
@@ -235,16 +221,9 @@ pub(crate) fn write_bundle(group: &str, said: &ClientBundle, text: &mut Vec<u8>)
         if place > 0 {
             text.push(b',');
         }
-        write_payload(payload, text);
+        Payload::write_json(payload, text);
     }
     text.extend_from_slice(b"]}\n");
-}
-
-/// Whether a payload is a JSON string as it stands. There is no branch for each byte, so the processor looks
-/// at many bytes at once.
-fn is_plain(payload: &[u8]) -> bool {
-    let special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
-    !payload.iter().fold(false, |any, byte| any | special(*byte))
 }
 
 /// What is known about a name, one sentence each.

@@ -1,9 +1,9 @@
 //! A message's bytes in JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64_simd::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeSeq as _;
@@ -37,8 +37,23 @@ impl Payload {
         match std::str::from_utf8(bytes) {
             Ok(text) => Payload::Text(text.to_owned()),
             Err(_) => Payload::Binary {
-                base64: BASE64.encode(bytes),
+                base64: BASE64.encode_to_string(bytes),
             },
+        }
+    }
+
+    /// Appends the JSON of a payload of these bytes to a text, without a copy of them in between.
+    pub fn write_json(bytes: &[u8], text: &mut Vec<u8>) {
+        if is_plain(bytes) {
+            text.push(b'"');
+            text.extend_from_slice(bytes);
+            text.push(b'"');
+        } else if let Ok(string) = std::str::from_utf8(bytes) {
+            serde_json::to_writer(text, string).expect("a string is written to memory");
+        } else {
+            text.extend_from_slice(br#"{"base64":""#);
+            BASE64.encode_append(bytes, text);
+            text.extend_from_slice(br#""}"#);
         }
     }
 
@@ -55,14 +70,23 @@ impl Payload {
         match self {
             Payload::Text(text) => Ok(Bytes::from(text)),
             Payload::Binary { base64 } => BASE64
-                .decode(base64.as_bytes())
+                .decode_to_vec(base64.as_bytes())
                 .map(Bytes::from)
-                .map_err(|error| format!("the payload is no base64 (standard alphabet, padded): {error}")),
+                .map_err(|_| NO_BASE64.to_owned()),
             Payload::File { file, .. } => std::fs::read(&file)
                 .map(Bytes::from)
                 .map_err(|error| format!("cannot read the file {file}: {error}")),
         }
     }
+}
+
+const NO_BASE64: &str = "the payload is no base64 (standard alphabet, padded)";
+
+/// Whether a payload is a JSON string as it stands. There is no branch for each byte, so the processor looks
+/// at many bytes at once.
+fn is_plain(payload: &[u8]) -> bool {
+    let special = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\') | (byte >= 0x7f);
+    !payload.iter().fold(false, |any, byte| any | special(*byte))
 }
 
 /// By hand, as it is read for each message: an untagged enum would be read into a tree first.
@@ -90,21 +114,39 @@ impl<'de> Visitor<'de> for Form {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Payload, A::Error> {
+        Ok(match Object::of(map)? {
+            Object::Base64(base64) => Payload::Binary {
+                base64: base64.into_owned(),
+            },
+            Object::File { file, bytes } => Payload::File { file, bytes },
+        })
+    }
+}
+
+/// A payload that is an object.
+enum Object<'a> {
+    Base64(Cow<'a, str>),
+    File { file: String, bytes: Option<u64> },
+}
+
+impl<'de> Object<'de> {
+    fn of<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         #[derive(Deserialize)]
-        struct Fields {
-            base64: Option<String>,
+        struct Fields<'a> {
+            #[serde(borrow)]
+            base64: Option<Cow<'a, str>>,
             file: Option<String>,
             bytes: Option<u64>,
         }
         match Fields::deserialize(MapAccessDeserializer::new(map))? {
             Fields {
                 base64: Some(base64), ..
-            } => Ok(Payload::Binary { base64 }),
+            } => Ok(Object::Base64(base64)),
             Fields {
                 file: Some(file),
                 bytes,
                 ..
-            } => Ok(Payload::File { file, bytes }),
+            } => Ok(Object::File { file, bytes }),
             _ => Err(A::Error::custom(
                 "a payload that is an object has \"base64\" or \"file\"",
             )),
@@ -223,12 +265,14 @@ impl<'de> Visitor<'de> for Next<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        match Form.visit_map(map)? {
-            Payload::File { .. } => Err(A::Error::custom(
+        match Object::of(map)? {
+            Object::File { .. } => Err(A::Error::custom(
                 "a payload of a bundle cannot be in a file: give it as a text or base64",
             )),
-            payload => {
-                self.0.push(&payload.into_bytes().map_err(A::Error::custom)?);
+            Object::Base64(base64) => {
+                let decoded = BASE64.decode_append(base64.as_bytes(), &mut self.0.bytes);
+                decoded.map_err(|_| A::Error::custom(NO_BASE64))?;
+                self.0.ends.push(self.0.bytes.len());
                 Ok(())
             }
         }

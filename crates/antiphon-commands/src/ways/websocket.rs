@@ -187,8 +187,7 @@ pub(crate) fn accept(key: &str) -> String {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    use ::base64::Engine as _;
-    ::base64::engine::general_purpose::STANDARD.encode(bytes)
+    base64_simd::STANDARD.encode_to_string(bytes)
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use antiphon::clients::Departure;
 use antiphon_api::MAX_LINE_BYTES;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64_simd::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -110,7 +109,7 @@ fn accepted(key: &HeaderValue) -> HeaderValue {
     let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key.as_bytes());
     hash.update(MAGIC);
-    HeaderValue::try_from(BASE64.encode(hash.finish())).expect("base64 is a header's text")
+    HeaderValue::try_from(BASE64.encode_to_string(hash.finish())).expect("base64 is a header's text")
 }
 
 /// Both ends of a WebSocket.
