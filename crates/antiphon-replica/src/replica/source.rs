@@ -216,25 +216,36 @@ impl<M: Machine> Sources<M> {
         if joiners.is_empty() {
             return;
         }
-        let (snapshot, point) = (machine.snapshot(), agreed.point);
+        let point = agreed.point;
+        let mut taken = caught(|| {
+            let snapshot = machine.snapshot();
+            Ok((snapshot.bytes(), vec![snapshot; joiners.len()]))
+        });
         let agreed = Bytes::from(format::encode(agreed));
         for joiner in joiners {
             self.begun += 1;
             let pace = Pace::new(self.budget);
-            let rest = Rest {
+            let rest = |snapshot| Rest {
                 agreed: agreed.clone(),
-                snapshot: snapshot.clone(),
+                snapshot,
                 point,
                 offset: 0,
                 check: 0,
                 chunk_bytes: pace.chunk_bytes(),
             };
+            let (bytes, state) = match &mut taken {
+                Ok((bytes, snapshots)) => {
+                    let snapshot = snapshots.pop().expect("there is one for each");
+                    (*bytes, State::Here(rest(snapshot)))
+                }
+                Err(error) => (0, State::Failed(error.clone())),
+            };
             let outgoing = Outgoing {
                 number: self.begun,
                 point,
                 offered: false,
-                bytes: agreed.len() as u64 + snapshot.bytes(),
-                state: State::Here(rest),
+                bytes: agreed.len() as u64 + bytes,
+                state,
                 ready: VecDeque::new(),
                 ready_bytes: 0,
                 sent: 0,
