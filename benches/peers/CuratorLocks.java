@@ -9,7 +9,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 /**
  * CuratorLocks CONNECT NAME: takes and gives back locks of ZooKeeper. Prints "connected". A line "CLIENTS one|own WARMUP_S
  * MEASURED_S" has so many threads do it, with one lock for all or each with its own; then it prints "done" and a JSON object with
- * "rate", per second.
+ * "rate", per second. A thread that cannot go on prints "failed" and why: the rate is that of the others.
  */
 public class CuratorLocks {
     public static void main(String[] args) throws Exception {
@@ -38,7 +38,7 @@ public class CuratorLocks {
                         lock.release();
                         taken.increment();
                     } catch (Exception e) {
-                        System.err.println(e);
+                        if (!over[0]) System.out.println("failed " + e);
                         return;
                     }
                 }

@@ -135,10 +135,10 @@ pub(crate) fn join(args: &JoinArgs) -> Result<(), Failure> {
         for _ in 0..common.runs() {
             for system in &compared {
                 let told = system.run(nodes, story, &mut own);
-                for (until_own, until_all) in told.into_iter().flat_map(|told| told.joins) {
-                    own.add(system.series(), until_own);
-                    everywhere.add(system.series(), until_all);
-                }
+                let joins = told.map(|told| told.joins).unwrap_or_default();
+                let (until_own, until_all): (Vec<f64>, Vec<f64>) = joins.into_iter().unzip();
+                own.add_all(system.series(), &until_own);
+                everywhere.add_all(system.series(), &until_all);
             }
         }
         report.cases.extend([own, everywhere]);

@@ -216,7 +216,7 @@ impl JGroups {
     /// as with ours.
     pub(crate) fn swarm(&self, nodes: &str, joins: &str) -> Result<Command, Failure> {
         let classes = self.compiled("Members.java")?;
-        let mut command = Command::new("java");
+        let mut command = tools::ends_with_this("java".as_ref());
         command
             .args(["-Xms256m", "-Xmx2g", "-Djava.net.preferIPv4Stack=true"])
             .args(["-Djgroups.bind_addr=127.0.0.1", "-Djgroups.tcp.port_range=0"])

@@ -1,7 +1,8 @@
 //! The lab: a [`Network`] of hosts, and what benchmarks want of it besides.
 //!
 //! It is removed, with every process in it, when it is dropped (a panic included), at SIGINT and SIGTERM, and
-//! at the next start if even that did not happen. A lock keeps two benchmarks from measuring each other.
+//! at the next start if even that did not happen. So are the files ([`scratch`]) and the shares of processors
+//! of a benchmark. A lock keeps two benchmarks from measuring each other.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use antiphon_lab::Network;
 
 use crate::Failure;
+use crate::processors;
+use crate::scratch;
 use crate::tools::{need, run};
 
 /// How the names of the namespaces begin.
@@ -32,12 +35,14 @@ pub(crate) struct Lab {
     nodes: usize,
 }
 
-/// Keeps others out until the process ends.
+/// Keeps others out until the process ends, and removes what those have left that were killed.
 pub(crate) fn lock() -> Result<File, Failure> {
     let path = std::env::temp_dir().join("antiphon-bench.lock");
     let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| "another antiphon-bench runs on this machine".to_owned())?;
+    processors::remove_shares();
+    scratch::sweep();
     Ok(file)
 }
 
@@ -66,6 +71,8 @@ pub(crate) fn remove_at_signals() {
             INTERRUPTED.store(true, Ordering::Relaxed);
             forget_neighbours();
             Network::remove_all(PREFIX);
+            processors::remove_shares();
+            scratch::sweep();
             std::process::exit(code);
         }
     });

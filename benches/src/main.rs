@@ -7,8 +7,8 @@
 //!   (hosts     └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
-//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`processors`]: one for all, or
-//!   shared out; [`tools`]: what has to be installed.
+//! - [`lab`]: network namespaces on a bridge, removed whatever happens, and so is [`scratch`]: files;
+//!   [`processors`]: one for all, or shared out; [`tools`]: what has to be installed.
 //! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many
 //!   members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],
@@ -39,6 +39,7 @@ mod plot;
 mod processors;
 mod raw;
 mod report;
+mod scratch;
 mod swarm;
 mod table;
 mod tools;
@@ -228,7 +229,12 @@ fn main() -> ExitCode {
         Err(failure) => return told(Err(failure)),
     };
     lab::remove_at_signals();
-    told(run(bench))
+    let result = run(bench);
+    while lab::is_interrupted() {
+        // What was measured has failed, or counts no more; the process ends when everything is removed.
+        std::thread::park();
+    }
+    told(result)
 }
 
 fn run(bench: Bench) -> Result<(), Failure> {

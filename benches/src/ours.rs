@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use antiphon_lab::Build;
 use serde_json::Value;
@@ -117,7 +117,7 @@ impl Ours {
 
     /// What the program prints as JSON lines when it is run to its end with these arguments.
     pub(crate) fn printed<S: AsRef<OsStr> + Borrow<str>>(&self, args: &[S]) -> Result<Vec<Value>, Failure> {
-        let output = Command::new(&self.program)
+        let output = tools::ends_with_this(&self.program)
             .args(args)
             .stdin(Stdio::null())
             .output()

@@ -5,7 +5,8 @@
 //! - The more nodes share the machine, the less each has of it. Whether a node does as much in a larger
 //!   cluster shows only if each gets the same share, whatever their number.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
@@ -17,6 +18,9 @@ use crate::lab::Lab;
 const PERIOD_US: u32 = 10_000;
 /// The kernel gives a group no less than a millisecond of each period.
 pub(crate) const LEAST_PERCENT: i64 = 10;
+/// Where the kernel's groups are, and how the names of ours begin.
+const GROUPS: &str = "/sys/fs/cgroup";
+const GROUP: &str = "antiphon-bench-";
 /// For the kernel to take the last process out of a group.
 const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 
@@ -55,11 +59,27 @@ impl Shares {
 
 impl Drop for Shares {
     fn drop(&mut self) {
-        let deadline = Instant::now() + EMPTY_WITHIN;
-        for group in &self.0 {
-            while std::fs::remove_dir(group).is_err() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+        remove(&self.0);
+    }
+}
+
+/// Removes the groups that this program has left, or an earlier one. Nothing may run in them.
+pub(crate) fn remove_shares() {
+    let is_ours = |group: &PathBuf| {
+        let name = group.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with(GROUP))
+    };
+    let roots = [PathBuf::from(GROUPS), Path::new(GROUPS).join("cpu")];
+    let entries = roots.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    let left: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_ours).collect();
+    remove(&left);
+}
+
+fn remove(groups: &[PathBuf]) {
+    let deadline = Instant::now() + EMPTY_WITHIN;
+    for group in groups {
+        while std::fs::remove_dir(group).is_err() && group.is_dir() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -67,8 +87,8 @@ impl Drop for Shares {
 /// A control group of the second version, or of the first, whichever the host has.
 fn make_group(host: usize, percent: u32) -> Result<PathBuf, Failure> {
     let quota = PERIOD_US / 100 * percent;
-    let root = PathBuf::from("/sys/fs/cgroup");
-    let name = format!("antiphon-bench-{host}");
+    let root = PathBuf::from(GROUPS);
+    let name = format!("{GROUP}{host}");
     let first = root.join("cpu");
     let make = |group: PathBuf| match std::fs::create_dir(&group) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {

@@ -20,9 +20,18 @@ pub(crate) struct Case {
     /// What is compared here, if other than the report's.
     ours: Option<String>,
     /// In the order in which they were first added.
-    series: Vec<(String, Vec<f64>)>,
+    series: Vec<Series>,
     /// What could not be measured.
     failures: Vec<Failed>,
+}
+
+/// What was measured of ours, or of a peer in one configuration.
+#[derive(Debug, Clone)]
+struct Series {
+    name: String,
+    /// In how many runs.
+    runs: usize,
+    samples: Vec<f64>,
 }
 
 /// A series that could not be measured, once or more often.
@@ -62,15 +71,31 @@ impl Case {
         Self { ours, ..self }
     }
 
-    /// A sample of a series. What is no number fails the series: rows could not keep it.
+    /// What one run measured of a series.
     pub(crate) fn add(&mut self, series: &str, sample: f64) {
-        if !sample.is_finite() {
+        self.add_all(series, &[sample]);
+    }
+
+    /// The same of a run that measured it several times. What is no number fails the series: rows could not
+    /// keep it.
+    pub(crate) fn add_all(&mut self, series: &str, samples: &[f64]) {
+        if let Some(sample) = samples.iter().find(|sample| !sample.is_finite()) {
             return self.fail(series, true, &format!("it was measured as {sample}"));
         }
-        eprintln!("  {}: {series}: {}", self.name, short(sample));
-        match self.series.iter_mut().find(|(name, _)| name == series) {
-            Some((_, samples)) => samples.push(sample),
-            None => self.series.push((series.to_owned(), vec![sample])),
+        for sample in samples {
+            eprintln!("  {}: {series}: {}", self.name, short(*sample));
+        }
+        match self.series.iter_mut().find(|known| known.name == series) {
+            _ if samples.is_empty() => {}
+            Some(known) => {
+                known.runs += 1;
+                known.samples.extend(samples);
+            }
+            None => self.series.push(Series {
+                name: series.to_owned(),
+                runs: 1,
+                samples: samples.to_vec(),
+            }),
         }
     }
 
@@ -94,11 +119,12 @@ impl Case {
         self.failures.iter().any(|failed| failed.series == series)
     }
 
+    fn measured(&self, series: &str) -> Option<&Series> {
+        self.series.iter().find(|known| known.name == series)
+    }
+
     fn samples(&self, series: &str) -> Option<&[f64]> {
-        self.series
-            .iter()
-            .find(|(name, _)| name == series)
-            .map(|(_, samples)| samples.as_slice())
+        self.measured(series).map(|known| known.samples.as_slice())
     }
 
     fn median(&self, series: &str) -> Option<f64> {
@@ -204,14 +230,14 @@ impl Report {
         println!("{}: {}", self.bench, self.title);
         for case in &self.cases {
             println!("{}", case.name);
-            for (name, samples) in &case.series {
+            for Series { name, runs, samples } in &case.series {
                 println!(
-                    "  {name:<24} {:>12} {}   min {:>12}   max {:>12}   {} runs",
+                    "  {name:<24} {:>12} {}   min {:>12}   max {:>12}   {}",
                     short(median(samples)),
                     case.unit.as_ref().unwrap_or(&self.unit),
                     short(least(samples)),
                     short(most(samples)),
-                    samples.len()
+                    table::runs_of(*runs)
                 );
             }
             for failed in &case.failures {
@@ -233,7 +259,10 @@ impl Report {
     }
 
     fn json(&self, version: &str, common: &Common) -> Value {
-        let spread = |samples: &[f64]| json!({"median": median(samples), "min": least(samples), "max": most(samples), "samples": samples});
+        let spread = |Series { runs, samples, .. }: &Series| {
+            let (median, least, most) = (median(samples), least(samples), most(samples));
+            json!({"median": median, "min": least, "max": most, "samples": samples, "runs": runs})
+        };
         let failures = |case: &Case| {
             let told = case.failures.iter().map(|failed| {
                 (
@@ -250,7 +279,7 @@ impl Report {
                 let series: Map<String, Value> = case
                     .series
                     .iter()
-                    .map(|(name, samples)| (name.clone(), spread(samples)))
+                    .map(|series| (series.name.clone(), spread(series)))
                     .collect();
                 json!({
                     "case": case.name, "unit": case.unit.as_ref().unwrap_or(&self.unit), "series": series, "ratio": self.peer_ratio(case),
@@ -299,9 +328,10 @@ impl Report {
         let figures: Vec<Figure> = case
             .series
             .iter()
-            .map(|(name, samples)| Figure {
+            .map(|Series { name, runs, samples }| Figure {
                 series: name.clone(),
                 bar: (median(samples), least(samples), most(samples)),
+                runs: Some(*runs),
                 unit: case.unit.clone(),
             })
             .collect();
@@ -309,7 +339,7 @@ impl Report {
             .failures
             .iter()
             .map(|failed| {
-                let runs = failed.times + case.samples(&failed.series).map_or(0, <[f64]>::len);
+                let runs = failed.times + case.measured(&failed.series).map_or(0, |known| known.runs);
                 table::in_a_cell(&failed.series, failed.times, runs, &failed.why)
             })
             .collect();
@@ -377,8 +407,9 @@ const PREFACE: &str = "\
 
 Written by `cargo run --profile dist -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one
 machine. `ratio` says how many times better Antiphon's median is than that of the best peer it is compared with,
-`limit ratio` how much of the raw limit it reaches. The newest row of each case is shown, and plotted. All rows, also
-those that it replaced, are in [benchmarks/rows.jsonl](benchmarks/rows.jsonl), one JSON object a line.
+`limit ratio` how much of the raw limit it reaches. Each figure says in how many runs it was measured: what one run
+measured may be half or twice as much in the next hour. The newest row of each case is shown, and plotted. All rows,
+also those that it replaced, are in [benchmarks/rows.jsonl](benchmarks/rows.jsonl), one JSON object a line.
 ";
 
 /// How much of the limit ours reaches.
@@ -486,6 +517,17 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_measures_often_is_one_run() {
+        let mut case = Case::new("10 members".to_owned());
+        case.add_all("cut", &[1.0, 2.0, 9.0]);
+        case.add_all("cut", &[]);
+        case.add_all("cut", &[f64::NAN, 1.0]);
+        let known = case.measured("cut").unwrap();
+        assert_eq!((known.runs, known.samples.len()), (1, 3));
+        assert!(case.has_failed("cut"));
+    }
+
+    #[test]
     fn what_could_not_be_measured_is_told_and_only_of_ours_it_is_an_error() {
         let folder = std::env::temp_dir().join(format!("antiphon-bench-failed-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -526,7 +568,8 @@ mod tests {
         let data = std::fs::read_to_string(folder.join("benchmarks/rows.jsonl")).unwrap();
         let plot = std::fs::read_to_string(folder.join("benchmarks/mperf.svg")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(text.contains("fifo: 2 000 (1 000 to 3 000)"), "{text}");
+        assert!(text.contains("fifo: 2 000 (1 000 to 3 000, 3 runs)"), "{text}");
+        assert!(text.contains("raw: 4 000 (1 run)"), "{text}");
         for case in ["| 4 members |", "| 6 members |"] {
             assert_eq!(text.matches(case).count(), 1, "{text}");
         }

@@ -19,7 +19,7 @@ use crate::jgroups::{self, JGroups};
 use crate::memberlist::{self, Memberlist};
 use crate::ours::Ours;
 use crate::report::{Case, Headline, Report};
-use crate::tools::Lines;
+use crate::tools::{self, Lines};
 
 /// For everything a swarm does.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -180,7 +180,7 @@ impl System<'_> {
             }
             System::JGroups(jgroups) => peer_told(jgroups.swarm(&count, &joins)?),
             System::Memberlist(client) => {
-                let mut command = Command::new(&client.program);
+                let mut command = tools::ends_with_this(&client.program);
                 command.args(["swarm", &count, &joins]);
                 peer_told(command)
             }

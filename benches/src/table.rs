@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::plot::{Bar, Chart};
 
-const HEADER: &str =
-    "| date | case | figures: median (least to most) | ratio | limit ratio | versions | machine | command |";
+const HEADER: &str = "| date | case | figures: median (least to most, runs) | ratio | limit ratio | versions | machine | command |";
 const RULE: &str = "|---|---|---|---|---|---|---|---|";
 /// Between the figures of a cell.
 const BREAK: &str = "<br>";
@@ -46,6 +45,8 @@ pub(crate) struct Figure {
     pub(crate) series: String,
     /// Median, least, most.
     pub(crate) bar: Bar,
+    /// In how many runs it was measured, if that is known.
+    pub(crate) runs: Option<usize>,
     /// If other than the section's.
     pub(crate) unit: Option<String>,
 }
@@ -128,7 +129,9 @@ impl Row {
 impl Figure {
     fn to_json(&self) -> Value {
         let (median, least, most) = self.bar;
-        json!({ "series": self.series, "median": median, "least": least, "most": most, "unit": self.unit })
+        json!({
+            "series": self.series, "median": median, "least": least, "most": most, "runs": self.runs, "unit": self.unit,
+        })
     }
 
     fn of_json(value: &Value) -> Option<Self> {
@@ -136,6 +139,7 @@ impl Figure {
         Some(Self {
             series: value["series"].as_str()?.to_owned(),
             bar: (number("median")?, number("least")?, number("most")?),
+            runs: value["runs"].as_u64().and_then(|runs| usize::try_from(runs).ok()),
             unit: value["unit"].as_str().map(str::to_owned),
         })
     }
@@ -147,13 +151,28 @@ impl Figure {
             .as_ref()
             .map(|unit| format!(" {unit}"))
             .unwrap_or_default();
-        format!(
-            "{}: {} ({} to {}){unit}",
-            self.series,
-            short(median),
-            short(least),
-            short(most)
-        )
+        let spread = format!("{} to {}", short(least), short(most));
+        let besides = match self.runs {
+            Some(1) if least == most => runs_of(1),
+            Some(runs) => format!("{spread}, {}", runs_of(runs)),
+            None => spread,
+        };
+        format!("{}: {} ({besides}){unit}", self.series, short(median))
+    }
+}
+
+/// `1 run`, `3 runs`.
+pub(crate) fn runs_of(runs: usize) -> String {
+    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
+}
+
+/// In how many runs these figures were measured, in a few words.
+fn runs_of_all<'a>(figures: impl Iterator<Item = &'a Figure> + Clone) -> Option<String> {
+    let runs = figures.map(|figure| figure.runs);
+    let (least, most) = (runs.clone().min()??, runs.max()??);
+    match least == most {
+        true => Some(runs_of(most)),
+        false => Some(format!("{least} to {}", runs_of(most))),
     }
 }
 
@@ -193,7 +212,8 @@ impl Section {
         out
     }
 
-    /// The figures of these rows that are in the section's unit.
+    /// The figures of these rows that are in the section's unit. The title says in how many runs they were
+    /// measured, or each case does if that differs.
     fn chart(&self, rows: &[&Row]) -> Chart {
         let plain = |row: &Row| -> Vec<Figure> {
             let plain = row.figures.iter().filter(|figure| figure.unit.is_none());
@@ -216,10 +236,18 @@ impl Section {
             };
             cases.iter().map(|(_, figures)| bar(figures)).collect()
         };
+        let runs = |figures: &[Figure]| runs_of_all(figures.iter()).map(|runs| format!(", {runs}"));
+        let in_all = cases.first().and_then(|(_, figures)| runs(figures));
+        let is_same = cases.iter().all(|(_, figures)| runs(figures) == in_all);
+        let of_title = in_all.filter(|_| is_same).unwrap_or_default();
+        let group = |(case, figures): &(&str, Vec<Figure>)| match is_same {
+            true => (*case).to_owned(),
+            false => format!("{case}{}", runs(figures).unwrap_or_default()),
+        };
         Chart {
-            title: format!("{}: {}", self.bench, lower(&self.title)),
+            title: format!("{}: {}{of_title}", self.bench, lower(&self.title)),
             unit: self.unit.clone(),
-            groups: cases.iter().map(|(case, _)| (*case).to_owned()).collect(),
+            groups: cases.iter().map(group).collect(),
             bars: names
                 .iter()
                 .map(|name| ((*name).to_owned(), bars_of(name)))
@@ -382,6 +410,7 @@ mod tests {
         Figure {
             series: series.to_owned(),
             bar: (value, value / 2.0, value * 2.0),
+            runs: Some(3),
             unit: unit.map(str::to_owned),
         }
     }
@@ -418,6 +447,29 @@ mod tests {
         }
         let damaged = Table::read("", "{}\n");
         assert!(damaged.is_err_and(|why| why.starts_with("line 1: ")));
+    }
+
+    #[test]
+    fn a_figure_and_a_plot_say_of_how_many_runs_they_are() {
+        let of = |runs| Figure {
+            runs,
+            ..figure("ours", 2.0, None)
+        };
+        assert_eq!(of(Some(3)).text(), "ours: 2.0 (1.0 to 4.0, 3 runs)");
+        assert_eq!(of(Some(1)).text(), "ours: 2.0 (1.0 to 4.0, 1 run)");
+        let once = Figure {
+            bar: (2.0, 2.0, 2.0),
+            ..of(Some(1))
+        };
+        assert_eq!(once.text(), "ours: 2.0 (1 run)");
+        assert_eq!(of(None).text(), "ours: 2.0 (1.0 to 4.0)");
+
+        let section = Section::default();
+        let mixed = row("join", "1", "10", vec![of(Some(1)), of(Some(3))]);
+        let other = row("join", "1", "50", vec![of(Some(3))]);
+        let old = row("join", "1", "100", vec![of(None)]);
+        let chart = section.chart(&[&mixed, &other, &old]);
+        assert_eq!(chart.groups, ["10, 1 to 3 runs", "50, 3 runs", "100"]);
     }
 
     #[test]
@@ -490,7 +542,7 @@ mod tests {
         };
         assert_eq!(
             (*bench, chart.title.as_str(), chart.unit.as_str()),
-            ("join", "join: one more", "ms")
+            ("join", "join: one more, 3 runs", "ms")
         );
         assert_eq!(chart.groups, ["10", "100"]);
         let ours = (

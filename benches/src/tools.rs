@@ -27,6 +27,14 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// A program that the kernel kills when this one ends, however it ends: for what is on no host of a lab. Call
+/// it from the main thread, which is what the kernel takes for its parent.
+pub(crate) fn ends_with_this(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 /// Whether a program is in the PATH.
 fn has(program: &str) -> bool {
     std::env::var_os("PATH")

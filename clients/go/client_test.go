@@ -398,6 +398,23 @@ func TestABundleIsToldAsMessagesWithTheirParts(t *testing.T) {
 	}
 }
 
+func TestARefusedMessageThatDoesNotComeBackHasNoPayload(t *testing.T) {
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("join")
+		for _, request := range []string{
+			`{"send":{"group":"g"}}`, `{"send_bundle":{"group":"g"}}`, `{"send":{}}`, `{"send":{"payload":""}}`,
+		} {
+			p.say(`{"event":"refused","group":"g","reason":"no","fatal":false,"request":%s}`, request)
+		}
+	})
+	g := must(c.Join(ctx, "g"))(t)
+	for _, payload := range []Payload{nil, nil, nil, {}} {
+		if r := must(g.Next(ctx))(t); !reflect.DeepEqual(r, &Refused{"g", "no", payload}) {
+			t.Errorf("expected the payload %#v, came %#v", payload, r)
+		}
+	}
+}
+
 func TestSeveralPayloadsAreSaidInOneLineAndRefusedOneByOne(t *testing.T) {
 	c, ctx := connect(t, func(p *peer) {
 		p.reply("join")

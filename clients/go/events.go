@@ -60,7 +60,7 @@ type Lost struct {
 type Refused struct {
 	Group   string  `json:"group"`
 	Reason  string  `json:"reason"`
-	Payload Payload `json:"payload"` // as the agent repeats it, which may be shortened
+	Payload Payload `json:"payload"` // nil if it is long: then it does not come back, of a bundle none
 }
 
 func (v *View) of() string         { return v.Group }

@@ -248,13 +248,16 @@ export interface Lost {
   readonly cause: string;
 }
 
-/** A message of this client, sent without `wait`, was not taken. */
+/**
+ * A message of this client, sent without `wait`, was not taken. A long payload does not come back: it is null, and of
+ * a bundle there is one such event.
+ */
 export interface Refused {
   readonly type: "refused";
   readonly group: string;
   readonly reason: string;
-  readonly payload: Uint8Array;
-  readonly text: string;
+  readonly payload: Uint8Array | null;
+  readonly text: string | null;
 }
 
 export type GroupEvent = View | Message | Transitional | Suspended | Resync | Lost | Refused;

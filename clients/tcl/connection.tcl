@@ -408,12 +408,16 @@ oo::class create antiphon::Connection {
             return
         }
         set sent [lindex [dict get $event request] 1]
-        set payloads [if {[dict exists $sent payloads]} {dict get $sent payloads} else {
-            list [dict get $sent payload]
-        }]
-        foreach payload $payloads {
+        set told {{}} ;# long ones do not come back
+        if {[dict exists $sent payload]} {dict set sent payloads [list [dict get $sent payload]]}
+        if {[dict exists $sent payloads]} {
+            set told [lmap payload [dict get $sent payloads] {
+                list payload $payload text [encoding convertfrom utf-8 $payload]
+            }]
+        }
+        foreach said $told {
             my Put [my GroupOf [dict get $event group]] [list event refused group [dict get $event group] \
-                reason [dict get $event reason] payload $payload text [encoding convertfrom utf-8 $payload]] $size
+                reason [dict get $event reason] {*}$said] $size
         }
     }
 

@@ -1,6 +1,6 @@
 // Takes and gives back locks of etcd: "etcd ENDPOINTS NAME". Prints "connected". A line "CLIENTS one|own WARMUP_S MEASURED_S" has so
 // many goroutines do it, each with a session of its own, with one lock for all or each with its own; then it prints "done" and a JSON
-// object with "rate", per second.
+// object with "rate", per second. A goroutine that cannot go on prints "failed" and why: the rate is that of the others.
 package main
 
 import (
@@ -66,7 +66,14 @@ func serve() error {
 			go func() {
 				lock := concurrency.NewMutex(session, name)
 				for ctx.Err() == nil {
-					if lock.Lock(ctx) != nil || lock.Unlock(ctx) != nil {
+					err := lock.Lock(ctx)
+					if err == nil {
+						err = lock.Unlock(ctx)
+					}
+					if err != nil {
+						if ctx.Err() == nil {
+							fmt.Println("failed", err)
+						}
 						return
 					}
 					taken.Add(1)

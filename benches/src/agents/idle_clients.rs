@@ -12,6 +12,7 @@ use crate::blocks::{Figures, Peer};
 use crate::lab::Lab;
 use crate::ours::Ours;
 use crate::report::{Case, Headline, Report};
+use crate::scratch::Scratch;
 use crate::{Common, Failure, tools};
 
 const NODES: usize = 3;
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &IdleClientsArgs) -> Result<(), Failure> {
         }
         if peer.is_some() {
             eprintln!("{REDIS}, run {run}");
-            let server = redis::server(&lab, 1, &[])?;
+            let scratch = Scratch::new("redis")?;
+            let server = redis::server(&lab, &scratch, 1, &[])?;
             let pid = server.pid().as_raw_nonzero().get();
             measure(&lab, pid, REDIS_PORT, (REDIS, false), &mut cases, args)?;
         }

@@ -17,8 +17,6 @@ pub(crate) mod idle_clients;
 pub(crate) mod redis;
 pub(crate) mod resp;
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
@@ -27,6 +25,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::lab::Lab;
+use crate::scratch::Scratch;
 use crate::tools::Lines;
 
 const NODE_PORT: u16 = 7400;
@@ -38,7 +37,7 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 /// Agents that run. They end with the value, and so does all else on these hosts.
 pub(crate) struct Agents<'a> {
     lab: &'a Lab,
-    folder: PathBuf,
+    sockets: Scratch,
     members: Vec<(Child, Lines)>,
 }
 
@@ -53,7 +52,7 @@ impl<'a> Agents<'a> {
     ) -> Result<Self, Failure> {
         let mut agents = Self {
             lab,
-            folder: private_folder("agents")?,
+            sockets: Scratch::new("agents")?,
             members: Vec::new(),
         };
         for node in 1..=nodes {
@@ -104,7 +103,7 @@ impl<'a> Agents<'a> {
 
     /// The Unix socket of a host's agent.
     pub(crate) fn socket(&self, node: usize) -> PathBuf {
-        self.folder.join(format!("n{node}"))
+        self.sockets.path().join(format!("n{node}"))
     }
 
     /// The process of a host's agent.
@@ -120,8 +119,6 @@ impl Drop for Agents<'_> {
             // Just killed.
             let _ = child.wait();
         }
-        // What cannot be removed is in a folder for such things.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -131,17 +128,6 @@ pub(crate) fn seeds(lab: &Lab, nodes: usize) -> String {
         .map(|node| format!("{}:{NODE_PORT}", lab.ip(node)))
         .collect();
     seeds.join(",")
-}
-
-/// A new folder of this user alone, with a short path: that of a socket has 107 bytes at most.
-pub(crate) fn private_folder(name: &str) -> Result<PathBuf, Failure> {
-    let folder = std::env::temp_dir().join(format!("antiphon-bench-{}-{name}", std::process::id()));
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).map_err(failed)?;
-    }
-    DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-    Ok(folder)
 }
 
 /// Resident memory of a process, in KiB.

@@ -16,6 +16,7 @@ use crate::blocks::Peer;
 use crate::lab::Lab;
 use crate::ours::Ours;
 use crate::report::{Case, Headline, Report};
+use crate::scratch::Scratch;
 use crate::{Common, Failure, tools};
 
 const NODES: usize = 3;
@@ -81,12 +82,14 @@ pub(crate) fn run(args: &RedisArgs) -> Result<(), Failure> {
             continue;
         }
         eprintln!("{REDIS}, run {run}");
-        let alone = server(&lab, 1, &[])?;
+        let scratch = Scratch::new("redis")?;
+        let alone = server(&lab, &scratch, 1, &[])?;
         benchmarks(&lab, REDIS_PORT, REDIS, &mut cases, args)?;
         drop(alone);
         eprintln!("{REPLICATED}, run {run}");
-        let leader = server(&lab, 1, &[])?;
-        let replica = server(&lab, 2, &["--replicaof", &lab.ip(1), &REDIS_PORT.to_string()])?;
+        let leader = server(&lab, &scratch, 1, &[])?;
+        let leads = ["--replicaof", &lab.ip(1), &REDIS_PORT.to_string()];
+        let replica = server(&lab, &scratch, 2, &leads)?;
         until(&lab, 2, REDIS_PORT, &["INFO", "replication"], |said| {
             said.contains("master_link_status:up")
         })?;
@@ -117,14 +120,16 @@ pub(super) fn version() -> String {
     format!("Redis {}", version.unwrap_or("of unknown version"))
 }
 
-/// A redis-server on this host, that keeps nothing on disk.
-pub(super) fn server(lab: &Lab, node: usize, more: &[&str]) -> Result<Peer, Failure> {
+/// A redis-server on this host, that keeps nothing on disk; a replica has what it takes from its leader in a
+/// file first.
+pub(super) fn server(lab: &Lab, scratch: &Scratch, node: usize, more: &[&str]) -> Result<Peer, Failure> {
     let mut command = lab.command(node, "redis-server".as_ref());
     command
         .args(["--port", &REDIS_PORT.to_string(), "--bind", "0.0.0.0"])
         .args(["--protected-mode", "no", "--save", "", "--appendonly", "no"])
         .args(["--maxclients", "10000", "--repl-diskless-sync-delay", "0"])
-        .args(["--dir", "/tmp", "--dbfilename", &format!("bench-{node}.rdb")])
+        .args(["--dbfilename", &format!("{node}.rdb"), "--dir"])
+        .arg(scratch.path())
         .args(more)
         .stderr(Stdio::inherit());
     let server = Peer::start(command, "redis-server")?;
@@ -254,8 +259,10 @@ fn held(
             "--pipeline",
             &pipeline.to_string(),
         ];
-        match resp(lab, port, &more, &args.common) {
-            Ok(figures) => case.add(series, figures.get("rate").copied().unwrap_or_default()),
+        let rate = resp(lab, port, &more, &args.common)
+            .and_then(|figures| figures.get("rate").copied().ok_or_else(|| "no rate".to_owned()));
+        match rate {
+            Ok(rate) => case.add(series, rate),
             Err(failure) => case.fail(series, series == ANTIPHON, &failure),
         }
     }

@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::java::{Peer, all_done};
-use super::locks::{Load, Scratch};
+use super::locks::Load;
 use super::sum;
 use crate::Failure;
 use crate::lab::Lab;
+use crate::scratch::Scratch;
 use crate::tools;
 
 /// What is measured.

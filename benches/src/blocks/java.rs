@@ -180,10 +180,20 @@ impl Peer {
     }
 
     /// What came of what it was told: `done` and a JSON object.
+    ///
+    /// # Errors
+    /// It said `failed` before: what it counted is without the part of it that failed, and looks slow.
     pub(crate) fn done(&self, within: Duration) -> Result<Figures, Failure> {
-        self.lines.find(within, "figures of a peer", |line| {
-            serde_json::from_str(line.strip_prefix("done ")?).ok()
-        })
+        self.lines.find(within, "figures of a peer", outcome)?
+    }
+}
+
+/// What a line says came of what a peer was told.
+fn outcome(line: &str) -> Option<Result<Figures, Failure>> {
+    match line.split_once(' ')? {
+        ("done", figures) => serde_json::from_str(figures).ok().map(Ok),
+        ("failed", why) => Some(Err(why.to_owned())),
+        _ => None,
     }
 }
 
@@ -193,4 +203,19 @@ pub(super) fn all_done(peers: &mut [Peer], line: &str, within: Duration) -> Resu
         peer.tell(line)?;
     }
     peers.iter().map(|peer| peer.done(within)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_whose_client_has_failed_has_no_figures() {
+        assert_eq!(outcome("connected"), None);
+        assert_eq!(outcome("members 3"), None);
+        let rate = Figures::from([("rate".to_owned(), 1.5)]);
+        assert_eq!(outcome("done {\"rate\":1.5}"), Some(Ok(rate)));
+        let why = "java.io.IOException: lost".to_owned();
+        assert_eq!(outcome("failed java.io.IOException: lost"), Some(Err(why)));
+    }
 }

@@ -6,7 +6,6 @@
 //! | lock server | a request and its answer for each, at one process | nothing |
 //! | ZooKeeper, etcd | a write that a majority of three has, and what their clients do besides | one of three |
 
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -19,6 +18,7 @@ use super::worker::words::{Ask, Lock, Open};
 use crate::lab::Lab;
 use crate::ours::version;
 use crate::report::{Case, Headline, Report};
+use crate::scratch::Scratch;
 use crate::{Common, Failure};
 
 const NODES: usize = 8;
@@ -146,31 +146,6 @@ impl Load {
 
     pub(super) fn within(self) -> Duration {
         Duration::from_secs(60 + u64::from(self.warmup + self.seconds))
-    }
-}
-
-/// A folder on tmpfs, removed with the value.
-pub(super) struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    pub(super) fn new(what: &str) -> Result<Self, Failure> {
-        let folder = Path::new("/dev/shm").join(format!("antiphon-bench-{what}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Self(folder))
-    }
-
-    /// A folder in it.
-    pub(super) fn folder(&self, name: &str) -> Result<std::path::PathBuf, Failure> {
-        let folder = self.0.join(name);
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(folder)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is gone with the machine.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,4 +1,6 @@
-//! `map`: three members write to a replicated map as fast as they can, then read their own copies.
+//! `map`: three members write to a replicated map as fast as they can, and read their own copies. Each has as
+//! many writers, of ours and of the peers, and each writer writes after its last write has returned. Those of
+//! JGroups that are not blocking return before any other member has them.
 
 use clap::Args;
 
@@ -31,27 +33,37 @@ pub(crate) struct MapArgs {
     /// Bytes of a value, measured one after the other
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_values_t = [100, 1000])]
     sizes: Vec<usize>,
-    /// Writers of ours at each member, each after the answer to its last write
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=4000))]
-    writers: u16,
-    /// Threads of the peers at each member
-    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    threads: u16,
+    /// Writers at each member, each after its last write has returned, measured one after the other: tasks of
+    /// ours, threads of the peers
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [25, 256], value_parser = clap::value_parser!(u16).range(1..=1000))]
+    writers: Vec<u16>,
     /// How many keys there are
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=20_000))]
     keys: u64,
 }
 
+/// What is written: bytes of a value, and writers at each member.
+type Load = (usize, u16);
+
 /// Measures and reports.
 pub(crate) fn run(args: &MapArgs) -> Result<(), Failure> {
     let common = &args.common;
-    let java = common.peer(Java::get("Maps.java"))?;
+    let java = Java::get("Maps.java");
     let lab = Lab::new(NODES, !common.no_offload)?;
-    let mut puts: Vec<Case> = args
-        .sizes
-        .iter()
-        .map(|size| Case::new(format!("{size} B")))
-        .collect();
+    let writers = if common.smoke {
+        &args.writers[..1]
+    } else {
+        &args.writers[..]
+    };
+    let of_size = |size: &usize| {
+        writers
+            .iter()
+            .map(move |writers| (*size, *writers))
+            .collect::<Vec<_>>()
+    };
+    let loads: Vec<Load> = args.sizes.iter().flat_map(of_size).collect();
+    let name = |(size, writers): &Load| format!("{size} B, {writers} writers at each member");
+    let mut puts: Vec<Case> = loads.iter().map(|load| Case::new(name(load))).collect();
     let mut gets: Vec<Case> = args
         .sizes
         .iter()
@@ -62,8 +74,8 @@ pub(crate) fn run(args: &MapArgs) -> Result<(), Failure> {
             eprintln!("{series}, run {run}");
             let mut crew = Crew::muster(&lab, NODES)?;
             crew.open(Open::Map { agreed })?;
-            for (case, bytes) in puts.iter_mut().zip(&args.sizes) {
-                case.add(series, least(&ours(&mut crew, args, *bytes)?, "applied"));
+            for (case, load) in puts.iter_mut().zip(&loads) {
+                case.add(series, least(&ours(&mut crew, args, *load)?, "applied"));
             }
             if !agreed {
                 for (case, bytes) in gets.iter_mut().zip(&args.sizes) {
@@ -79,15 +91,15 @@ pub(crate) fn run(args: &MapArgs) -> Result<(), Failure> {
         }
         // In a smoke test the first stands for the others, too.
         for (series, kind) in if common.smoke { &PEERS[..1] } else { &PEERS[..] } {
-            let Some(java) = &java else { continue };
             eprintln!("{series}, run {run}");
-            if let Some((rates, read)) = common.peer(peer(&lab, java, kind, args))? {
-                puts.iter_mut()
-                    .zip(rates)
-                    .for_each(|(case, rate)| case.add(series, rate));
-                // Under another name: the report compares what is written.
-                gets[0].add(kind, read);
+            let told = java.as_ref().map_err(Clone::clone);
+            let told = told.and_then(|java| peer(&lab, java, kind, &loads, args));
+            for (at, case) in puts.iter_mut().enumerate() {
+                let rate = told.as_ref().map(|(rates, _)| rates[at]);
+                common.add_peer(case, series, rate.map_err(Clone::clone));
             }
+            // Under another name: the report compares what is written.
+            common.add_peer(&mut gets[0], kind, told.map(|(_, read)| read));
         }
     }
     let mut report = Report::new(
@@ -101,13 +113,13 @@ pub(crate) fn run(args: &MapArgs) -> Result<(), Failure> {
         peers: PEERS.iter().map(|(series, _)| (*series).to_owned()).collect(),
         limit: None,
     };
-    report.peer_version = java.map(|_| format!("JGroups {}, {HAZELCAST}", jgroups::VERSION));
+    report.peer_version = Some(format!("JGroups {}, {HAZELCAST}", jgroups::VERSION));
     report.tell(&version(), common)
 }
 
-fn ours(crew: &mut Crew<'_>, args: &MapArgs, bytes: usize) -> Result<Vec<Figures>, Failure> {
+fn ours(crew: &mut Crew<'_>, args: &MapArgs, (bytes, writers): Load) -> Result<Vec<Figures>, Failure> {
     let put = Put {
-        writers: args.writers.into(),
+        writers: writers.into(),
         bytes,
         keys: args.keys,
     };
@@ -121,8 +133,15 @@ fn ours(crew: &mut Crew<'_>, args: &MapArgs, bytes: usize) -> Result<Vec<Figures
     Ok(told)
 }
 
-/// For each size the entries per second that the slowest member applied; and a read in nanoseconds.
-fn peer(lab: &Lab, java: &Java, kind: &str, args: &MapArgs) -> Result<(Vec<f64>, f64), Failure> {
+/// For each load the entries per second that the slowest member applied; and a read in nanoseconds, of values
+/// of the first load's size.
+fn peer(
+    lab: &Lab,
+    java: &Java,
+    kind: &str,
+    loads: &[Load],
+    args: &MapArgs,
+) -> Result<(Vec<f64>, f64), Failure> {
     let common = &args.common;
     let result = (|| {
         let addrs: Vec<String> = (1..=NODES).map(|node| format!("{}:5701", lab.ip(node))).collect();
@@ -138,17 +157,24 @@ fn peer(lab: &Lab, java: &Java, kind: &str, args: &MapArgs) -> Result<(Vec<f64>,
         let words = |node| ["Maps", kind, &target, &of(node)].map(str::to_owned).to_vec();
         let mut members = java.cluster(lab, NODES, words)?;
         let mut rates = Vec::new();
+        let mut read = f64::NAN;
         let mut warmup = if common.smoke { 1 } else { WARMUP_S };
-        for bytes in &args.sizes {
-            let (threads, keys, seconds) = (args.threads, args.keys, common.seconds());
-            let line = format!("put {threads} {bytes} {keys} {warmup} {seconds}");
+        for (bytes, writers) in loads {
+            let (keys, seconds) = (args.keys, common.seconds());
+            let line = format!("put {writers} {bytes} {keys} {warmup} {seconds}");
             let told = all_done(&mut members, &line, common.patience())?;
             rates.push(least(&told, "applied"));
             warmup = if common.smoke { 1 } else { 5 };
+            if rates.len() == 1 {
+                let told = all_done(
+                    &mut members[..1],
+                    &format!("get {keys} {bytes} 2000000"),
+                    common.patience(),
+                )?;
+                read = mean(&told, "ns");
+            }
         }
-        let line = format!("get {} {} 2000000", args.keys, args.sizes[0]);
-        let read = all_done(&mut members[..1], &line, common.patience())?;
-        Ok((rates, mean(&read, "ns")))
+        Ok((rates, read))
     })();
     lab.kill_all();
     result

@@ -40,21 +40,26 @@ fn mean(figures: &[Figures], name: &str) -> f64 {
 }
 
 fn sum(figures: &[Figures], name: &str) -> f64 {
-    figures.iter().filter_map(|told| told.get(name)).sum()
+    told(figures, name).sum()
 }
 
 /// The least of a figure: what holds at all.
 fn least(figures: &[Figures], name: &str) -> f64 {
-    let told = figures.iter().map(|told| told.get(name).copied().unwrap_or(0.0));
-    told.fold(f64::INFINITY, f64::min)
+    told(figures, name).min_by(f64::total_cmp).unwrap_or(f64::NAN)
 }
 
 /// The most of a figure: what holds for all.
 fn most(figures: &[Figures], name: &str) -> f64 {
-    let told = figures
-        .iter()
-        .map(|told| told.get(name).copied().unwrap_or(f64::INFINITY));
-    told.fold(0.0, f64::max)
+    told(figures, name).max_by(f64::total_cmp).unwrap_or(f64::NAN)
+}
+
+/// What each told; if one did not, nothing is a number, and no sample: a sum without it would look slow.
+fn told(figures: &[Figures], name: &str) -> impl Iterator<Item = f64> {
+    let is_whole = figures.iter().all(|told| told.contains_key(name));
+    figures.iter().map(move |told| match told.get(name) {
+        Some(figure) if is_whole => *figure,
+        _ => f64::NAN,
+    })
 }
 
 /// The clock that all processes of this machine share.
@@ -66,7 +71,7 @@ pub(crate) fn clock_us() -> u64 {
 impl Common {
     /// Adds a peer's sample. What of a peer cannot be measured is told in the case, and the rest goes on.
     pub(crate) fn add_peer(&self, case: &mut Case, series: &str, sample: Result<f64, Failure>) {
-        let sample = sample.and_then(|sample| match sample.is_finite() {
+        let sample = sample.and_then(|sample| match sample.is_finite() && sample > 0.0 {
             true => Ok(sample),
             false => Err(format!("it was measured as {sample}")),
         });
@@ -75,5 +80,21 @@ impl Common {
             Err(failure) if self.smoke => eprintln!("SKIPPED {series}: {failure}"),
             Err(failure) => case.fail(series, false, &failure),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_of_many_did_not_tell_is_no_number() {
+        let of = |rate: f64| Figures::from([("rate".to_owned(), rate)]);
+        let all = [of(1.0), of(3.0)];
+        let four = [mean, sum, least, most].map(|figure| figure(&all, "rate"));
+        assert_eq!(four, [2.0, 4.0, 1.0, 3.0]);
+        let but_one = [of(1.0), Figures::new()];
+        let four = [mean, sum, least, most].map(|figure| figure(&but_one, "rate"));
+        assert!(four.iter().all(|figure| figure.is_nan()), "{four:?}");
     }
 }

@@ -162,9 +162,12 @@ fn jgroups_state(lab: &Lab, java: &Java, stack: &str, bytes: u64) -> Result<f64,
         let first = java.start_with(lab, 2, 1, "4g", &["States", stack, "m1", &size])?;
         first.expect("members 1", STATE_WITHIN)?;
         let joiner = java.start_with(lab, 2, 2, "4g", &["States", stack, "m2", "0"])?;
-        let told = joiner.done(STATE_WITHIN)?;
-        let told = [told];
-        Ok(mean(&told, "bytes") / mean(&told, "seconds"))
+        let told = [joiner.done(STATE_WITHIN)?];
+        let came = mean(&told, "bytes");
+        if came != bytes as f64 {
+            return Err(format!("the joiner has {came} of {bytes} bytes"));
+        }
+        Ok(came / mean(&told, "seconds"))
     })();
     lab.kill_all();
     result

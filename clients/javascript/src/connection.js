@@ -407,9 +407,11 @@ export class Connection {
   #takeRefused({ type, group, reason, request }, bytes) {
     if (group === null) this.#lastWords = reason;
     else if (request) {
-      const [{ payload, payloads = [payload] }] = Object.values(request);
-      for (const said of payloads)
-        this.#put(this.groups.get(group), new Said({ type, group, reason, payload: decode(said) }), bytes);
+      const [{ payload = null, payloads = [payload] }] = Object.values(request); // long ones do not come back
+      for (const said of payloads) {
+        const payload = said === null ? null : decode(said);
+        this.#put(this.groups.get(group), new Said({ type, group, reason, payload }), bytes);
+      }
     }
   }
 

@@ -111,6 +111,20 @@ story("a bundle is told as messages with their parts", async (peer) => {
     of(7, 3, "grüße", true), of(8, 0, "alone"), of(9, 3, "part")]);
 });
 
+story("a refused message that does not come back has no payload", async (peer) => {
+  await peer.reply("join");
+  for (const request of [{ send: { group: "g" } }, { send_bundle: { group: "g" } }, { send: {} }, { send: { payload: "" } }])
+    peer.say({ event: "refused", group: "g", reason: "no", fatal: false, request });
+  await peer.heard("leave");
+}, async (client) => {
+  const group = await client.join("g");
+  for (const payload of [null, null, null, Buffer.of()]) {
+    const refused = await group.nextEvent(WITHIN_MS);
+    assert.deepEqual({ ...refused }, { type: "refused", group: "g", reason: "no", payload });
+    assert.equal(refused.text, payload && "");
+  }
+});
+
 story("several payloads are said in one line, and refused one by one", async (peer) => {
   await peer.reply("join");
   const asked = await peer.reply("send_bundle");

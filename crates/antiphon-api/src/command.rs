@@ -305,13 +305,14 @@ impl Command {
     }
 
     /// The request for a program that is told what of it was refused: whole if it is short; of a long message
-    /// all but its payloads; of another long request its word and its id. Always an object. A tree of all
-    /// payloads of a bundle would be many times as long as the line.
+    /// all but its payloads, for a shortened one looks like one that was sent; of another long request its
+    /// word and its id. Always an object. A tree of all payloads of a bundle would be many times as long as
+    /// the line.
     pub fn echo(&self) -> Value {
         const ELEMENT_BYTES: usize = 32;
         let long = match self {
             Command::Send(send) if !send.payload.is_within(ECHOED_BYTES) => Some(Command::Send(Send {
-                payload: Payload::Text("…".to_owned()),
+                payload: Payload::Text(String::new()),
                 group: send.group.clone(),
                 safe: send.safe,
                 scope: send.scope.clone(),
@@ -321,7 +322,7 @@ impl Command {
                 if send.payloads.bytes() + ELEMENT_BYTES * send.payloads.len() > ECHOED_BYTES =>
             {
                 Some(Command::SendBundle(SendBundle {
-                    payloads: ["…"].into_iter().collect(),
+                    payloads: Payloads::default(),
                     group: send.group.clone(),
                     safe: send.safe,
                     id: send.id.clone(),
@@ -329,7 +330,11 @@ impl Command {
             }
             _ => None,
         };
-        let value = long.as_ref().unwrap_or(self).to_value();
+        let mut value = long.as_ref().unwrap_or(self).to_value();
+        let fields = value.get_mut(self.word()).and_then(Value::as_object_mut);
+        if let (Some(_), Some(fields)) = (&long, fields) {
+            fields.retain(|name, _| !matches!(name.as_str(), "payload" | "payloads"));
+        }
         // Escapes may make six bytes of one.
         match value.to_string().len() <= 8 * ECHOED_BYTES {
             true => value,
@@ -586,7 +591,13 @@ mod tests {
         ] {
             let echo = Command::parse(&long).unwrap().echo().to_string();
             assert!(echo.len() < 200 && echo.contains(r#""id":7"#), "{echo}");
+            assert!(!echo.contains("payload"), "{echo}");
         }
+        let safe = format!(r#"{{"send":{{"group":"g","payload":"{text}","safe":true}}}}"#);
+        assert_eq!(
+            Command::parse(&safe).unwrap().echo(),
+            serde_json::json!({"send": {"group": "g", "safe": true}})
+        );
         // A driver looks into the object, also of a request without an id.
         for (word, fields) in [
             ("send", format!(r#""payload":"{text}""#)),

@@ -229,7 +229,8 @@ pub enum Event {
         reason: String,
         /// Whether trying again is pointless until the configuration changes: the node then ends.
         fatal: bool,
-        /// The `send` that was refused, if it is one that was.
+        /// The `send` that was refused, if it is one that was: as [`Command::echo`](crate::Command::echo)
+        /// gives it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<Value>,
     },

@@ -29,6 +29,7 @@ use crate::agents::{self, Agents};
 use crate::lab::Lab;
 use crate::ours::{Ours, version};
 use crate::report::{Case, Headline, Report};
+use crate::scratch::Scratch;
 use crate::{Common, Failure, tools};
 
 const NODE_PORT: u16 = 7400;
@@ -74,15 +75,8 @@ impl Fault {
 
 /// The files that all ends of one benchmark have.
 struct Files {
-    folder: PathBuf,
+    folder: Scratch,
     has_certificates: bool,
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What cannot be removed is in a folder for such things.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 /// Measures and reports.
@@ -169,10 +163,14 @@ pub(crate) fn run(args: &DeliveryArgs) -> Result<(), Failure> {
         for fault in [Fault::Hung, Fault::Dead] {
             for way in BESIDE {
                 eprintln!("{} beside one that is {}, run {run}", way.word(), fault.word());
-                let (before, after) = beside_one(&lab, &files, way, fault, args)?;
-                if let Some(case) = cases.next() {
-                    case.add(BEFORE, before);
-                    case.add(AFTER, after);
+                let told = beside_one(&lab, &files, way, fault, args);
+                match (cases.next(), told) {
+                    (Some(case), Ok((before, after))) => {
+                        case.add(BEFORE, before);
+                        case.add(AFTER, after);
+                    }
+                    (Some(case), Err(failure)) => case.fail(AFTER, true, &failure),
+                    (None, _) => {}
                 }
             }
         }
@@ -239,10 +237,10 @@ fn start(lab: &Lab, files: &Files, node: usize, nodes: usize, args: &DeliveryArg
         .arg(files.list())
         .stderr(Stdio::inherit());
     if files.has_certificates && nodes == 2 {
-        let file = |ending: &str| files.folder.join(format!("{name}.{ending}"));
+        let file = |ending: &str| files.folder.path().join(format!("{name}.{ending}"));
         command.arg("--certificate").arg(file("pem"));
         command.arg("--certificate-key").arg(file("key"));
-        command.arg("--authority").arg(files.folder.join("ca.pem"));
+        command.arg("--authority").arg(files.folder.path().join("ca.pem"));
     }
     Peer::start(command, "a node that is commanded")
 }
@@ -340,7 +338,8 @@ fn beside_one(
         for (when, figures) in [("before", &before), ("after", &after)] {
             let failed = figure(figures, "failed");
             if failed > 0.0 {
-                eprintln!("  {failed} commands to the other four failed {when}");
+                // What fails at once would be quick.
+                return Err(format!("{failed} commands to the other four failed {when}"));
             }
         }
         Ok((figure(&before, "p99_us"), figure(&after, "p99_us")))
@@ -353,7 +352,7 @@ impl Files {
     /// A key, a list, and certificates if there is openssl.
     fn make() -> Result<Self, Failure> {
         let mut files = Self {
-            folder: agents::private_folder("delivery")?,
+            folder: Scratch::new("delivery")?,
             has_certificates: false,
         };
         let write = |path: &Path, text: &str| {
@@ -371,17 +370,17 @@ impl Files {
     }
 
     fn key(&self) -> PathBuf {
-        self.folder.join("cluster.key")
+        self.folder.path().join("cluster.key")
     }
 
     fn list(&self) -> PathBuf {
-        self.folder.join("commands.toml")
+        self.folder.path().join("commands.toml")
     }
 
     /// What an agent is started with, to be asked by each way.
     fn words(&self, lab: &Lab, node: usize) -> Vec<String> {
         let gate = format!("{}:{GATE_PORT}", lab.ip(node));
-        let file = |name: String| self.folder.join(name).to_string_lossy().into_owned();
+        let file = |name: String| self.folder.path().join(name).to_string_lossy().into_owned();
         let mut words = vec![
             ("--key-file", self.key().to_string_lossy().into_owned()),
             ("--commands", self.list().to_string_lossy().into_owned()),
@@ -403,7 +402,7 @@ impl Files {
     /// An authority, and a certificate of it for the name of each node.
     fn certificates(&self) -> Result<(), Failure> {
         tools::need("openssl", &["openssl"])?;
-        let path = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let new = |name: &str, more: &[&str]| {
             let (key, pem, subject) = (
                 path(&format!("{name}.key")),

@@ -517,7 +517,7 @@ final class Connection {
             lastWords = reason;
         } else if (event.has("request")) {
             Json.sent(event.getAsJsonObject("request")).forEach(payload ->
-                    put(groups.get(group), () -> new Event.Refused(group, reason, Json.decode(payload)), bytes));
+                    put(groups.get(group), () -> new Event.Refused(group, reason, payload), bytes));
         }
     }
 

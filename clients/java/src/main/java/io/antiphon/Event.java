@@ -48,6 +48,9 @@ public sealed interface Event {
     /** This client is out of the group, and the events end. It may join again. */
     record Lost(String group, String cause) implements Event {}
 
-    /** A message of this client, sent without {@link Send#WAIT}, was not taken. */
+    /**
+     * A message of this client, sent without {@link Send#WAIT}, was not taken. A long payload does not come back: it
+     * is null, and of a bundle there is one such event.
+     */
     record Refused(String group, String reason, byte[] payload) implements Event {}
 }

@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.time.Duration;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -105,11 +106,16 @@ final class Json {
                 decode(payload), flag(of, "safe"), part);
     }
 
-    /** The payloads of a command that was to send them. */
-    static List<JsonElement> sent(JsonObject request) {
+    /** The payloads of a command that was to send them; one null if it does not say them. */
+    static List<byte[]> sent(JsonObject request) {
         JsonObject bundle = request.getAsJsonObject("send_bundle");
-        return bundle == null ? List.of(request.getAsJsonObject("send").get("payload"))
-                : bundle.getAsJsonArray("payloads").asList();
+        JsonElement payload = field(bundle == null ? request.getAsJsonObject("send") : bundle,
+                bundle == null ? "payload" : "payloads");
+        if (payload == null) {
+            return Collections.singletonList(null);
+        }
+        return bundle == null ? List.of(decode(payload))
+                : payload.getAsJsonArray().asList().stream().map(Json::decode).toList();
     }
 
     static Change.Changed changed(JsonObject of) {

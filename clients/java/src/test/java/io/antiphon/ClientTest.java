@@ -222,6 +222,25 @@ class ClientTest {
     }
 
     @Test
+    void a_refused_message_that_does_not_come_back_has_no_payload() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            for (String request : List.of("{'send':{'group':'g'}}", "{'send_bundle':{'group':'g'}}", "{'send':{}}",
+                    "{'send':{'payload':''}}")) {
+                script.say("{'event':'refused','group':'g','reason':'no','fatal':false,'request':" + request + "}");
+            }
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            Group group = client.join("g");
+            for (byte[] payload : new byte[][] {null, null, null, {}}) {
+                Event.Refused refused = (Event.Refused) group.next(Peer.WITHIN).orElseThrow();
+                assertEquals("no", refused.reason());
+                assertArrayEquals(payload, refused.payload());
+            }
+        }
+    }
+
+    @Test
     void several_payloads_are_said_in_one_line_and_refused_one_by_one() throws Exception {
         try (Peer peer = new Peer(script -> {
             script.reply("join");
