@@ -10,11 +10,7 @@ use super::exit::Failed;
 /// Makes a fresh key in a new file with mode 0600.
 pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
     let shown = path.display();
-    let mut key = [0u8; 32];
-    fs::File::open("/dev/urandom")
-        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut key))
-        .map_err(|error| Failed::run(format!("cannot read random bytes from /dev/urandom: {error}")))?;
-    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = fresh()?.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -33,6 +29,14 @@ pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
             let _ = fs::remove_file(path);
             Failed::run(format!("cannot write {shown}: {error}"))
         })
+}
+
+/// A fresh key.
+pub(crate) fn fresh() -> Result<[u8; 32], Failed> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key)
+        .map_err(|error| Failed::run(format!("the system gives no random numbers: {error}")))?;
+    Ok(key)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use antiphon::config::Given;
 use common::{Bench, Node, PATIENCE, end_of, key};
+#[cfg(target_os = "linux")]
+use common::{catches, stop_when};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -211,15 +213,6 @@ fn an_agent_whose_socket_has_no_directory_says_how_to_make_it() {
     );
 }
 
-/// Whether a process catches a signal, as the kernel knows it.
-#[cfg(target_os = "linux")]
-fn catches(pid: u32, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.unwrap_or(0) & (1 << (signal.as_raw() - 1)) != 0
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_that_comes_while_the_settings_are_read_ends_the_program_in_order() {
@@ -233,7 +226,7 @@ fn a_signal_that_comes_while_the_settings_are_read_ends_the_program_in_order() {
         program.args(command.split(' ')).arg("--config").arg(&slow);
         let child = program.stdin(Stdio::null()).spawn().unwrap();
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !catches(child.id(), Signal::TERM) {
+        while !catches(Pid::from_child(&child), Signal::TERM) {
             assert!(std::time::Instant::now() < deadline, "{command}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -255,7 +248,9 @@ fn a_signal_that_comes_before_the_settings_are_printed_is_no_success() {
         program.args(["node", "--print-config", "--config"]).arg(&slow);
         let child = program.stdin(Stdio::null()).spawn().unwrap();
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !(catches(child.id(), Signal::TERM) && catches(child.id(), Signal::INT)) {
+        while !(catches(Pid::from_child(&child), Signal::TERM)
+            && catches(Pid::from_child(&child), Signal::INT))
+        {
             assert!(std::time::Instant::now() < deadline, "{code}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -264,40 +259,69 @@ fn a_signal_that_comes_before_the_settings_are_printed_is_no_success() {
     }
 }
 
+/// A node with its stdout unread, stopped when it catches signals and has not begun: before its console is
+/// there, or between that and its first line. None if it was past that when it was looked at.
+#[cfg(target_os = "linux")]
+fn stopped_while_it_starts(bench: &Bench, has_console: bool) -> Option<std::process::Child> {
+    let mut program = bench.program();
+    let settings = format!("node --json {ALONE} --seeds 127.0.0.1:9");
+    program.args(settings.split(' ')).stdin(Stdio::null());
+    program.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let node = Pid::from_child(&child);
+    let stdout = child.stdout.as_ref().unwrap();
+    let is_there = stop_when(node, || {
+        let is_console_there = !bench.sockets().is_empty();
+        let has_spoken = rustix::io::ioctl_fionread(stdout).unwrap() > 0;
+        match (
+            has_spoken || is_console_there && !has_console,
+            is_console_there == has_console,
+        ) {
+            (true, _) => Some(false),
+            (false, true) => catches(node, Signal::TERM).then_some(true),
+            (false, false) => None,
+        }
+    });
+    if is_there == Some(true) {
+        return Some(child);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_that_comes_while_the_node_starts_ends_it_without_a_line_or_with_the_last_one() {
-    let bench = Bench::new();
-    for delay_ms in 0..25 {
-        let mut program = bench.program();
-        let settings = format!("node --json {ALONE} --seeds 127.0.0.1:9");
-        program.args(settings.split(' ')).stdin(Stdio::null());
-        let mut child = program
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    for has_console in [false, true] {
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !catches(child.id(), Signal::TERM) {
-            assert!(std::time::Instant::now() < deadline, "{delay_ms} ms");
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        std::thread::sleep(Duration::from_millis(delay_ms));
+        let (_bench, mut child) = loop {
+            let bench = Bench::new();
+            if let Some(child) = stopped_while_it_starts(&bench, has_console) {
+                break (bench, child);
+            }
+            assert!(
+                std::time::Instant::now() < deadline,
+                "it is always past that: {has_console}"
+            );
+        };
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        assert_eq!(end_of(child).code(), Some(0), "{delay_ms} ms");
+        assert_eq!(end_of(child).code(), Some(0), "{has_console}");
         let lines = std::io::read_to_string(stdout).unwrap();
         let log = std::io::read_to_string(stderr).unwrap();
-        assert!(!log.contains("dropped without leave"), "{delay_ms} ms: {log}");
+        assert!(!log.contains("dropped without leave"), "{has_console}: {log}");
         let events: Vec<Value> = lines
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         if let [first, .., last] = &events[..] {
-            assert_eq!(first["event"], "ready", "{delay_ms} ms: {lines}");
-            assert_eq!(last["event"], "left", "{delay_ms} ms: {lines}");
+            assert_eq!(first["event"], "ready", "{has_console}: {lines}");
+            assert_eq!(last["event"], "left", "{has_console}: {lines}");
         } else {
-            assert_eq!(lines, "", "{delay_ms} ms");
+            // Others may have heard of a node that has opened its console.
+            assert!(lines.is_empty() && !has_console, "{has_console}: {lines}");
         }
     }
 }
@@ -346,24 +370,33 @@ fn a_key_that_cannot_be_written_leaves_no_file() {
 }
 
 #[test]
-fn the_key_of_a_benchmark_is_gone_once_its_nodes_have_read_it() {
+fn a_benchmark_has_its_key_in_no_file_that_its_end_would_leave() {
     let bench = Bench::new();
     let mut program = bench.program();
-    program.args(["bench", "idle", "--nodes", "2", "--keyed"]);
+    program.args([
+        "bench",
+        "idle",
+        "--nodes",
+        "2",
+        "--keyed",
+        "--seconds",
+        "1",
+        "--warmup",
+        "0",
+    ]);
     program.env("TMPDIR", &bench.directory).stdout(Stdio::null());
     let mut child = program.stderr(Stdio::null()).spawn().unwrap();
-    let key = bench.directory.join(format!("antiphon-bench-{}.key", child.id()));
+    // From its start on, through the forming of the group, to its end: SIGINT may come at any time.
     let deadline = std::time::Instant::now() + PATIENCE;
-    // Its nodes read it, and then it is gone.
-    for is_there in [true, false] {
-        while key.exists() != is_there {
-            assert!(std::time::Instant::now() < deadline, "{is_there}");
-            std::thread::sleep(Duration::from_millis(1));
+    let status = loop {
+        assert_eq!(std::fs::read_dir(&bench.directory).unwrap().count(), 0);
+        assert!(std::time::Instant::now() < deadline);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
         }
-    }
-    assert!(child.try_wait().unwrap().is_none(), "it measures");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    end_of(child);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success());
 }
 
 #[test]

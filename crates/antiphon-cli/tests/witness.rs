@@ -4,11 +4,12 @@
 mod common;
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Bench, Node, Proxy, free_addrs, key, list, spoken_to};
+use common::{
+    Bench, Node, PATIENCE, Proxy, catches, free_addrs, is_pending, key, list, spoken_to, stop, stop_when,
+};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
@@ -17,9 +18,20 @@ const ENGINES: [&str; 2] = ["coordinator", "cut"];
 
 /// The process of the node that this one is the witness of.
 fn child_of(witness: &Node) -> Pid {
-    let pid = witness.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    Pid::from_raw(children.trim().parse().expect("one child")).expect("a process")
+    started_by(process_of(witness)).expect("one child")
+}
+
+fn process_of(node: &Node) -> Pid {
+    let pid = i32::try_from(node.child.id()).ok().and_then(Pid::from_raw);
+    pid.expect("a process")
+}
+
+/// The one child of a process, if it has one.
+fn started_by(pid: Pid) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children
+        .ok()
+        .and_then(|child| Pid::from_raw(child.trim().parse().ok()?))
 }
 
 /// `a` of a cluster of its own, with a witness.
@@ -92,45 +104,94 @@ fn what_ends_a_node_before_it_has_begun_ends_its_witness_with_the_same_code() {
     );
 }
 
+/// Where a node with a witness is when the signal comes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Moment {
+    /// Its witness catches signals, and has not started it.
+    NoProcess,
+    /// It would end by a signal.
+    Deaf,
+    /// It catches signals, and its console is not there.
+    Hears,
+}
+
+/// A witness, and its node if that has been started.
+struct Found {
+    witness: Node,
+    node: Option<Pid>,
+}
+
+/// Both are stopped where they were found; none if they were past that when they were looked at.
+fn stopped_at(moment: Moment, bench: &Bench) -> Option<Found> {
+    let mut program = bench.program();
+    program
+        .args("node --json --cluster tea --name a --bind 127.0.0.1:0 --found --witness --key-file".split(' '))
+        .arg(key(bench, "key"))
+        .stderr(Stdio::piped());
+    let witness = spoken_to(program);
+    let parent = process_of(&witness);
+    let found = stop_when(parent, || {
+        // Until then it is a copy of its parent, which catches what that catches.
+        let is_itself = |child: &Pid| {
+            std::fs::read_to_string(format!("/proc/{child}/cmdline"))
+                .is_ok_and(|words| words.contains("--last-vote"))
+        };
+        match (moment, started_by(parent)) {
+            (Moment::NoProcess, None) => catches(parent, Signal::TERM).then_some(Some(None)),
+            (Moment::NoProcess, Some(_)) => Some(None),
+            (_, None) => None,
+            (_, Some(child)) if !is_itself(&child) => None,
+            (_, Some(child)) if !stop(child) || !bench.sockets().is_empty() => Some(None),
+            (Moment::Deaf, Some(child)) => Some((!catches(child, Signal::TERM)).then_some(Some(child))),
+            (Moment::Hears, Some(child)) if catches(child, Signal::TERM) => Some(Some(Some(child))),
+            (Moment::Hears, Some(child)) => {
+                kill_process(child, Signal::CONT).unwrap();
+                None
+            }
+        }
+    });
+    if let (Some(None), Some(orphan)) = (found, started_by(parent)) {
+        kill_process(orphan, Signal::KILL).unwrap();
+    }
+    found.flatten().map(|node| Found { witness, node })
+}
+
 #[test]
 fn a_node_that_is_told_to_leave_before_it_has_begun_has_left_in_order() {
-    let bench = Bench::new();
-    let key = key(&bench, "key");
-    let times = (0..=150).step_by(10);
-    for (early_ms, to_group) in times.flat_map(|early_ms| [(early_ms, false), (early_ms, true)]) {
-        let mut program = bench.program();
-        program
-            .args([
-                "node",
-                "--json",
-                "--cluster",
-                "tea",
-                "--name",
-                "a",
-                "--bind",
-                "127.0.0.1:0",
-            ])
-            .args(["--found", "--witness", "--key-file"])
-            .arg(&key)
-            .stderr(Stdio::piped());
-        let node = spoken_to(program);
-        std::thread::sleep(Duration::from_millis(early_ms));
-        match to_group {
-            // As a terminal and most service managers do; the child may hear it first.
-            true => {
-                let leader = i32::try_from(node.child.id()).ok().and_then(Pid::from_raw);
-                kill_process_group(leader.expect("a process"), Signal::TERM).unwrap();
+    for moment in [Moment::NoProcess, Moment::Deaf, Moment::Hears] {
+        for to_group in [false, true] {
+            let deadline = Instant::now() + PATIENCE;
+            let (_bench, Found { witness, node }) = loop {
+                let bench = Bench::new();
+                if let Some(found) = stopped_at(moment, &bench) {
+                    break (bench, found);
+                }
+                assert!(Instant::now() < deadline, "it is always past that: {moment:?}");
+            };
+            match to_group {
+                // As a terminal and most service managers do.
+                true => kill_process_group(process_of(&witness), Signal::TERM).unwrap(),
+                false => witness.signal(Signal::TERM),
             }
-            false => node.signal(Signal::TERM),
+            witness.signal(Signal::CONT);
+            if let Some(node) = node {
+                // It goes on where it was found, with the signal from its witness if from nobody else.
+                while !is_pending(node, Signal::TERM) {
+                    assert!(
+                        Instant::now() < deadline + PATIENCE,
+                        "{moment:?}: it is not passed on"
+                    );
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                kill_process(node, Signal::CONT).unwrap();
+            }
+            let status = witness.exit();
+            let told = witness.log();
+            assert!(
+                status.code() == Some(0) && !told.contains("not proven"),
+                "{moment:?}, to the group: {to_group}: {status}: {told}"
+            );
         }
-        let status = node.exit();
-        let told = node.log();
-        // It may not have caught signals yet.
-        let is_in_order = status.code() == Some(0) || status.signal() == Some(15);
-        assert!(
-            is_in_order && !told.contains("not proven"),
-            "after {early_ms} ms, to the group: {to_group}: {status}: {told}"
-        );
     }
 }
 

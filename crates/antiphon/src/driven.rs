@@ -2,7 +2,7 @@
 //! the machine's messages, or until the machine's deadline has come; and it turns the group's events into the
 //! machine's inputs.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,11 +13,35 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep};
 
+use crate::cluster::Handle;
 use crate::host::Host;
 use crate::{GroupSender, Incarnation, Member, View};
 
 /// Events handled under one lock.
 pub(crate) const EVENTS_PER_TURN: usize = 256;
+
+/// Does the work of a block's task, and holds the node for it. The work of a block that is dropped ends when
+/// it has left its group, for which it needs the primary. So from when `dropped` returns on, the node is held
+/// for as long as one may take to leave, and no longer.
+pub(crate) async fn hold_while(
+    node: Arc<Handle>,
+    dropped: impl Future<Output = ()>,
+    work: impl Future<Output = ()>,
+) {
+    let within = node.shared.settings.leave_within;
+    let over = async {
+        dropped.await;
+        tokio::time::sleep(within).await;
+    };
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        () = &mut work => return,
+        () = over => {}
+    }
+    drop(node);
+    work.await;
+}
 
 /// What the group had no room for.
 #[derive(Debug, Default)]

@@ -29,8 +29,10 @@ pub enum ClusterEvent {
         /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
         /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and
-        /// again: they do not accept its frames. Most likely the key or the cluster's name differs; their
-        /// logs say which.
+        /// again: they do not accept its frames. Most likely the key differs, only one side has a key, or the
+        /// cluster's name differs. Whoever does not accept a frame answers nothing, so that no stranger
+        /// learns anything: only the logs of those nodes say which it is (target `antiphon::net`). The event
+        /// as text says what to check.
         rejecting: Vec<SocketAddr>,
         /// What ends this state.
         awaits: Awaits,

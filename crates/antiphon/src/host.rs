@@ -83,7 +83,8 @@ impl Host {
         tokio::spawn(driver);
     }
 
-    /// Runs a task of the library's that belongs to a node's process.
+    /// Runs a task of the library's that belongs to a node's process. Called on the node's runtime: see
+    /// [`ClusterShared::spawn`].
     #[cfg(feature = "blocks")]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         #[cfg(feature = "testkit")]

@@ -89,6 +89,8 @@ mod owners;
 pub mod replicated;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+#[cfg(feature = "blocks")]
+mod typed;
 pub mod witness;
 
 pub use antiphon_core::inspection;

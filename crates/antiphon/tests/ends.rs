@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Builder, Cluster, EngineKind, Error, Profile};
+use antiphon::{Builder, Cluster, ClusterEvent, EngineKind, Error, Profile};
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,5 +55,32 @@ async fn the_port_of_a_node_that_was_aborted_or_refused_is_free_when_that_is_tol
     let refused = tokio::time::timeout(PATIENCE, refused).await?;
     assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     node().start().await?;
+    Ok(())
+}
+
+/// A health check looks at the view, and several paths of a program may end the node.
+#[tokio::test]
+async fn a_node_that_has_ended_is_in_no_view_and_leaving_again_is_no_error() -> Tested {
+    let network = MemoryNetwork::new();
+    let node = |name| builder(name).bind("10.0.0.1:0").memory(&network).found();
+    let left = tokio::time::timeout(PATIENCE, node("a").join()).await??;
+    assert!(left.view().is_some_and(|view| view.is_primary()));
+    let leaving = async { tokio::join!(left.leave(), left.leave()) };
+    let (one, other) = tokio::time::timeout(PATIENCE, leaving).await?;
+    one?;
+    other?;
+    left.leave().await?;
+    assert!(left.view().is_none());
+    let mut events = left.events();
+    while let Some(event) = events.next().await {
+        assert!(!matches!(event, ClusterEvent::View(_)), "{event}");
+    }
+
+    let stopped = tokio::time::timeout(PATIENCE, node("b").join()).await??;
+    stopped.abort();
+    tokio::time::timeout(PATIENCE, stopped.closed()).await?;
+    assert!(stopped.view().is_none());
+    let left = stopped.leave().await;
+    assert!(matches!(left, Err(Error::Closed)), "{left:?}");
     Ok(())
 }

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -77,19 +76,14 @@ impl Crew {
         order: Order,
         slow_after: Option<Patience>,
     ) -> Result<Self, Failed> {
-        let passing = args.keyed.then(PassingKey::make).transpose()?;
-        let key_file = passing
-            .as_ref()
-            .map(|key| key.path.clone())
-            .or_else(|| args.key_file.clone());
-        if let Some(path) = &key_file {
+        if let Some(path) = &args.key_file {
             read_key(path)?;
         }
         let joined = !args.join.is_empty();
         let setups = if joined {
-            Self::one_of_many(args, order, key_file)?
+            Self::one_of_many(args, order)?
         } else {
-            Self::all_here(args, order, key_file)?
+            Self::all_here(args, order)?
         };
         let members = if joined {
             usize::from(args.nodes.unwrap_or(1))
@@ -123,13 +117,11 @@ impl Crew {
         while crew.workers.iter().any(|worker| worker.rank.is_none()) {
             crew.hear(deadline, "the group to be complete")?;
         }
-        // All have read it. A signal would end this process and leave the file.
-        drop(passing);
         Ok(crew)
     }
 
     /// All nodes on this host.
-    fn all_here(args: &CrewArgs, order: Order, key_file: Option<PathBuf>) -> Result<Vec<Setup>, Failed> {
+    fn all_here(args: &CrewArgs, order: Order) -> Result<Vec<Setup>, Failed> {
         let nodes = match (args.nodes.map(usize::from), args.netns.len()) {
             (Some(nodes), 0) => nodes,
             (None, 0) => 3,
@@ -151,6 +143,8 @@ impl Crew {
         };
         let seeds: Vec<SocketAddr> = addrs.iter().copied().take(MAX_SEEDS).collect();
         let cluster = format!("bench-{}", std::process::id());
+        // Told and not in a file, which a signal would leave behind.
+        let key = args.keyed.then(key::fresh).transpose()?;
         Ok(addrs
             .iter()
             .enumerate()
@@ -168,8 +162,9 @@ impl Crew {
                 window_bytes: args.window_bytes,
                 slow_after: None,
                 profile: args.profile.clone(),
-                insecure: key_file.is_none() && !args.netns.is_empty(),
-                key_file: key_file.clone(),
+                insecure: args.key_file.is_none() && key.is_none() && !args.netns.is_empty(),
+                key_file: args.key_file.clone(),
+                key,
                 threads: args.threads,
                 netns: args.netns.get(index).map(|place| place.netns.clone()),
                 talks: false,
@@ -179,7 +174,7 @@ impl Crew {
     }
 
     /// The one node of this host among those of others.
-    fn one_of_many(args: &CrewArgs, order: Order, key_file: Option<PathBuf>) -> Result<Vec<Setup>, Failed> {
+    fn one_of_many(args: &CrewArgs, order: Order) -> Result<Vec<Setup>, Failed> {
         let bind = address("bind", args.bind.as_deref().unwrap_or_default(), DEFAULT_PORT)?;
         let seeds = args
             .join
@@ -201,7 +196,8 @@ impl Crew {
             window_bytes: args.window_bytes,
             slow_after: None,
             profile: args.profile.clone(),
-            key_file,
+            key_file: args.key_file.clone(),
+            key: None,
             insecure: args.insecure,
             threads: args.threads,
             netns: None,
@@ -448,27 +444,6 @@ impl Second {
             return None;
         }
         Some(std::mem::take(self).sum)
-    }
-}
-
-/// A key for one benchmark, in a file that is there until the nodes have read it.
-struct PassingKey {
-    path: PathBuf,
-}
-
-impl PassingKey {
-    fn make() -> Result<Self, Failed> {
-        let path = std::env::temp_dir().join(format!("antiphon-bench-{}.key", std::process::id()));
-        // Left by a killed process that had the same id.
-        let _ = std::fs::remove_file(&path);
-        key::generate(&path)?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for PassingKey {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

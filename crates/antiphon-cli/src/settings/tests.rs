@@ -321,6 +321,21 @@ fn without_a_key_only_loopback_is_allowed_unless_insecure_is_said() {
 }
 
 #[test]
+fn a_seed_at_port_0_is_refused_in_a_flag_and_in_a_file() {
+    let flags = "--cluster c --name n";
+    for refused in [
+        resolve(&format!("{flags} --seeds 127.0.0.1:1,127.0.0.1:0"), ""),
+        resolve(flags, "seeds = [\"db.invalid:0\"]"),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            error.contains("seeds") && error.contains("nobody is reached at port 0"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_port_that_is_left_out_is_the_default_one() {
     let settings = resolve(
         "--cluster c --name n --bind 127.0.0.2 --seeds ::1,127.0.0.1,localhost:9/127.0.0.3",

@@ -12,6 +12,7 @@ use crate::exit::{Exit, Failed};
 use crate::files;
 use crate::fleet::free_addrs;
 use crate::hands::Hand;
+use crate::key;
 use crate::progress::Progress;
 use crate::signals::Signals;
 
@@ -122,7 +123,7 @@ impl<'a> Conductor<'a> {
         let seeds = free_addrs(all.min(usize::from(args.seeds)))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = args.threads.map_or(cores, usize::from);
-        let key = args.keyed.then(fresh_key).transpose()?;
+        let key = args.keyed.then(key::fresh).transpose()?;
         let (hearing, heard) = channel();
         hear_signals(hearing.clone());
         let mut crowds = Vec::new();
@@ -401,13 +402,6 @@ impl<'a> Conductor<'a> {
 }
 
 /// A key for this run.
-fn fresh_key() -> Result<[u8; 32], Failed> {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key)
-        .map_err(|error| Failed::run(format!("the system gives no random numbers: {error}")))?;
-    Ok(key)
-}
-
 /// Has SIGINT and SIGTERM heard like a crowd.
 fn hear_signals(hearing: Sender<Heard>) {
     std::thread::spawn(move || {

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use antiphon_lab::free_addrs;
 use antiphon_lab::{Child, Heard, Signal};
+#[cfg(target_os = "linux")]
+use rustix::process::{Pid, kill_process};
 use serde_json::{Value, json};
 
 /// Whatever is waited for takes less than a second; this long, and it does not come.
@@ -334,4 +336,67 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
 /// Whether a path is a file.
 pub(crate) fn exists(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
+}
+
+/// Whether a process catches a signal, as the kernel knows it.
+#[cfg(target_os = "linux")]
+pub(crate) fn catches(process: Pid, signal: Signal) -> bool {
+    has_signal(process, "SigCgt:", signal)
+}
+
+/// Whether a signal has come to a process that has not taken it yet.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_pending(process: Pid, signal: Signal) -> bool {
+    has_signal(process, "ShdPnd:", signal)
+}
+
+#[cfg(target_os = "linux")]
+fn has_signal(process: Pid, mask: &str, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let signals = status.lines().find_map(|line| line.strip_prefix(mask));
+    let signals = signals.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+    signals.unwrap_or(0) & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// Looks at a process again and again, each time while all of it is stopped, until there is an answer. Then
+/// it stays stopped: what it is sent now comes where it was seen. No answer if it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn stop_when<T>(process: Pid, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + PATIENCE;
+    while stop(process) {
+        let answer = look();
+        if answer.is_some() {
+            return answer;
+        }
+        kill_process(process, Signal::CONT).unwrap();
+        assert!(Instant::now() < deadline, "{process} does not get there");
+        // It goes on for so long.
+        thread::sleep(Duration::from_micros(100));
+    }
+    None
+}
+
+/// Stops a process, and waits until none of its threads runs; false if it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn stop(process: Pid) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    // It fails if it has ended and was waited for.
+    let _ = kill_process(process, Signal::STOP);
+    loop {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+        let stats = tasks.into_iter().flatten().flatten().map(|task| {
+            // "PID (NAME) STATE …"; of a thread that has just ended there is none.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+        });
+        let states: Vec<char> = stats.flatten().collect();
+        if states.is_empty() || states.contains(&'Z') {
+            return false;
+        }
+        if states.iter().all(|state| *state == 'T') {
+            return true;
+        }
+        assert!(Instant::now() < deadline, "{process} does not stop: {states:?}");
+        thread::yield_now();
+    }
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::shared::{Cancel, Shared};
 use super::{Call, CallError, Config, Failure, Ran, Refusal, Replies, RequestId, Rule, Target, task};
-use crate::{Group, Incarnation};
+use crate::{Group, Incarnation, typed};
 
 /// Calls members of a group, and answers their calls. A cheap handle: clones speak of the same member.
 ///
@@ -101,7 +101,7 @@ impl Calls {
         let name = verb.name;
         self.serve_bytes(name, move |request: Request| {
             let (id, shared) = (request.id, request.shared.clone());
-            let asked = postcard::from_bytes(&request.payload);
+            let asked = typed::decode(&request.payload);
             let answering = asked.map(|asked| handler(request, asked));
             async move {
                 // The answer of a request that was given up counts for nothing: any bytes could be read as an
@@ -114,9 +114,9 @@ impl Calls {
                 match answering {
                     Err(_) => Err(give_up("a request cannot be read", false)),
                     Ok(answering) => match answering.await {
-                        Ok(reply) => encoded(&reply).map_err(|_| give_up("a reply cannot be encoded", true)),
+                        Ok(reply) => typed::encode(&reply).map_err(|_| give_up("a reply cannot be encoded", true)),
                         Err(error) => {
-                            Err(encoded(&error).unwrap_or_else(|_| give_up("an error cannot be encoded", true)))
+                            Err(typed::encode(&error).unwrap_or_else(|_| give_up("an error cannot be encoded", true)))
                         }
                     },
                 }
@@ -211,18 +211,18 @@ impl Calls {
         let call = Call {
             target,
             verb: verb.name.to_owned(),
-            payload: encoded(asked).map_err(|_| AskError::Unencodable)?,
+            payload: typed::encode(asked).map_err(|_| AskError::Unencodable)?,
             rule: Rule::First,
             deadline,
             within: None,
         };
         match self.call(call).await {
             Ok(replies) => match replies.replies.first() {
-                Some((_, reply)) => postcard::from_bytes(reply).map_err(|_| AskError::Undecodable),
+                Some((_, reply)) => typed::decode(reply).map_err(|_| AskError::Undecodable),
                 None => Err(AskError::Undecodable),
             },
             Err(CallsError::Failed(error)) => match error.failures.as_slice() {
-                [(_, Failure::Error(bytes))] => Err(match postcard::from_bytes(bytes) {
+                [(_, Failure::Error(bytes))] => Err(match typed::decode(bytes) {
                     Ok(error) => AskError::Application(error),
                     Err(_) => AskError::Undecodable,
                 }),
@@ -246,12 +246,12 @@ impl Calls {
         rule: Rule,
         deadline: Duration,
     ) -> Result<Vec<(Incarnation, R)>, AskError<E>> {
-        let payload = encoded(asked).map_err(|_| AskError::Unencodable)?;
+        let payload = typed::encode(asked).map_err(|_| AskError::Unencodable)?;
         let replies = self.call_all(verb.name, payload, rule, deadline).await;
         let replies = replies.map_err(AskError::Failed)?.replies.into_iter();
-        let decoded = replies.map(|(from, reply)| Ok((from, postcard::from_bytes(&reply)?)));
+        let decoded = replies.map(|(from, reply)| Ok((from, typed::decode(&reply)?)));
         decoded
-            .collect::<Result<_, postcard::Error>>()
+            .collect::<Result<_, String>>()
             .map_err(|_| AskError::Undecodable)
     }
 
@@ -276,10 +276,6 @@ impl Calls {
         self.shared.ask_to_leave();
         self.shared.ended().await;
     }
-}
-
-fn encoded<T: Serialize>(value: &T) -> Result<Bytes, postcard::Error> {
-    Ok(postcard::to_stdvec(value)?.into())
 }
 
 /// A verb with the types of the request, of the reply, and of the application's error: declared once, for

@@ -29,12 +29,11 @@ type Answer = Result<Replies, CallError>;
 pub(super) struct Shared {
     pub(super) sender: GroupSender,
     pub(super) host: Host,
-    /// The runtime of the handlers' tasks: a call that is dropped outside of it may give its place to the
-    /// next request.
-    runtime: tokio::runtime::Handle,
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
+    /// No handle is left, or one has left for all.
+    pub(super) dropped: Notify,
     ended: watch::Sender<bool>,
 }
 
@@ -132,6 +131,7 @@ impl Shared {
     pub(super) fn ask_to_leave(&self) {
         self.inside().leaves = true;
         self.wake.notify_one();
+        self.dropped.notify_one();
     }
 
     pub(super) async fn ended(&self) {
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.host.spawn(task);
+        self.sender.spawn(task);
     }
 
     /// The error of a call when the task is gone.
@@ -171,9 +171,8 @@ impl Shared {
         let me = sender.incarnation();
         let now = Time::from_micros(host.micros());
         Self {
-            sender,
+            sender: sender.without_hold(),
             host,
-            runtime: tokio::runtime::Handle::current(),
             inside: Mutex::new(Inside {
                 machine: Machine::new(me, now, config),
                 me,
@@ -188,6 +187,7 @@ impl Shared {
                 awaited: None,
             }),
             wake: Notify::new(),
+            dropped: Notify::new(),
             ended: watch::Sender::default(),
         }
     }
@@ -332,8 +332,7 @@ impl Shared {
                 };
                 let (stop, stopped) = oneshot::channel();
                 inside.running.insert(id, stop);
-                let _runtime = self.runtime.enter();
-                self.host.spawn(run(self.clone(), handler, request, stopped));
+                self.sender.spawn(run(self.clone(), handler, request, stopped));
             }
             CallsEvent::Cancelled { request } => {
                 inside.running.remove(&request);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::shared::Shared;
 use crate::Group;
-use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
+use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, hold_while, watch};
 
 /// Tells the end to all callers that wait, also if the task is dropped with its process.
 struct Finish(Arc<Shared>);
@@ -15,9 +15,16 @@ impl Drop for Finish {
     }
 }
 
-/// Runs until the group was left.
-pub(super) async fn run(shared: Arc<Shared>, mut group: Group) {
-    let _finish = Finish(shared.clone());
+/// Runs until the group was left. It tells the end also if the runtime drops it before it has begun.
+pub(super) fn run(shared: Arc<Shared>, mut group: Group) -> impl Future<Output = ()> + Send {
+    let (node, finish) = (group.take_hold(), Finish(shared.clone()));
+    async move {
+        let work = work(shared.clone(), group, finish);
+        hold_while(node, shared.dropped.notified(), work).await;
+    }
+}
+
+async fn work(shared: Arc<Shared>, mut group: Group, _finish: Finish) {
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let mut timer = Timer::new();
     loop {

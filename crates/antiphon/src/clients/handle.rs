@@ -117,6 +117,7 @@ struct Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.shared.ask_to_leave();
+        self.shared.dropped.notify_one();
     }
 }
 

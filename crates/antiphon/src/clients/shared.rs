@@ -38,6 +38,8 @@ pub(super) struct Shared {
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
+    /// No handle is left.
+    pub(super) dropped: Notify,
     ended: watch::Sender<bool>,
 }
 
@@ -237,7 +239,7 @@ impl Shared {
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.host.spawn(task);
+        self.sender.spawn(task);
     }
 }
 
@@ -247,7 +249,7 @@ impl Shared {
         let host = sender.host();
         let me = sender.incarnation();
         Self {
-            sender,
+            sender: sender.without_hold(),
             host,
             name: name.into(),
             slow_after,
@@ -271,6 +273,7 @@ impl Shared {
                 ended: false,
             }),
             wake: Notify::new(),
+            dropped: Notify::new(),
             ended: watch::Sender::default(),
         }
     }

@@ -295,6 +295,10 @@ impl Builder {
     }
 
     /// The cluster's secret: everything is encrypted, and a node without the secret is refused.
+    ///
+    /// `antiphon key FILE` makes one and writes it as 64 hexadecimal digits: [`ClusterKey::parse`] reads
+    /// these; with the feature `config`, `config::read_key` reads the file. [`ClusterKey::from_bytes`] takes
+    /// 32 bytes: they must come from a good source of random numbers, never from a password.
     pub fn key(mut self, key: ClusterKey) -> Self {
         self.key = Some(key);
         self
@@ -369,8 +373,31 @@ impl Builder {
 
     /// Starts the node and waits until it is a member of a primary view.
     ///
+    /// It waits without end for whatever may still change, and some of that needs a person: no seed answers,
+    /// too few nodes are there to found, the seeds have a key or the name of a cluster that this node has
+    /// not, a live member has this node's name. The log says what it waits for (targets
+    /// `antiphon::membership` and, at the seeds, `antiphon::net`). For a program [`start`](Builder::start)
+    /// and [`Cluster::events`] say the same, by [`ClusterEvent::Forming`] and [`ClusterEvent::Refused`]:
+    ///
+    /// ```no_run
+    /// # use antiphon::{Cluster, ClusterEvent};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder("shop").seeds(["127.0.0.1:7400"]).start().await?;
+    /// let mut events = cluster.events();
+    /// while let Some(event) = events.next().await {
+    ///     match event {
+    ///         ClusterEvent::View(view) if view.is_primary() => break,
+    ///         ClusterEvent::Refused { reason, fatal: true } => return Err(reason.into()),
+    ///         waits => println!("{waits}"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`start`](Builder::start); [`Error::Refused`] if the cluster will not have this node.
+    /// As [`start`](Builder::start); [`Error::Refused`] if the cluster will not have this node until a
+    /// setting changes, on one side or the other ([`ClusterEvent::Refused`] with `fatal`).
     ///
     /// # Cancel safety
     /// If the future is dropped, the node stops: no member is left behind (one that was just admitted is
@@ -394,8 +421,9 @@ impl Builder {
     }
 
     /// Starts the node and returns at once: it looks for its cluster in the background. [`Cluster::events`]
-    /// tells how that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives
-    /// there.
+    /// tells how that goes. Must be called on a tokio runtime with time and I/O enabled. The node lives
+    /// there; so do its maps, locks, calls and the like, and the handlers of its calls, wherever they are
+    /// joined. All handles work on any runtime, and on a thread that has none.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s),
@@ -447,7 +475,7 @@ impl Builder {
         let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
         self.host.run(&shared, driver.run());
         Ok(Cluster {
-            handle: Arc::new(Handle { shared }),
+            handle: Arc::new(Handle::new(shared)),
         })
     }
 

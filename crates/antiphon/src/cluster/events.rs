@@ -35,6 +35,8 @@ struct HubState {
     /// The last event of each source of addresses. Every stream starts with the incarnation: what a source
     /// finds before the node has begun is told behind it.
     discovery: BTreeMap<String, ClusterEvent>,
+    /// In order.
+    left: bool,
     ended: bool,
     readers: Vec<Weak<Queue>>,
     journal: Journal,
@@ -52,12 +54,26 @@ struct Waiting {
     ended: bool,
 }
 
+impl HubState {
+    /// This incarnation is no member yet, or no more.
+    fn forget_membership(&mut self) {
+        self.view = None;
+        self.alone = None;
+        self.lease = None;
+    }
+}
+
 impl Hub {
     pub(crate) fn new(host: Host) -> Self {
         Self {
             host,
             state: Mutex::default(),
         }
+    }
+
+    /// Whether the node has left in order.
+    pub(crate) fn has_left(&self) -> bool {
+        self.lock().left
     }
 
     #[cfg(feature = "blocks")]
@@ -115,9 +131,7 @@ impl Hub {
                     news.extend(state.discovery.values().cloned());
                 }
                 state.incarnation = Some(*incarnation);
-                state.view = None;
-                state.alone = None;
-                state.lease = None;
+                state.forget_membership();
             }
             ClusterEvent::View(view) => {
                 state.view = Some(view.clone());
@@ -125,6 +139,11 @@ impl Hub {
             }
             ClusterEvent::Forming { .. } | ClusterEvent::Refused { .. } => {
                 state.forming = Some(event.clone())
+            }
+            ClusterEvent::Expelled { .. } => state.forget_membership(),
+            ClusterEvent::Left => {
+                state.left = true;
+                state.forget_membership();
             }
             ClusterEvent::Alone { .. } => state.alone = Some(event.clone()),
             ClusterEvent::Lease { .. } => state.lease = Some(event.clone()),
@@ -139,9 +158,7 @@ impl Hub {
             | ClusterEvent::Multicast { .. }
             | ClusterEvent::Path { .. }
             | ClusterEvent::Starved { .. }
-            | ClusterEvent::Expelled { .. }
             | ClusterEvent::Merge { .. }
-            | ClusterEvent::Left
             | ClusterEvent::PastView(_)
             | ClusterEvent::Overrun => {}
         }
@@ -155,6 +172,7 @@ impl Hub {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
+        state.forget_membership();
         for queue in std::mem::take(&mut state.readers)
             .iter()
             .filter_map(Weak::upgrade)
@@ -260,6 +278,22 @@ mod tests {
         hub.publish(ClusterEvent::Incarnation(Incarnation(8)));
         let events = all(hub.subscribe());
         assert!(!held(&events), "each incarnation begins without: {events:?}");
+    }
+
+    /// No incarnation follows where the node does not join again, or has left.
+    #[test]
+    fn who_is_no_member_any_more_has_nothing_of_its_membership() {
+        let cause = "not heard".to_owned();
+        for over in [ClusterEvent::Expelled { cause }, ClusterEvent::Left] {
+            let hub = Hub::default();
+            hub.publish(ClusterEvent::Incarnation(Incarnation(7)));
+            hub.publish(ClusterEvent::Lease { held: true });
+            assert_eq!(all(hub.subscribe()).len(), 2);
+            let has_left = matches!(over, ClusterEvent::Left);
+            hub.publish(over);
+            assert_eq!(all(hub.subscribe()).len(), 1, "its incarnation alone");
+            assert_eq!(hub.has_left(), has_left);
+        }
     }
 
     /// Sources may be read before the node has had its first turn. A reader that waits for the incarnation

@@ -41,15 +41,19 @@ use crate::{Error, GroupBuilder};
 /// A node of a cluster. A cheap handle: clones speak of the same node.
 ///
 /// Dropping the last handle (groups hold one too) without [`leave`](Cluster::leave) stops the node at once;
-/// the others see a lost connection and remove it after their suspicion time.
+/// the others see a lost connection and remove it after their suspicion time. Maps, locks, calls and the like
+/// leave their groups in the background when they are dropped: each of them holds a handle until it has left,
+/// but for [`Profile::leave_within`](crate::Profile::leave_within) at most, so that the node stops without a
+/// majority as well.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub(crate) handle: Arc<Handle>,
 }
 
 impl Cluster {
-    /// Describes a node of the cluster with this name (1 to 64 bytes). Nodes of clusters with other names are
-    /// refused.
+    /// Describes a node of the cluster with this name (1 to 64 bytes). Nodes of clusters with different names
+    /// accept nothing from each other. A seed that accepts nothing is among those that
+    /// [`ClusterEvent::Forming`](crate::ClusterEvent::Forming) tells as `rejecting`.
     pub fn builder(cluster: impl Into<String>) -> Builder {
         Builder::new(cluster.into())
     }
@@ -74,7 +78,8 @@ impl Cluster {
         self.handle.shared.hub().incarnation()
     }
 
-    /// The installed node view, primary or not; `None` while the cluster is forming.
+    /// The installed node view, primary or not; `None` while this node is in none: while the cluster is
+    /// forming, after a removal until it has joined again, and once it has left or stopped.
     pub fn view(&self) -> Option<Arc<NodeView>> {
         self.handle.shared.hub().view()
     }
@@ -194,12 +199,18 @@ impl Cluster {
 
     /// Leaves the cluster in order: what was accepted in its groups is delivered first, then the others
     /// install a view that says `left`. Bounded by [`Profile::leave_within`](crate::Profile::leave_within);
-    /// afterwards every handle of this node reports `Closed`.
+    /// afterwards every handle of this node reports `Closed`. Leaving again changes nothing, and is no error.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the node has stopped without leaving.
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
     pub async fn leave(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::Leave { reply }).await
+        match self.ask(|reply| Command::Leave { reply }).await {
+            Err(Error::Closed) if self.handle.shared.hub().has_left() => Ok(()),
+            asked => asked,
+        }
     }
 
     /// Stops at once, as if the process had lost its network: lifelines are reset, nothing is said to the

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{Hub, Status};
 use crate::Error;
@@ -85,6 +86,10 @@ pub struct Settings {
     pub policy: Policy,
     /// What its groups promise unless they are told otherwise.
     pub group_options: GroupOptions,
+    /// Of its profile.
+    #[cfg(feature = "blocks")]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) leave_within: Duration,
 }
 
 /// `a of shop, keyed, profile lan, policy majority, 3 seeds`.
@@ -118,12 +123,14 @@ impl Settings {
             profile: config.profile.name.to_string(),
             policy: config.policy,
             group_options,
+            #[cfg(feature = "blocks")]
+            leave_within: config.profile.leave_within,
         }
     }
 }
 
 /// How long a node that has left waits for its guests. They need microseconds.
-const SEE_OFF_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
+const SEE_OFF_WITHIN: Duration = Duration::from_millis(500);
 /// How many [`Guest`](crate::Guest)s a node has at a time.
 pub const MAX_GUESTS: usize = 16;
 /// Commands that may wait for the driver.
@@ -143,6 +150,9 @@ pub(crate) struct ClusterShared {
     guests: Arc<Semaphore>,
     /// What is dropped when the driver stops, for whatever reason.
     kept: Mutex<Vec<Box<dyn Kept>>>,
+    /// Where the driver runs, and all tasks of blocks.
+    #[cfg(feature = "blocks")]
+    runtime: tokio::runtime::Handle,
 }
 
 /// How far the node's end has come.
@@ -161,6 +171,7 @@ pub(crate) trait Kept: Send + std::fmt::Debug {}
 impl<T: Send + std::fmt::Debug> Kept for T {}
 
 impl ClusterShared {
+    /// Must be called on the tokio runtime that the node is to live on.
     pub(crate) fn new(
         addrs: Vec<SocketAddr>,
         settings: Settings,
@@ -177,7 +188,17 @@ impl ClusterShared {
             end: watch::Sender::new(End::NotYet),
             guests: Arc::new(Semaphore::new(MAX_GUESTS)),
             kept: Mutex::default(),
+            #[cfg(feature = "blocks")]
+            runtime: tokio::runtime::Handle::current(),
         }
+    }
+
+    /// Runs a task of a block on the runtime of the node: so it lives as long as the node, and its caller
+    /// needs no runtime.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let _runtime = self.runtime.enter();
+        self.hub.host().spawn(task);
     }
 
     /// Keeps something for as long as the driver runs.
@@ -276,11 +297,27 @@ impl Wake {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<ClusterShared>,
+    counts: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(shared: Arc<ClusterShared>) -> Self {
+        Self { shared, counts: true }
+    }
+
+    /// One that does not count: with it, a block's task speaks to the node and does not keep it alive.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn uncounted(shared: Arc<ClusterShared>) -> Self {
+        Self {
+            shared,
+            counts: false,
+        }
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.shared.handles_are_closed() {
+        if self.counts && !self.shared.handles_are_closed() {
             tracing::warn!(
                 target: "antiphon::membership",
                 cluster = %self.shared.settings.cluster,

@@ -122,6 +122,10 @@ fn an_error_says_where_what_and_what_is_accepted() {
             &["line 2: bind 10.0.0.1:1", "loopback", "--key-file"],
         ),
         (
+            "cluster = \"c\"\nseeds = [\"127.0.0.1:7400\", \"127.0.0.1:0\"]",
+            &["line 2: seeds \"127.0.0.1:0\"", "nobody is reached at port 0"],
+        ),
+        (
             "cluster = \"c\"\nfound = true\nexpect = 2",
             &["`found`", "`expect`"],
         ),

@@ -242,6 +242,8 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let config = antiphon_core::Config::new("c", "n", addr("127.0.0.1:1"));
         let settings = crate::Settings::of(&config, Default::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _runtime = runtime.enter();
         let shared = ClusterShared::new(vec![addr("127.0.0.1:1")], settings, commands, Default::default());
         Board::new(Arc::new(shared), confined)
     }

@@ -262,6 +262,13 @@ impl Group {
         }
     }
 
+    /// Gives its hold on the node to the caller.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn take_hold(&mut self) -> Arc<Handle> {
+        let without = self.sender().without_hold();
+        std::mem::replace(&mut self.sender, without).handle
+    }
+
     /// From here on the credit for what is taken goes back by [`GroupSender::give_back`] alone, in the order
     /// of taking.
     #[cfg(feature = "blocks")]
@@ -550,6 +557,17 @@ impl GroupSender {
 /// For what the library builds on groups.
 #[cfg(feature = "blocks")]
 impl GroupSender {
+    /// The same without a hold on the node.
+    pub(crate) fn without_hold(self) -> Self {
+        let handle = Arc::new(Handle::uncounted(self.handle.shared.clone()));
+        Self { handle, ..self }
+    }
+
+    /// See [`ClusterShared::spawn`](crate::cluster::ClusterShared::spawn).
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle.shared.spawn(task);
+    }
+
     /// See [`GroupShared::accept_in`].
     pub(crate) fn try_send_in(&self, epoch: u64, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         let wake = &self.handle.shared.wake;

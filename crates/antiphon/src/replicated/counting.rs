@@ -17,6 +17,15 @@ pub struct CountersBuilder {
     change: Box<dyn FnOnce(ReplicatedBuilder<CounterTable>) -> ReplicatedBuilder<CounterTable> + Send>,
 }
 
+impl fmt::Debug for CountersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountersBuilder")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
 impl CountersBuilder {
     /// The bounds of the table; the same at all members.
     pub fn options(mut self, options: Options) -> Self {

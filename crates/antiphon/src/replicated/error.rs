@@ -76,9 +76,10 @@ impl fmt::Display for ReplicaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(error) => error.fmt(f),
+            // It begins with what the group replicates.
             Self::Refused { reason } => write!(
                 f,
-                "the group replicates something else: {reason}; give all members the same definition, or another name"
+                "{reason}; give all members the same definition, or another name"
             ),
             Self::Overrun {
                 held,

@@ -1,5 +1,6 @@
 //! The handle of a replicated machine, and how a group is joined for it.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,6 +30,15 @@ pub struct ReplicatedBuilder<M: Replicable> {
     spill_dir: Option<PathBuf>,
     window_bytes: Option<u32>,
     observer: Observer<M::Event>,
+}
+
+impl<M: Replicable> fmt::Debug for ReplicatedBuilder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicatedBuilder")
+            .field("name", &self.name)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<M: Replicable> ReplicatedBuilder<M> {
@@ -168,15 +178,15 @@ impl<M: Replicable> ReplicatedBuilder<M> {
         let me = cluster.incarnation();
         let replica = Replica::new(me, config, make);
         let shared = Arc::new(Shared::new(
-            group.sender(),
-            host.clone(),
+            group.sender().without_hold(),
+            host,
             level,
             me,
             replica,
             observer,
         ));
         let file = SpillFile::new(spill_dir.unwrap_or_else(std::env::temp_dir));
-        host.spawn(task::run(shared.clone(), group, file));
+        shared.sender.spawn(task::run(shared.clone(), group, file));
         Ok(Replicated {
             membership: Arc::new(Membership { shared }),
         })
@@ -210,8 +220,8 @@ impl<M: Replicable> Clone for Replicated<M> {
     }
 }
 
-impl<M: Replicable> std::fmt::Debug for Replicated<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<M: Replicable> fmt::Debug for Replicated<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replicated")
             .field("standing", &self.standing())
             .finish_non_exhaustive()
@@ -226,6 +236,7 @@ struct Membership<M: Replicable> {
 impl<M: Replicable> Drop for Membership<M> {
     fn drop(&mut self) {
         self.shared.ask_to_leave();
+        self.shared.dropped.notify_one();
     }
 }
 

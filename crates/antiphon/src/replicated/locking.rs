@@ -35,6 +35,15 @@ pub struct LocksBuilder {
     change: Box<dyn FnOnce(ReplicatedBuilder<LockTable>) -> ReplicatedBuilder<LockTable> + Send>,
 }
 
+impl fmt::Debug for LocksBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocksBuilder")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
 impl LocksBuilder {
     /// The bounds of the table; the same at all members.
     pub fn options(mut self, options: Options) -> Self {
@@ -111,10 +120,16 @@ impl Cluster {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Locks {
     table: Replicated<LockTable>,
     claims: Arc<Claims>,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Locks").field(&self.table).finish()
+    }
 }
 
 impl Locks {
@@ -290,7 +305,12 @@ impl Locks {
             }
         };
         match granted {
-            ClaimState::Held(token) => Ok(Some(Guard { claim, token, epoch })),
+            ClaimState::Held(token) => Ok(Some(Guard {
+                name: name.into(),
+                claim,
+                token,
+                epoch,
+            })),
             ClaimState::TimedOut => {
                 claim.armed = false;
                 Ok(None)
@@ -302,12 +322,22 @@ impl Locks {
 }
 
 /// A lock that is held, with the token of its grant. Dropped, it is given back, in the background.
-#[derive(Debug)]
 #[must_use = "dropped, it gives the lock back"]
 pub struct Guard {
+    name: Box<str>,
     claim: Claim,
     token: Token,
     epoch: u64,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("held", &self.is_held())
+            .finish()
+    }
 }
 
 impl Guard {
@@ -414,26 +444,27 @@ impl Leadership {
     /// [`lost`](Self::lost) and [`is_held`](Self::is_held) tell.
     pub async fn hand_over(&self, to: impl Into<Incarnation>) -> Result<(), LockError> {
         let Claim { locks, client, .. } = &self.0.claim;
-        let (locks, client) = (locks.clone(), *client);
+        let shared = locks.table.shared();
         let command = Command::transfer(self.0.token, to.into());
-        locks.claims.begin_handing_over(client);
+        let mut handover = Handover::begin(&locks.claims, *client);
         let (answer, answered) = oneshot::channel();
-        let host = locks.table.shared().host.clone();
-        // A task of its own: it undoes what was begun even if the caller waits no more.
-        host.spawn(async move {
-            let handed = match locks.table.write(command).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(refused)) => Err(LockError::Refused(refused)),
+        let table = shared.clone();
+        // A task of its own, where the node lives: it goes on even if the caller waits no more, or the
+        // caller's runtime ends.
+        shared.sender.spawn(async move {
+            let entered = |_| handover.may_have_happened = true;
+            let handed = match table.write_entering(command, Ack::Here, entered).await {
+                Ok((_, Ok(_))) => Ok(()),
+                Ok((_, Err(refused))) => Err(LockError::Refused(refused)),
                 Err(error) => Err(LockError::Write(error)),
             };
-            let nothing = match &handed {
-                Ok(()) => false,
-                Err(LockError::Write(error)) => !error.may_have_happened(),
-                Err(_) => true,
+            handover.may_have_happened = match &handed {
+                Ok(()) => true,
+                Err(LockError::Write(error)) => error.may_have_happened(),
+                Err(_) => false,
             };
-            if nothing {
-                locks.claims.undo_handing_over(client);
-            }
+            // Before the answer, which says what `is_held` gives.
+            drop(handover);
             // Fails only when the caller has given up.
             let _ = answer.send(handed);
         });
@@ -528,7 +559,6 @@ impl std::error::Error for LockError {
 }
 
 /// A client of the table. Dropped, the table forgets it.
-#[derive(Debug)]
 struct Claim {
     locks: Locks,
     client: u64,
@@ -553,6 +583,33 @@ impl Drop for Claim {
     }
 }
 
+/// A call that hands a claim over. However it ends, it is undone unless it may have happened. If it may have,
+/// the table tells, or the end of this member.
+struct Handover {
+    claims: Arc<Claims>,
+    client: u64,
+    may_have_happened: bool,
+}
+
+impl Handover {
+    fn begin(claims: &Arc<Claims>, client: u64) -> Self {
+        claims.begin_handing_over(client);
+        Self {
+            claims: claims.clone(),
+            client,
+            may_have_happened: false,
+        }
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if !self.may_have_happened {
+            self.claims.undo_handing_over(self.client);
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimState {
     Waits,
@@ -567,7 +624,7 @@ enum ClaimState {
 }
 
 /// The claims of this member, as the table speaks of them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Claims {
     last: AtomicU64,
     claims: Mutex<BTreeMap<u64, watch::Sender<ClaimState>>>,
@@ -704,6 +761,23 @@ mod tests {
         assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Interrupted));
         claims.hear(&Happened::Void(Loss::Removed));
         assert_eq!(*state.borrow(), ClaimState::Lost(Loss::Removed));
+    }
+
+    #[test]
+    fn a_call_to_hand_over_that_ends_before_the_table_had_it_is_undone_and_no_other() {
+        let claims = Arc::new(Claims::default());
+        let client = claims.new_client();
+        let (sender, state) = watch::channel(ClaimState::Held(Token(1)));
+        claims.add(client, Some(sender));
+        drop(Handover::begin(&claims, client));
+        assert_eq!(*state.borrow(), ClaimState::Held(Token(1)));
+        let mut entered = Handover::begin(&claims, client);
+        entered.may_have_happened = true;
+        drop(entered);
+        assert!(
+            matches!(*state.borrow(), ClaimState::HandingOver { .. }),
+            "another member may hold it"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use super::watch::Watching;
 use super::{ReadError, ReplicaError, Replicated, ReplicatedBuilder, WriteError};
-use crate::Cluster;
+use crate::{Cluster, typed};
 
 /// Bytes of a key for which [`Map::get`] allocates nothing.
 const SHORT_KEY_BYTES: usize = 64;
@@ -35,6 +35,16 @@ pub struct MapBuilder<K, V> {
     functions: BTreeMap<String, (u32, Arc<Function>)>,
     change: Box<dyn FnOnce(ReplicatedBuilder<MapMachine>) -> ReplicatedBuilder<MapMachine> + Send>,
     of: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> fmt::Debug for MapBuilder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapBuilder")
+            .field("name", &self.name)
+            .field("types", &self.types)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K, V> MapBuilder<K, V> {
@@ -59,8 +69,8 @@ impl<K, V> MapBuilder<K, V> {
     /// argument. It returns the new value, or none if the key is to have none, or why it refuses.
     ///
     /// All members run it, each on its own copy, at the same place of the order. So it must be a function of
-    /// what it gets and of nothing else: no clock, no random numbers, no iteration over a `HashMap`. It must
-    /// not panic. Raise `version` with every change of what it does: a member with another version, or
+    /// what it gets and of nothing else: no clock, no random numbers, no iteration over a `HashMap`. If it
+    /// panics, it refuses, and the map stays as it is. Raise `version` with every change of what it does: a member with another version, or
     /// without this function, is refused when it joins, and told both definitions.
     pub fn function<A, F>(mut self, name: impl Into<String>, version: u32, function: F) -> Self
     where
@@ -69,13 +79,10 @@ impl<K, V> MapBuilder<K, V> {
         F: Fn(Option<V>, A) -> Result<Option<V>, String> + Send + Sync + 'static,
     {
         let bytes = move |old: Option<&[u8]>, argument: &[u8]| {
-            let reason = |error: postcard::Error| error.to_string();
-            let old = old.map(postcard::from_bytes).transpose().map_err(reason)?;
-            let argument = postcard::from_bytes(argument).map_err(reason)?;
-            let new = function(old, argument)?;
-            new.map(|new| postcard::to_stdvec(&new))
-                .transpose()
-                .map_err(reason)
+            let old = old.map(typed::decode).transpose()?;
+            let argument = typed::decode(argument)?;
+            let new = typed::unpanicked(|| function(old, argument))?;
+            new.map(|new| typed::encode(&new).map(Vec::from)).transpose()
         };
         self.functions.insert(name.into(), (version, Arc::new(bytes)));
         self
@@ -198,6 +205,12 @@ impl fmt::Display for Put {
 /// All writes have one order among all members. A method that waits for an answer returns when this member
 /// has applied the write. [`get`](Self::get) and [`entries`](Self::entries) read this member's copy.
 ///
+/// Postcard writes keys and values, without names of fields and without anything that says what comes next. A
+/// value of an enum with `#[serde(untagged)]`, or with `tag` and no `content`, a `serde_json::Value`, or a
+/// struct with `skip_serializing_if` can be put and cannot be read back ([`MapError::Codec`]). `flatten`
+/// cannot be put, and `default` fills in nothing: a type with one more field needs another name in
+/// [`MapBuilder::types`].
+///
 /// ```no_run
 /// # async fn run(cluster: antiphon::Cluster) -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
@@ -315,13 +328,13 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// Removes a key, and returns what it had.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// As [`put`](Self::put), and [`MapError::Undecodable`].
     ///
     /// # Cancel safety
     /// As [`put`](Self::put).
     pub async fn remove(&self, key: &K) -> Result<Option<Item<V>>, MapError> {
         let written = self.write_one(Write::remove(encode(key)?)).await?;
-        written.old.map(item).transpose()
+        written.old.map(item).transpose().map_err(MapError::but_done)
     }
 
     /// Removes a key if it still has the value of this version; whether it did.
@@ -359,8 +372,9 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     /// ```
     ///
     /// # Errors
-    /// As [`put`](Self::put). [`MapError::Refused`] with [`Refused::NoFunction`], or with
-    /// [`Refused::Function`]: it refused, or the argument is of another type.
+    /// As [`put`](Self::put), and [`MapError::Undecodable`]. [`MapError::Refused`] with
+    /// [`Refused::NoFunction`], or with [`Refused::Function`]: it refused or panicked, or the argument is of
+    /// another type.
     ///
     /// # Cancel safety
     /// As [`put`](Self::put). It may be written all the same; to write it again computes it twice.
@@ -371,7 +385,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         argument: &impl Serialize,
     ) -> Result<Option<Item<V>>, MapError> {
         let write = Write::compute(encode(key)?, function, encode(argument)?);
-        self.write_one(write).await?.new.map(item).transpose()
+        let written = self.write_one(write).await?;
+        written.new.map(item).transpose().map_err(MapError::but_done)
     }
 
     /// Several writes that are made all or none, in one message: at most
@@ -393,7 +408,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
         &self,
     ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V>, MapError> {
         let state = self.machine.read(|machine| machine.state().clone())?;
-        Ok(taken(state.iter()).map(typed))
+        Ok(taken(state.iter()).map(decoded))
     }
 
     /// The same of all keys with bytes that begin with the bytes of this key, see
@@ -407,7 +422,7 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Map<K, V>
     ) -> Result<impl Iterator<Item = Result<(K, Item<V>), MapError>> + use<K, V, P>, MapError> {
         let prefix = encode(prefix)?;
         let state = self.machine.read(|machine| machine.state().clone())?;
-        Ok(taken(state.prefix(&prefix)).map(typed))
+        Ok(taken(state.prefix(&prefix)).map(decoded))
     }
 
     /// How many entries this member's copy has.
@@ -490,6 +505,14 @@ pub struct Batch<'a, K, V> {
     writes: Vec<Write>,
     /// A condition stands before the first write.
     misplaced: bool,
+}
+
+impl<K, V> fmt::Debug for Batch<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("writes", &self.writes.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_, K, V> {
@@ -589,12 +612,29 @@ pub enum MapError {
         /// What serde says.
         reason: String,
     },
+    /// It was written; what the key had before, or has now, cannot be decoded.
+    Undecodable {
+        /// What serde says.
+        reason: String,
+    },
 }
 
 impl MapError {
-    /// Whether the write may have happened, or may still.
+    /// Whether the write happened or may have, or may still.
     pub fn may_have_happened(&self) -> bool {
-        matches!(self, Self::Write(error) if error.may_have_happened())
+        match self {
+            Self::Write(error) => error.may_have_happened(),
+            Self::Undecodable { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// This error met what is told of a write that was made.
+    fn but_done(self) -> Self {
+        match self {
+            Self::Codec { reason } => Self::Undecodable { reason },
+            other => other,
+        }
     }
 }
 
@@ -607,7 +647,13 @@ impl fmt::Display for MapError {
             Self::Codec { reason } => {
                 write!(
                     f,
-                    "a key or value cannot be encoded or decoded: {reason}; give all members the same types"
+                    "a key or value cannot be encoded or decoded: {reason}; give all members the same types, which postcard can read again"
+                )
+            }
+            Self::Undecodable { reason } => {
+                write!(
+                    f,
+                    "it was written, but the value to return cannot be decoded: {reason}"
                 )
             }
         }
@@ -620,7 +666,7 @@ impl std::error::Error for MapError {
             Self::Write(error) => Some(error),
             Self::Read(error) => Some(error),
             Self::Refused(refused) => Some(refused),
-            Self::Codec { .. } => None,
+            Self::Codec { .. } | Self::Undecodable { .. } => None,
         }
     }
 }
@@ -637,19 +683,12 @@ impl From<ReadError> for MapError {
     }
 }
 
-impl From<postcard::Error> for MapError {
-    fn from(error: postcard::Error) -> Self {
-        let reason = error.to_string();
-        Self::Codec { reason }
-    }
-}
-
 fn encode(value: &impl Serialize) -> Result<Bytes, MapError> {
-    Ok(postcard::to_stdvec(value)?.into())
+    typed::encode(value).map_err(|reason| MapError::Codec { reason })
 }
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MapError> {
-    Ok(postcard::from_bytes(bytes)?)
+    typed::decode(bytes).map_err(|reason| MapError::Codec { reason })
 }
 
 /// Copied from the state, since the iterator of a persistent map borrows it.
@@ -658,7 +697,7 @@ fn taken<'a>(entries: impl Iterator<Item = (&'a Bytes, &'a Entry)>) -> std::vec:
     entries.collect::<Vec<_>>().into_iter()
 }
 
-fn typed<K: DeserializeOwned, V: DeserializeOwned>(
+pub(super) fn decoded<K: DeserializeOwned, V: DeserializeOwned>(
     (key, entry): (Bytes, Entry),
 ) -> Result<(K, Item<V>), MapError> {
     Ok((decode(&key)?, item(entry)?))

@@ -47,6 +47,8 @@ pub(super) struct Shared<M: Replicable> {
     pub(super) wake: Notify,
     /// The same, and without hurry: others may begin something at the same time.
     pub(super) begun: Notify,
+    /// No handle is left.
+    pub(super) dropped: Notify,
     /// A request was answered, so that there is room for others.
     room: Notify,
     state: watch::Sender<State>,
@@ -318,6 +320,7 @@ impl<M: Replicable> Shared<M> {
             }),
             wake: Notify::new(),
             begun: Notify::new(),
+            dropped: Notify::new(),
             room: Notify::new(),
             state: watch::Sender::default(),
             status: watch::Sender::new(ReplicaStatus {

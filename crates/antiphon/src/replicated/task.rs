@@ -8,7 +8,7 @@ use antiphon_replica::{Pieces, Snapshot};
 use super::shared::Shared;
 use super::spill::SpillFile;
 use super::{ReplicaError, Replicable};
-use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, watch};
+use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, hold_while, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
 /// Tells the end to all callers that wait, also if the task is dropped with its process.
@@ -50,9 +50,25 @@ impl<S: Snapshot> Reader<S> {
     }
 }
 
-/// Runs until the group was left.
-pub(super) async fn run<M: Replicable>(shared: Arc<Shared<M>>, mut group: Group, mut file: SpillFile) {
-    let finish = Finish(shared.clone());
+/// Runs until the group was left. It tells the end also if the runtime drops it before it has begun.
+pub(super) fn run<M: Replicable>(
+    shared: Arc<Shared<M>>,
+    mut group: Group,
+    file: SpillFile,
+) -> impl Future<Output = ()> + Send {
+    let (node, finish) = (group.take_hold(), Finish(shared.clone()));
+    async move {
+        let work = work(shared.clone(), group, file, finish);
+        hold_while(node, shared.dropped.notified(), work).await;
+    }
+}
+
+async fn work<M: Replicable>(
+    shared: Arc<Shared<M>>,
+    mut group: Group,
+    mut file: SpillFile,
+    finish: Finish<M>,
+) {
     let mut of_node = shared.sender.node_events();
     let mut events = Vec::with_capacity(EVENTS_PER_TURN);
     let mut timer = Timer::new();

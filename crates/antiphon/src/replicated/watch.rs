@@ -9,7 +9,7 @@ use antiphon_replica::map::{Changed, Entry, MapMachine, Now, State, Watch};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::mapping::{decode, item};
+use super::mapping::{decode, decoded, item};
 use super::{Item, MapError, ReplicaEvent, ReplicaEvents, Replicated};
 
 /// What a watched map has, and how it changes.
@@ -23,7 +23,8 @@ use super::{Item, MapError, ReplicaEvent, ReplicaEvents, Replicated};
 pub enum WatchEvent<K, V> {
     /// All watched entries as they are now, in the order of their keys' bytes. It comes first, and again when
     /// this reader was too slow, or when this member was removed and has the state again: then it takes the
-    /// place of all that was told before.
+    /// place of all that was told before. Entries that cannot be decoded are left out, and an error that
+    /// counts them follows.
     Snapshot(Vec<(K, Item<V>)>),
     /// A key has this value now.
     Put {
@@ -84,6 +85,8 @@ pub struct Watching<K, V> {
     machine: Replicated<MapMachine>,
     watch: Watch,
     snapshot: Option<State>,
+    /// What is wrong with the snapshot that was told last.
+    left_out: Option<MapError>,
     /// Something was missed, and the entries were not read again since.
     behind: bool,
     events: ReplicaEvents<Changed>,
@@ -105,6 +108,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
             machine: machine.clone(),
             watch,
             snapshot: Some(state),
+            left_out: None,
             behind: false,
             events,
             of: PhantomData,
@@ -115,14 +119,18 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
     /// rise from change to change.
     ///
     /// # Errors
-    /// [`MapError::Codec`]: this event cannot be decoded; the next ones come all the same.
+    /// [`MapError::Codec`]: this event cannot be decoded, or entries of the snapshot before it; the next ones
+    /// come all the same.
     ///
     /// # Cancel safety
     /// No event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Result<WatchEvent<K, V>, MapError>> {
         loop {
             if let Some(state) = self.snapshot.take() {
-                return Some(self.entries(&state).map(WatchEvent::Snapshot));
+                return Some(Ok(WatchEvent::Snapshot(self.entries(&state))));
+            }
+            if let Some(error) = self.left_out.take() {
+                return Some(Err(error));
             }
             if self.behind && self.begin_again() {
                 continue;
@@ -152,18 +160,28 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Watching<K, V> {
         true
     }
 
-    fn entries(&self, state: &State) -> Result<Vec<(K, Item<V>)>, MapError> {
-        let typed = |(key, entry): (&Bytes, &Entry)| Ok((decode(key)?, item(entry.clone())?));
+    fn entries(&mut self, state: &State) -> Vec<(K, Item<V>)> {
+        let (mut entries, mut lost) = (Vec::new(), (0, None));
+        let mut take = |(key, entry): (&Bytes, &Entry)| match decoded((key.clone(), entry.clone())) {
+            Ok(entry) => entries.push(entry),
+            Err(error) => lost = (lost.0 + 1, lost.1.take().or(Some(error))),
+        };
         match &self.watch {
-            Watch::All => state.iter().map(typed).collect(),
-            Watch::Prefix(prefix) => state.prefix(prefix).map(typed).collect(),
+            Watch::All => state.iter().for_each(&mut take),
+            Watch::Prefix(prefix) => state.prefix(prefix).for_each(&mut take),
             Watch::Key(key) => state
                 .get(key)
                 .map(|entry| (key, entry))
                 .into_iter()
-                .map(typed)
-                .collect(),
+                .for_each(take),
         }
+        self.left_out = match lost {
+            (more @ 2.., Some(MapError::Codec { reason })) => Some(MapError::Codec {
+                reason: format!("{more} entries, the first of them: {reason}"),
+            }),
+            (_, error) => error,
+        };
+        entries
     }
 }
 

@@ -297,8 +297,10 @@ fn who_cannot_give_the_state_and_who_cannot_take_it_is_told_to_the_caller_of_joi
     Ok(())
 }
 
-/// A machine that panics when its state is read, and at the command `true`.
-struct Fragile;
+/// A machine that panics when its state is taken or read, and at the command `true`.
+struct Fragile {
+    when_taken: bool,
+}
 
 #[derive(Clone)]
 struct Broken;
@@ -324,6 +326,7 @@ impl Machine for Fragile {
     }
 
     fn snapshot(&self) -> Broken {
+        assert!(!self.when_taken, "page 9 is torn");
         Broken
     }
 
@@ -338,7 +341,7 @@ impl Machine for Fragile {
 
 /// In real time: there the state is read on a thread of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_panics_when_its_state_is_read_goes_on_and_the_joiner_is_told()
+async fn a_machine_that_panics_when_its_state_is_taken_or_read_goes_on_and_the_joiner_is_told()
 -> Result<(), Box<dyn std::error::Error>> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let network = MemoryNetwork::new();
@@ -348,12 +351,18 @@ async fn a_machine_that_panics_when_its_state_is_read_goes_on_and_the_joiner_is_
     };
     let a = tokio::time::timeout(PATIENCE, node("a").found().join()).await??;
     let b = tokio::time::timeout(PATIENCE, node("b").seeds([a.addr()]).join()).await??;
-    let first = a.replicated("fragile", || Fragile).join().await?;
-    let second = tokio::time::timeout(PATIENCE, b.replicated("fragile", || Fragile).join()).await?;
-    let Some(ReplicaError::SourceFailed { source, reason }) = second.err() else {
-        return Err("there is no state to join with".into());
-    };
-    assert_eq!((&*source, &*reason), ("a", "it panicked: page 9 is torn"));
+    let fragile = |when_taken| move || Fragile { when_taken };
+    let taken = a.replicated("taken", fragile(true)).join().await?;
+    let first = a.replicated("read", fragile(false)).join().await?;
+    for (name, when_taken) in [("taken", true), ("read", false)] {
+        let second = b.replicated(name, fragile(when_taken)).join();
+        let second = tokio::time::timeout(PATIENCE, second).await?;
+        let Some(ReplicaError::SourceFailed { source, reason }) = second.err() else {
+            return Err("there is no state to join with".into());
+        };
+        assert_eq!((&*source, &*reason), ("a", "it panicked: page 9 is torn"));
+    }
+    taken.write(false).await?;
     tokio::time::timeout(PATIENCE, async {
         while first.read(|_| ()).is_err() {
             tokio::time::sleep(ms(10)).await;

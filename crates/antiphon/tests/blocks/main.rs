@@ -2,6 +2,7 @@
 //! members join, fail, sleep and are cut off.
 
 mod check;
+mod ends;
 mod joiners;
 mod losses;
 mod machines;

@@ -35,6 +35,7 @@ fn stock(node: &Cluster, version: u32) -> MapBuilder<(String, u64), u64> {
     node.map("stock")
         .types("(shelf, article) -> pieces 1")
         .function("take", version, take)
+        .function("drop", 1, |_, ()| panic!("it fell"))
 }
 
 #[test]
@@ -91,10 +92,20 @@ fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> 
             .map(|((_, number), item)| (number, item.value))
             .collect();
         assert_eq!(of_a, [(1, 9), (2, 1)]);
-        for (function, argument) in [("give", 1_u64.to_string()), ("take", text("not a number"))] {
-            let refused = maps[0].compute(&article(1), function, &argument).await;
-            assert!(matches!(refused, Err(MapError::Refused(_))), "{refused:?}");
-        }
+        let refused = [
+            maps[0].compute(&article(1), "give", &1_u64).await,
+            // The first byte of a text would do for a number.
+            maps[0].compute(&article(1), "take", &"\u{1}").await,
+            maps[0].compute(&article(1), "drop", &()).await,
+        ];
+        let reasons = refused.map(|refused| match refused {
+            Err(MapError::Refused(refused)) => refused.to_string(),
+            other => format!("{other:?}"),
+        });
+        assert!(reasons[0].contains("give"), "{reasons:?}");
+        assert!(reasons[1].contains("left over"), "{reasons:?}");
+        assert!(reasons[2].contains("it panicked: it fell"), "{reasons:?}");
+        assert_eq!(maps[0].get(&article(1))?.map(|item| item.value), Some(9));
         maps[2].machine().leave().await;
         let Err(ReplicaError::Refused { reason }) = stock(&nodes[2], 2).join().await else {
             return Err("another function was taken".into());
@@ -379,6 +390,50 @@ fn a_watch_that_missed_nothing_does_not_begin_again_when_the_lease_comes_back() 
         maps[1].put(&text("end"), &0).await?;
         let next = watch.next().await.ok_or("it has ended")??;
         assert!(matches!(next, WatchEvent::Put { key, .. } if key == "end"));
+        Ok(())
+    })
+}
+
+/// Some values of this type have bytes that cannot be read: the field's name is what postcard does not write.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Skips {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<u64>,
+    pieces: u64,
+}
+
+#[test]
+fn what_cannot_be_read_is_told_as_that_and_hides_neither_what_was_done_nor_the_rest() -> Result<(), RunError>
+{
+    World::new(18, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let map = nodes[0].map::<u64, Skips>("skips").join().await?;
+        let (pieces, note) = (7, Some(1));
+        map.put(&1, &Skips { note, pieces }).await?;
+        for key in 2..4 {
+            map.put(&key, &Skips { note: None, pieces }).await?;
+        }
+        let mut watch = map.watch()?;
+        let Some(Ok(WatchEvent::Snapshot(entries))) = watch.next().await else {
+            return Err("a snapshot comes first".into());
+        };
+        assert_eq!(entries.len(), 1);
+        let Some(Err(MapError::Codec { reason })) = watch.next().await else {
+            return Err("what was left out is told".into());
+        };
+        assert!(reason.starts_with("2 entries, "), "{reason}");
+        let removed = map.remove(&2).await;
+        assert!(
+            matches!(removed, Err(MapError::Undecodable { .. })),
+            "{removed:?}"
+        );
+        assert!(removed.is_err_and(|error| error.may_have_happened()));
+        assert_eq!(map.get(&2)?, None);
+        let next = watch.next().await;
+        assert!(
+            matches!(next, Some(Ok(WatchEvent::Gone { key: 2, .. }))),
+            "{next:?}"
+        );
         Ok(())
     })
 }

@@ -46,3 +46,20 @@ fn shared_locks_permits_and_leadership_are_waited_for_no_longer_than_asked() -> 
         Ok(())
     })
 }
+
+#[test]
+fn a_guard_prints_its_own_lock_and_no_other_claim() -> Result<(), RunError> {
+    World::new(21, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let locks = locks(&nodes).await?;
+        let _other = locks[0].lock("other").await?;
+        let guard = locks[0].lock("report").await?;
+        let expected = format!(
+            "Guard {{ name: \"report\", token: {:?}, held: true }}",
+            guard.token()
+        );
+        assert_eq!(format!("{guard:?}"), expected);
+        guard.unlock().await?;
+        Ok(())
+    })
+}

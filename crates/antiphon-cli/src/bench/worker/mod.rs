@@ -18,7 +18,7 @@ pub(super) mod words;
 use std::time::Duration;
 
 use antiphon::Dissemination;
-use antiphon::{Cluster, Event, Group};
+use antiphon::{Cluster, ClusterKey, Event, Group};
 use tokio::sync::mpsc;
 
 use crate::exit::{Exit, Failed};
@@ -173,6 +173,9 @@ async fn join(setup: &Setup) -> Result<Cluster, Failed> {
     }
     if let Some(path) = &setup.key_file {
         builder = builder.key(antiphon::config::read_key(path)?.key);
+    }
+    if let Some(key) = setup.key {
+        builder = builder.key(ClusterKey::from_bytes(key));
     }
     if setup.insecure {
         builder = builder.insecure();

@@ -28,6 +28,8 @@ pub(in crate::bench) struct Setup {
     pub(in crate::bench) slow_after: Option<Patience>,
     pub(in crate::bench) profile: Profile,
     pub(in crate::bench) key_file: Option<PathBuf>,
+    /// Made for this benchmark.
+    pub(in crate::bench) key: Option<[u8; 32]>,
     pub(in crate::bench) insecure: bool,
     pub(in crate::bench) threads: u8,
     pub(in crate::bench) netns: Option<String>,

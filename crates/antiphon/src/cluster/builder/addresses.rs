@@ -14,6 +14,8 @@ use crate::Error;
 const RESOLVE_WITHIN: Duration = Duration::from_secs(30);
 /// Between two tries of a host name.
 const RESOLVE_EVERY: Duration = Duration::from_millis(500);
+/// Of a seed with port 0.
+const NO_PORT: &str = "nobody is reached at port 0: give the port that this seed listens at";
 
 pub(super) fn conflict(reason: String) -> Error {
     Error::Config(ConfigError::Conflict { reason })
@@ -127,13 +129,15 @@ pub(super) fn firsts(seeds: &[Vec<SocketAddr>]) -> Vec<SocketAddr> {
 }
 
 fn usable(seed: &str, addr: SocketAddr) -> Result<SocketAddr, Error> {
-    match is_link_local(addr.ip()) {
-        false => Ok(addr),
-        true => Err(Error::Address {
-            given: seed.to_owned(),
-            source: io::Error::new(io::ErrorKind::InvalidInput, link_local(addr)),
-        }),
-    }
+    let reason = match addr.port() {
+        _ if is_link_local(addr.ip()) => link_local(addr),
+        0 => NO_PORT.to_owned(),
+        _ => return Ok(addr),
+    };
+    Err(Error::Address {
+        given: seed.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, reason),
+    })
 }
 
 async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
@@ -141,14 +145,17 @@ async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
         given: seed.to_owned(),
         source,
     };
-    if !seed
+    let port = seed
         .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-    {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a seed is a host and a port, like db1.example:7400",
-        )));
+        .filter(|(host, _)| !host.is_empty())
+        .and_then(|(_, port)| port.parse::<u16>().ok());
+    let wrong = match port {
+        None => Some("a seed is a host and a port, like db1.example:7400"),
+        Some(0) => Some(NO_PORT),
+        Some(_) => None,
+    };
+    if let Some(wrong) = wrong {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, wrong)));
     }
     loop {
         let source = match tokio::net::lookup_host(seed).await {
@@ -233,6 +240,15 @@ mod tests {
         let found = addrs(&["[fe80::1]:1", "[fd00::1]:1", "10.0.0.1:1"]);
         assert_eq!(first_usable(found.clone().into_iter()), Some(found[1]));
         assert_eq!(first_usable(found[..1].iter().copied()), Some(found[0]));
+    }
+
+    #[tokio::test]
+    async fn a_seed_at_port_0_is_refused_before_any_name_is_asked_for() {
+        for seed in ["127.0.0.1:0", "nowhere.invalid:0", "10.0.0.1:7400/[fd00::1]:0"] {
+            let refused = resolve_all(&[seed.to_owned()]).await;
+            let error = refused.expect_err(seed).to_string();
+            assert!(error.contains("port 0"), "{seed}: {error}");
+        }
     }
 
     #[test]
