@@ -466,4 +466,6 @@ bugs! {
     CountAllRequests,
     /// No client may say anything once clients have come or gone in a view of the group (G51).
     SilenceAfterChange,
+    /// What clients of others said last is told when something follows it (G51).
+    KeepTheLastBack,
 }

@@ -340,6 +340,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("TimeGoesBack", "g45-writers-are-cut-off"),
     ("NobodyTicks", "g45-writers-are-cut-off"),
     ("CountAllRequests", "g45-writers-are-cut-off"),
+    ("KeepTheLastBack", "g51-hosts-come-and-go"),
     ("AfterChange", "g51-hosts-come-and-go"),
     ("BeforeAll", "g45-writers-are-cut-off"),
     ("IgnoreVersions", "g45-writers-are-cut-off"),
