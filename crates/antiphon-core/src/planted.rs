@@ -468,4 +468,6 @@ bugs! {
     SilenceAfterChange,
     /// What clients of others said last is told when something follows it (G51).
     KeepTheLastBack,
+    /// All members give up the state when one of them leaves (G28).
+    ForgetWhenOneLeaves,
 }

@@ -341,6 +341,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("NobodyTicks", "g45-writers-are-cut-off"),
     ("CountAllRequests", "g45-writers-are-cut-off"),
     ("KeepTheLastBack", "g51-hosts-come-and-go"),
+    ("WhenOneLeaves", "g30-holder-is-removed"),
     ("AfterChange", "g51-hosts-come-and-go"),
     ("BeforeAll", "g45-writers-are-cut-off"),
     ("IgnoreVersions", "g45-writers-are-cut-off"),
