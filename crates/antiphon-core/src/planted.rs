@@ -470,4 +470,8 @@ bugs! {
     KeepTheLastBack,
     /// All members give up the state when one of them leaves (G28).
     ForgetWhenOneLeaves,
+    /// All members give up the state when an operator has them go on (G28).
+    ForgetAtRecovery,
+    /// A member that goes on apart never learns what became of direct messages to the other part (G44).
+    NoReceiptsApart,
 }

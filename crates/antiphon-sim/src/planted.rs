@@ -342,6 +342,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("CountAllRequests", "g45-writers-are-cut-off"),
     ("KeepTheLastBack", "g51-hosts-come-and-go"),
     ("WhenOneLeaves", "g30-holder-is-removed"),
+    ("AtRecovery", "r11-recover-replicas"),
+    ("ReceiptsApart", "any-calls"),
     ("AfterChange", "g51-hosts-come-and-go"),
     ("BeforeAll", "g45-writers-are-cut-off"),
     ("IgnoreVersions", "g45-writers-are-cut-off"),

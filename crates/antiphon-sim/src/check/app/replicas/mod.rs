@@ -107,7 +107,8 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         removed: BTreeSet::new(),
         seen: BTreeMap::new(),
         safe: true,
-        parts: !history.parents.is_empty() || history.lives.iter().any(|life| life.gave_way.is_some()),
+        // What an operator has go on, goes on from where it was.
+        parts: history.trace.any || history.lives.iter().any(|life| life.gave_way.is_some()),
     };
     for (number, line) in history.trace.lines.iter().enumerate() {
         reading.read(number, line.at, line.process, &line.what, history, report);
