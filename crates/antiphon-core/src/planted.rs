@@ -466,4 +466,12 @@ bugs! {
     CountAllRequests,
     /// No client may say anything once clients have come or gone in a view of the group (G51).
     SilenceAfterChange,
+    /// What clients of others said last is told when something follows it (G51).
+    KeepTheLastBack,
+    /// All members give up the state when one of them leaves (G28).
+    ForgetWhenOneLeaves,
+    /// All members give up the state when an operator has them go on (G28).
+    ForgetAtRecovery,
+    /// A member that goes on apart never learns what became of direct messages to the other part (G44).
+    NoReceiptsApart,
 }

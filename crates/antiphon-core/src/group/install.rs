@@ -126,6 +126,7 @@ impl Group {
             |member: &&Incarnation| planted!(TransitionalIsWholeView) || old.rank(**member).is_some();
         let transitional = decision.members.iter().filter(comes_along).copied().collect();
         let (id, members) = (decision.id, decision.members.clone());
+        let goes_apart = id.node.epoch != old.id.node.epoch;
         let stream = Stream::new(
             membership.id,
             id,
@@ -156,7 +157,9 @@ impl Group {
         membership.flush.begin_view(decision, old);
         let early = membership.take_early();
         self.event(ctx, view);
-        self.tell_receipts(ctx, receipts);
+        if !(goes_apart && planted!(NoReceiptsApart)) {
+            self.tell_receipts(ctx, receipts);
+        }
         self.announce(ctx);
         self.flush(ctx, Flush::installed);
         for (from, record) in early {

@@ -460,6 +460,13 @@ impl Clients {
 
     /// The next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if planted!(KeepTheLastBack)
+            && self.events.len() == 1
+            && let Some(Event::Message { from, .. }) = self.events.front()
+            && from.id.node != self.me
+        {
+            return None;
+        }
         self.events.pop_front()
     }
 

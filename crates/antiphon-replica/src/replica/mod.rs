@@ -337,6 +337,10 @@ impl<M: Machine> Replica<M> {
             self.first_view(now, view);
             return;
         }
+        if planted!(ForgetAtRecovery) && node.epoch > 1 && node.counter == 1 {
+            self.give_up();
+            return;
+        }
         let item = ViewItem {
             hash: self.view_hash,
             members: self.view.clone(),

@@ -51,6 +51,13 @@ impl<M: Machine> Replica<M> {
         };
     }
 
+    /// Planted mistakes: this member gives up its state here, as if no other had one.
+    pub(super) fn give_up(&mut self) {
+        self.reset(Phase::Outside);
+        self.wait(Heard::new(BTreeSet::new(), self.point, None));
+        self.announce_loss();
+    }
+
     /// This member founds the state here.
     fn found(&mut self, now: Time) {
         self.machine = (self.make)();
@@ -334,6 +341,9 @@ impl<M: Machine> Replica<M> {
             known.map(|member| (*member).into()).collect()
         };
         let (gone, left) = (known(&view.gone), known(&view.left));
+        if planted!(ForgetWhenOneLeaves) && !view.left.is_empty() {
+            return self.give_up();
+        }
         self.agreed.view(view.members, &view.gone, &view.joined);
         self.tell_machine(Change {
             members: self.agreed.able(),

@@ -73,6 +73,7 @@ pub const NAMES: &[&str] = &[
     "r10-stale-witness",
     "r11-recover",
     "r11-recover-beside-majority",
+    "r11-recover-replicas",
     "r12-founding-race",
     "r12-only-joiners-are-left",
     "r13-late-frame-of-the-dead",
@@ -146,6 +147,7 @@ pub const NAMES: &[&str] = &[
     "any-islands",
     "any-three-ways",
     "any-flap",
+    "any-calls",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of
@@ -234,7 +236,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "deaf-hosts" => random.range(5, 12) as usize,
         "any-islands" => random.range(2, 6) as usize,
         "g50-replicas-merge" => random.range(3, 5) as usize,
-        "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
+        "any-partition" | "any-three-ways" | "any-flap" | "any-calls" => random.range(3, 7) as usize,
         "r3-the-vote-comes-late" => random.range(3, 5) as usize,
         "r4-locator-loses-power" => random.range(4, 6) as usize,
         "r4-locators-and-nodes-restart" | "r4-members-named-late" => random.range(3, 6) as usize,
@@ -381,6 +383,7 @@ impl Story<'_> {
             "r10-stale-witness" => self.stale_witness(),
             "r11-recover" => self.recover(),
             "r11-recover-beside-majority" => self.recover_beside_majority(),
+            "r11-recover-replicas" => self.recover_replicas(),
             "r12-founding-race" => self.founding_race(),
             "r12-only-joiners-are-left" => self.only_joiners_are_left(),
             "r13-late-frame-of-the-dead" => self.late_frame(),
@@ -448,6 +451,7 @@ impl Story<'_> {
             "any-islands" => self.any_islands(),
             "any-three-ways" => self.any_three_ways(),
             "any-flap" => self.any_flap(),
+            "any-calls" => self.any_calls(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use antiphon_core::wire::{GroupViewId, Incarnation};
 use antiphon_replica::clients::{ClientId, ClientView, ClientViewId, Departure};
 
+use crate::agenda::Micros;
 use crate::check::{History, Report};
 use crate::trace::{ClientDeed, GroupIndex, Heard, ProcessId, Seen};
 
@@ -98,6 +99,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         if !history.at_rest {
             continue;
         }
+        reading.compare_at_rest(end, report);
         for (process, host) in &reading.hosts {
             for (number, open) in &host.open {
                 report.check("G51", end, open.is_empty(), || {
@@ -140,6 +142,21 @@ impl Reading {
             // A client that has not come so far yet is told when its member reads so far.
             if stream.view.is_some() && stream.view.map(|view| view.group) == host.group {
                 stream.owed.insert(word);
+            }
+        }
+    }
+
+    /// At rest nothing more comes in the last view: all its clients have been told the same.
+    fn compare_at_rest(&self, end: Micros, report: &mut Report) {
+        let mut within: BTreeMap<ClientViewId, &Vec<Told>> = BTreeMap::new();
+        for (process, host) in &self.hosts {
+            for (number, stream) in &host.streams {
+                let Some(view) = stream.view else { continue };
+                let first = *within.entry(view).or_insert(&stream.within);
+                report.check("G51", end, *first == stream.within, || {
+                    let differs = differs(first, &stream.within);
+                    format!("p{process}: at rest in view {view} client {number} was told {differs}")
+                });
             }
         }
     }
@@ -271,8 +288,8 @@ impl Reading {
                 stream.within.push(Told::Next(view.id));
                 let first = self.within.entry(before).or_insert_with(|| stream.within.clone());
                 ensure(*first == stream.within, || {
-                    let differs = first.iter().zip(&stream.within).find(|(one, other)| one != other);
-                    format!("in view {before} client {number} is told otherwise than another: {differs:?}")
+                    let differs = differs(first, &stream.within);
+                    format!("in view {before} client {number} is told {differs}")
                 })?;
             }
             stream.view = Some(view.id);
@@ -340,6 +357,13 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+/// What the other was told first that one was not told.
+fn differs(one: &[Told], other: &[Told]) -> String {
+    let same = one.iter().zip(other).take_while(|(one, other)| one == other);
+    let place = same.count();
+    format!("{:?}, and another {:?}", other.get(place), one.get(place))
 }
 
 /// A view names all clients that came and went since the view before, and no others.

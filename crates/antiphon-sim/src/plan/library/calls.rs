@@ -71,6 +71,21 @@ impl Story<'_> {
         }
     }
 
+    /// G29, G44, G49 under `any`: members call each other, and tell each other something, while components
+    /// part, go on and merge.
+    pub(super) fn any_calls(&mut self) {
+        match self.random.below(3) {
+            0 => self.any_partition(),
+            1 => self.any_three_ways(),
+            _ => self.any_flap(),
+        }
+        self.plan.load.tell_percent = 30;
+        converse(&mut self.plan, self.random);
+        if let Some(it) = &mut self.plan.calling {
+            it.every = self.random.range(30, 200) * MILLIS;
+        }
+    }
+
     fn leave_calls(&mut self, at: Micros, slot: Slot, away: Micros) {
         self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
         self.at(at + away, Action::JoinGroup(Who::Slot(slot), 0));

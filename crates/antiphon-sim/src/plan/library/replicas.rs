@@ -260,6 +260,17 @@ impl Story<'_> {
         }
     }
 
+    /// R11: an operator has one of them go on with the state and its locks.
+    pub(super) fn recover_replicas(&mut self) {
+        self.recover();
+        replicate(&mut self.plan, self.random);
+        if let Some(it) = &mut self.plan.replicated {
+            it.every = self.random.range(20, 100) * MILLIS;
+            it.locks_percent = 70;
+            it.safe = true;
+        }
+    }
+
     /// G50: both sides go on and write, and merge; sometimes three, or a side that does not go on.
     pub(super) fn replicas_merge(&mut self) {
         self.replicas();

@@ -250,7 +250,7 @@ impl World {
         self.say(id, it, number, ops, (level, &payload));
     }
 
-    /// A client says something, if the group takes it.
+    /// A client says something, if the group takes it. Whether it does.
     fn say(
         &mut self,
         id: ProcessId,
@@ -258,44 +258,53 @@ impl World {
         number: u32,
         ops: Range<u64>,
         (level, payload): (Level, &[u8]),
-    ) {
+    ) -> bool {
         let Some(group) = self.plan.hosting.as_ref().map(|plan| plan.group) else {
-            return;
+            return false;
         };
-        if let Some((_, ticket)) = self.send_driven(id, group, level, payload) {
-            let (first, count) = (ops.start, ops.end - ops.start);
-            it.sent.insert(ticket, Sent::Said { first, count });
-            for op in ops {
-                self.note(id, Seen::Client(group, ClientDeed::Says { number, op }));
-            }
-            self.hand_over_driven(id, group);
+        let Some((_, ticket)) = self.send_driven(id, group, level, payload) else {
+            return false;
+        };
+        let (first, count) = (ops.start, ops.end - ops.start);
+        it.sent.insert(ticket, Sent::Said { first, count });
+        for op in ops {
+            self.note(id, Seen::Client(group, ClientDeed::Says { number, op }));
         }
+        self.hand_over_driven(id, group);
+        true
     }
 
-    /// At rest: each client that is in says one thing. Which member refuses that, if one does.
-    pub(crate) fn say_at_rest(&mut self) -> Option<(Slot, String)> {
-        let plan = self.plan.hosting.clone()?;
-        let mut refused = None;
-        for slot in self.live_slots() {
-            let wants = self.wants_group(slot, plan.group);
-            let Some(id) = self.process_at(slot).filter(|_| wants) else {
-                continue;
-            };
-            let Some(mut it) = self.processes[id].hosting.take() else {
-                continue;
-            };
-            for number in it.inside.clone() {
-                self.numbers += 1;
-                let op = self.numbers;
-                match it.clients.say(number, &op.to_le_bytes()) {
-                    Ok(payload) => self.say(id, &mut it, number, op..op + 1, (Level::Agreed, &payload)),
-                    Err(refusal) => refused = Some((slot, refusal.to_string())),
-                }
-            }
-            self.processes[id].hosting = Some(it);
-            self.drive(id);
-        }
-        refused
+    /// All clients that are in, with their members.
+    pub(crate) fn clients_inside(&self) -> Vec<(Slot, u32)> {
+        let hosts = self.live_slots().into_iter().filter_map(|slot| {
+            let it = self.processes[self.process_at(slot)?].hosting.as_ref()?;
+            Some(it.inside.iter().map(move |number| (slot, *number)))
+        });
+        hosts.flatten().collect()
+    }
+
+    /// At rest: a client says one thing.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn say_at_rest(&mut self, slot: Slot, number: u32) -> Result<(), String> {
+        let id = self.process_at(slot).ok_or("its process has ended")?;
+        let mut it = self.processes[id]
+            .hosting
+            .take()
+            .ok_or("its member has no clients")?;
+        let op = self.numbers + 1;
+        self.numbers = op;
+        let said = match it.clients.say(number, &op.to_le_bytes()) {
+            Ok(payload) => match self.say(id, &mut it, number, op..op + 1, (Level::Agreed, &payload)) {
+                true => Ok(()),
+                false => Err("the group takes nothing".to_owned()),
+            },
+            Err(refusal) => Err(refusal.to_string()),
+        };
+        self.processes[id].hosting = Some(it);
+        self.drive(id);
+        said
     }
 
     /// Sends what there is room for.

@@ -13,12 +13,15 @@
 //! it can be: with safe messages nothing is undone.
 
 mod line;
+mod lost;
 mod model;
 mod parts;
 mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use antiphon_core::GroupView;
 use antiphon_core::wire::Incarnation;
 use antiphon_replica::locks::{self, Owner, Token, What as Lock};
 use antiphon_replica::{Ack, AgreedTime, Failure, Standing};
@@ -71,6 +74,8 @@ struct Member {
     leaving: Option<Micros>,
     /// Whether it served until the standing that it has now.
     served: bool,
+    /// The last view that its node was told of, while that is a member.
+    view: Option<Arc<GroupView>>,
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -94,6 +99,7 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         members: BTreeMap::new(),
         requests: BTreeMap::new(),
         tenures: Tenures::default(),
+        states: BTreeSet::new(),
         reads: Vec::new(),
         granted: BTreeMap::new(),
         told: BTreeMap::new(),
@@ -101,7 +107,8 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         removed: BTreeSet::new(),
         seen: BTreeMap::new(),
         safe: true,
-        parts: !history.parents.is_empty() || history.lives.iter().any(|life| life.gave_way.is_some()),
+        // What an operator has go on, goes on from where it was.
+        parts: history.trace.any || history.lives.iter().any(|life| life.gave_way.is_some()),
     };
     for (number, line) in history.trace.lines.iter().enumerate() {
         reading.read(number, line.at, line.process, &line.what, history, report);
@@ -151,6 +158,8 @@ struct Reading<'a> {
     members: BTreeMap<ProcessId, Member>,
     requests: BTreeMap<u64, Request>,
     tenures: Tenures<'a>,
+    /// All states that were founded until now.
+    states: BTreeSet<u64>,
     reads: Vec<Read<'a>>,
     /// For each token, its owner, as the owner's member was told.
     granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
@@ -229,11 +238,20 @@ impl<'a> Reading<'a> {
             }
             Seen::Group(group, Heard::View(view)) if *group == self.group => {
                 self.removed.extend(view.causes.iter().map(|(member, _)| *member));
+                if let Some(member) = self.members.get_mut(&process) {
+                    member.view = Some(view.clone());
+                }
+            }
+            Seen::Group(group, Heard::Resync(_)) if *group == self.group => {
+                if let Some(member) = self.members.get_mut(&process) {
+                    member.view = None;
+                }
             }
             Seen::Group(group, Heard::Left) if *group == self.group => {
                 if let Some(member) = self.members.get_mut(&process) {
                     member.tenure = None;
                     member.standing = None;
+                    member.view = None;
                 }
             }
             Seen::Replica(group, deed) if *group == self.group => {
@@ -377,6 +395,7 @@ impl<'a> Reading<'a> {
                 }
                 member.served = member.standing == Some(Standing::Serving);
                 member.standing = Some(*standing);
+                lost::check_kept(at, process, member, report);
             }
             Deed::Wrong(what) => report.fail("G28", at, format!("p{process}: {what}")),
             // Asked again, it waits no longer.
@@ -392,6 +411,9 @@ impl<'a> Reading<'a> {
                 let early = since.is_some_and(|since| at - since < LEAVE_TIMEOUT);
                 report.check("G28", at, !(waits && early), || {
                     format!("p{process} leaves with the state, and others wait for it")
+                });
+                report.check("G28", at, !member.served || since.is_some(), || {
+                    format!("p{process} has the state, and leaves by itself: {reason}")
                 });
             }
             Deed::Uses { lock, token } => self.uses.push(Use {
@@ -425,6 +447,7 @@ impl<'a> Reading<'a> {
             stay: member.stays,
             state: step.state,
         };
+        let is_new = self.states.insert(step.state);
         let follows = match member.tenure {
             Some(before) => before == tenure && place.index == member.last + 1,
             None => true,
@@ -474,6 +497,9 @@ impl<'a> Reading<'a> {
         }
         self.tenures
             .add(tenure, member.incarnation, number, at, place, step);
+        if is_new {
+            lost::check_founding(at, process, step.state, &self.members, report);
+        }
     }
 
     /// G47: all that had the state when it was applied here, and still do, have applied it.
