@@ -30,9 +30,9 @@ pub enum ClusterEvent {
         missing: Vec<SocketAddr>,
         /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and
         /// again: they do not accept its frames. Most likely the key differs, only one side has a key, or the
-        /// cluster's name differs. Whoever does not accept a frame answers nothing, so that no stranger
-        /// learns anything: only the logs of those nodes say which it is (target `antiphon::net`). The event
-        /// as text says what to check.
+        /// cluster's name differs. A node answers nothing to a frame that it does not accept, so that no
+        /// stranger learns anything: only the logs of those nodes say which it is (target `antiphon::net`).
+        /// The event as text says what to check.
         rejecting: Vec<SocketAddr>,
         /// What ends this state.
         awaits: Awaits,

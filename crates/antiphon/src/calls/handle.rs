@@ -58,11 +58,14 @@ struct Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.shared.ask_to_leave();
+        self.shared.dropped.notify_one();
     }
 }
 
 impl Calls {
     /// The calls of this member of a group, of any order. All members of the group have to use it for calls.
+    /// Their task and their handlers run on the node's runtime (see [`Builder::start`](crate::Builder::start)),
+    /// so this may be called on any thread.
     pub fn new(group: Group) -> Self {
         Self::with_config(group, Config::default())
     }

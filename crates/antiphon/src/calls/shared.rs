@@ -32,7 +32,7 @@ pub(super) struct Shared {
     inside: Mutex<Inside>,
     /// The task is to come round.
     pub(super) wake: Notify,
-    /// No handle is left, or one has left for all.
+    /// No handle is left.
     pub(super) dropped: Notify,
     ended: watch::Sender<bool>,
 }
@@ -131,7 +131,6 @@ impl Shared {
     pub(super) fn ask_to_leave(&self) {
         self.inside().leaves = true;
         self.wake.notify_one();
-        self.dropped.notify_one();
     }
 
     pub(super) async fn ended(&self) {

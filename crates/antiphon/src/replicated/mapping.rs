@@ -70,8 +70,9 @@ impl<K, V> MapBuilder<K, V> {
     ///
     /// All members run it, each on its own copy, at the same place of the order. So it must be a function of
     /// what it gets and of nothing else: no clock, no random numbers, no iteration over a `HashMap`. If it
-    /// panics, it refuses, and the map stays as it is. Raise `version` with every change of what it does: a member with another version, or
-    /// without this function, is refused when it joins, and told both definitions.
+    /// panics, it refuses, and the map stays as it is. Raise `version` with every change of what it does: a
+    /// member with another version, or without this function, is refused when it joins, and told both
+    /// definitions.
     pub fn function<A, F>(mut self, name: impl Into<String>, version: u32, function: F) -> Self
     where
         A: DeserializeOwned,

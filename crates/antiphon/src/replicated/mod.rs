@@ -61,6 +61,7 @@ pub mod map {
     pub use antiphon_replica::map::*;
 }
 
+mod claims;
 mod counting;
 mod error;
 mod events;
