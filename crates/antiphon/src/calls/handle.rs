@@ -64,8 +64,8 @@ impl Drop for Membership {
 
 impl Calls {
     /// The calls of this member of a group, of any order. All members of the group have to use it for calls.
-    /// Their task and their handlers run on the node's runtime (see [`Builder::start`](crate::Builder::start)),
-    /// so this may be called on any thread.
+    /// Their task and their handlers run on the node's runtime, so this may be called on any thread (see
+    /// [`Builder::start`](crate::Builder::start)).
     pub fn new(group: Group) -> Self {
         Self::with_config(group, Config::default())
     }
