@@ -131,16 +131,20 @@ enum Object<'a> {
 
 impl<'de> Object<'de> {
     fn of<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // Of its own: the field of an option is not borrowed.
+        #[derive(Deserialize)]
+        struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
         #[derive(Deserialize)]
         struct Fields<'a> {
             #[serde(borrow)]
-            base64: Option<Cow<'a, str>>,
+            base64: Option<Text<'a>>,
             file: Option<String>,
             bytes: Option<u64>,
         }
         match Fields::deserialize(MapAccessDeserializer::new(map))? {
             Fields {
-                base64: Some(base64), ..
+                base64: Some(Text(base64)),
+                ..
             } => Ok(Object::Base64(base64)),
             Fields {
                 file: Some(file),

@@ -40,7 +40,7 @@ pub enum Counted {
     Late,
     /// Nobody can say.
     Unknown,
-    /// The signature, the cluster, the target or, by UDP, the sender's address is not right.
+    /// The signature, the cluster, the target or, by UDP, the sender's address is not right or not known.
     Forged,
     /// It had come before.
     Replayed,

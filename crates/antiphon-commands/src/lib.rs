@@ -5,7 +5,7 @@
 //!     ▲                    │ refused       │ full, late             ├─ HTTP, HTTPS, new, kept ┤ gate
 //!     └── replies, failures ◄──────────────┴─── signed reply ◄──────┼─ WebSocket, RESP ──────┤
 //!                                                                   └─ UDP ──────────────────┘
-//!  at the peer: signature ─► cluster, target ─► number ─► time, member ─► its own list ─► delivered to
+//!  at the peer: signature ─► cluster, target ─► number ─► member, time ─► its own list ─► delivered to
 //!               a session that serves the verb · a web hook of its host · a program of the list · the node
 //! ```
 //! - [`list`]: the allow-list, which is data: verbs, their typed and bounded arguments, which nodes may ask
@@ -32,7 +32,8 @@
 //!   taken for that to the first.
 //! - **A reply is that of its command**: it has the command's signature in it.
 //! - **Both ends check.** The sender refuses what its list does not allow before anything is sent. The
-//!   receiver checks with its own list. It trusts nothing of the sender's, and says its version.
+//!   receiver checks with its own list, and fills in its own defaults. It trusts nothing of the sender's, and
+//!   says its version.
 //! - **A peer costs a caller nothing but its reply.** To hand a command over is to put it into queues; it is
 //!   signed and sent by tasks of its own. A peer that is dead or hung fills its own queue of
 //!   [`lane::MAX_QUEUED`] commands; then those to it, by that way, are refused at once.
@@ -43,20 +44,20 @@
 //! `HEX SPACE JSON`: HMAC-SHA256 of the JSON, and the JSON. Keys are made of the cluster's, or of files that
 //! the list names: the first one signs, each is accepted, and a reply is signed with the key of its command;
 //! so keys are changed one node after the other. The receiver checks, in this order: the signature; the
-//! cluster, the way and the target, which is a name *and an incarnation*; the number; the time; that the
-//! sender is a member of its view; the list.
+//! cluster, the way and the target, which is a name *and an incarnation*; the number; that the sender is a
+//! member of its view, and by UDP that the address is one of the sender's; the time; the list.
 //!
 //! A number counts what one start of a sender asks one start of a target by one way. The receiver keeps the
 //! window of RFC 4303 for each: what came, or is older than [`window::WIDTH`] numbers, is refused. The
 //! sender numbers no command while one so old is open. What a receiver remembers grows with the members,
-//! not with the commands, and the clock has no part in it. It rests on one thing: an incarnation that has
-//! left the view never comes back into one, and a node that was removed or started again goes by another.
-//! Then nothing that was for the former one is for it.
+//! not with the commands. It rests on one thing: an incarnation that has left the view never comes back into
+//! one, and a node that was removed or started again goes by another. Then nothing that was for the former
+//! one is for it. The receiver forgets an incarnation that is not in its view and has sent nothing for 12
+//! minutes: if the view is still to come, what was sent before is late.
 //!
-//! A command has a time by the sender's clock and how long it is good for. It runs no later than that, and
-//! the
-//! `clock-skew` of the receiver's list; nodes whose clocks differ by more cannot command each other, and say
-//! both times.
+//! A command has a time by the sender's clock and how long it is good for, 10 minutes at most. It runs no
+//! later than that, and the `clock-skew` of the receiver's list; nodes whose clocks differ by more cannot
+//! command each other, and say both times.
 //!
 //! # What happens when…
 //! | what | then |
@@ -66,7 +67,7 @@
 //! | the peer hangs, or its packets are lost | `timeout` at the deadline: `no` in the queue, `maybe` behind it |
 //! | the connection ends in between | `unknown`, `maybe`; the connection is not used again |
 //! | the sender dies | what its peers have begun, they do |
-//! | the sender has joined a moment ago, in a view that the receiver does not have yet | the receiver waits 1 s for it, then `unavailable`, `no` |
+//! | the sender has joined a moment ago, in a view that the receiver does not have yet | the receiver waits 1 s for it, then `unavailable`, `no`; by UDP it then answers nothing |
 //! | this node is removed from the cluster | what waits is refused, what was sent is `unknown`; it goes on as another incarnation |
 //! | there is no majority | commands go on among those that reach each other; by the library's way none do, and by no way those with `primary = true`: `unavailable`, `no` |
 //! | the receiver's list refuses | `refused`, `no`, with its version |
@@ -329,8 +330,7 @@ impl Commands {
         if !verb.from.contain(&node.name) {
             return Err(by_list(list::Refusal::From(node.name.clone())));
         }
-        let mut args = command.args;
-        verb.complete(&mut args).map_err(by_list)?;
+        verb.check(&command.args).map_err(by_list)?;
         let (one, any) = (command.to == To::One, command.to == To::Any);
         let mut targets = match command.to {
             To::Nodes(names) if names.len() > MAX_NAMED => {
@@ -369,7 +369,7 @@ impl Commands {
         let until = tokio::time::Instant::now() + within;
         let task = Task {
             verb: command.verb,
-            args,
+            args: command.args,
             way: command.way,
             reply: command.reply,
             until,

@@ -21,7 +21,7 @@ impl Window {
         if self.came.is_empty() {
             self.came = vec![0; (WIDTH / BITS) as usize];
         }
-        if number == 0 || number + WIDTH <= self.highest {
+        if number == 0 || self.highest.saturating_sub(number) >= WIDTH {
             return false;
         }
         // What lies between the highest one and this has not come.
@@ -89,6 +89,10 @@ mod tests {
         assert!(window.take(u64::MAX - WIDTH));
         assert!(!window.take(u64::MAX - WIDTH));
         assert!(window.take(u64::MAX - WIDTH - 5));
+        assert!(window.take(u64::MAX));
+        assert!(!window.take(u64::MAX));
+        assert!(window.take(u64::MAX - 5));
+        assert!(!window.take(u64::MAX - WIDTH));
         assert!(!window.take(0));
     }
 }

@@ -32,7 +32,11 @@ async fn by_hand(name: &str, addr: &str, seeds: &[String]) -> Result<()> {
     loop {
         tokio::select! {
             line = lines.next_line() => match line? {
-                Some(line) => drop(room.send(line).await?),
+                Some(line) => {
+                    if let Err(error) = room.send(line).await {
+                        println!("{name}: not sent: {error}");
+                    }
+                }
                 None => break,
             },
             event = room.next() => match event {

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use antiphon::Cluster;
+use antiphon::replicated::{LockError, Loss};
 
 const ADDRS: [&str; 3] = ["127.0.0.1:7430", "127.0.0.1:7431", "127.0.0.1:7432"];
 
@@ -42,7 +43,16 @@ async fn work(name: String, addr: String, times: u32) -> Result<()> {
     let mut done = 0;
     while done < times {
         println!("{name}: standing by");
-        let leadership = locks.leadership("report").await?;
+        let leadership = match locks.leadership("report").await {
+            Ok(leadership) => leadership,
+            // Cut off from the majority, or removed: it stands by until it is back.
+            Err(LockError::Write(_) | LockError::Lost(Loss::Interrupted | Loss::Removed)) => {
+                locks.table().synced().await?;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+            Err(over) => return Err(over.into()),
+        };
         println!("{name}: I do the job, with token {}", leadership.token());
         // Cut off from the majority, another one may be leading there: then it stops, and stands by again.
         while done < times && leadership.is_held() {

@@ -22,16 +22,21 @@ pub(crate) const EVENTS_PER_TURN: usize = 256;
 
 /// Does the work of a block's task, and holds the node for it. The work of a block that is dropped ends when
 /// it has left its group, for which it needs the primary. So from when `dropped` returns on, the node is held
-/// for as long as one may take to leave, and no longer.
+/// for as long as one may take to leave, and then for as long as it has its lease: a member may be giving its
+/// state to a joiner.
 pub(crate) async fn hold_while(
     node: Arc<Handle>,
     dropped: impl Future<Output = ()>,
     work: impl Future<Output = ()>,
 ) {
-    let within = node.shared.settings.leave_within;
     let over = async {
         dropped.await;
-        tokio::time::sleep(within).await;
+        loop {
+            tokio::time::sleep(node.shared.settings.leave_within).await;
+            if !node.shared.hub().has_lease() {
+                break;
+            }
+        }
     };
     let mut work = pin!(work);
     tokio::select! {

@@ -40,6 +40,7 @@ impl Story<'_> {
         for actor in self.alive() {
             actor.dismiss();
             if !actor.exit(PATIENCE).is_some_and(|status| status.success()) {
+                self.figures.left_badly += 1;
                 let text = format!("{} did not leave in order", actor.name());
                 self.screen.tell(Tone::Bad, "left", &text, json!({}));
             }

@@ -42,12 +42,14 @@ pub(crate) struct Figures {
     pub(crate) lock_grants: usize,
     /// Grants with a fencing token that is not above all former tokens.
     pub(crate) stale_tokens: u64,
+    /// Nodes that did not leave in order at the end.
+    pub(crate) left_badly: u64,
 }
 
 impl Figures {
-    /// Whether the map and the lock kept what they promise.
+    /// Whether the map and the lock kept what they promise, and the nodes left as they were told.
     pub(crate) fn hold(&self) -> bool {
-        self.map_entries_lost + self.stale_tokens == 0
+        self.map_entries_lost + self.stale_tokens + self.left_badly == 0
     }
 }
 

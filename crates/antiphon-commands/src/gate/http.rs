@@ -92,7 +92,8 @@ async fn answer(
                 .insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
             response
         }
-        Served::Seen => said(StatusCode::CONFLICT),
+        // Like what is forged: a stranger that has a copy could keep its place with it.
+        Served::Seen => closing(StatusCode::CONFLICT),
         Served::Forged => closing(StatusCode::FORBIDDEN),
     }
 }

@@ -5,8 +5,8 @@
 //!                                              ├─ *   ─► RESP             │
 //!                                              └─ A–Z ─► HTTP ─► WebSocket
 //! ```
-//! It speaks to whoever has the key, and says nothing of use to others: the first envelope that is forged
-//! ends its connection. A connection that has shown no good envelope yet is a stranger's.
+//! It speaks to those that have the key, and says nothing of use to others: the first envelope that is forged
+//! or came before ends its connection. A connection that has shown no good envelope yet is a stranger's.
 //!
 //! # Bounds
 //! [`MAX_CONNECTIONS`], of one address [`MAX_OF_MEMBER`], and [`MAX_OF_STRANGER`] if it is no member's. All

@@ -48,11 +48,8 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + Unpin, no
     };
     let write = async {
         while let Some(served) = replies.recv().await {
-            let envelope = match served {
-                Served::Reply(envelope) => envelope,
-                Served::Seen => continue,
-                Served::Forged => break,
-            };
+            // Forged or a copy: a stranger that has a copy could keep its place with it.
+            let Served::Reply(envelope) = served else { break };
             match timeout(WRITE_WITHIN, sink.send(Message::Binary(envelope))).await {
                 Ok(Ok(())) => {}
                 _ => break,

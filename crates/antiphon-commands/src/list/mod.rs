@@ -24,12 +24,14 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon::config::parse_toml;
 pub use antiphon_api::commands::{Args, Value};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// The longest file of a list.
@@ -55,7 +57,7 @@ const RUNNING: u16 = 16;
 /// How far clocks may differ unless the list says another.
 const CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// How far they may differ at most.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
+pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// What is expected of an argument that a program takes: its options are the list's alone.
 const NO_OPTION: &str = "what does not begin with `-`, since a program takes it";
 
@@ -94,9 +96,9 @@ pub struct Verb {
     /// Only where the node asked is in a primary view.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub primary: bool,
-    /// How many of it a node runs at a time. More are refused.
+    /// How many of it a node runs at a time. More are refused. Not of what the node does itself.
     pub max_running: u16,
-    /// How long its reply may be. A longer one is a failure.
+    /// How long its reply may be. A longer one is a failure. Not of what the node does itself.
     pub max_reply_bytes: u32,
 }
 
@@ -262,19 +264,17 @@ impl List {
     /// What is wrong, and where.
     pub fn read(path: &Path) -> Result<Self, ListError> {
         use std::io::Read as _;
-        use std::os::unix::fs::PermissionsExt as _;
         let error = |reason: String| ListError(format!("{}: {reason}", path.display()));
         let mut text = String::new();
         let mut read = || {
             let file = std::fs::File::open(path)?;
-            let mode = file.metadata()?.permissions().mode();
+            let found = file.metadata()?;
             file.take(MAX_LIST_BYTES + 1).read_to_string(&mut text)?;
-            Ok::<_, std::io::Error>(mode)
+            Ok::<_, std::io::Error>(found)
         };
-        let mode = read().map_err(|reason| error(reason.to_string()))?;
-        if mode & 0o022 != 0 {
-            return Err(error("it can be written by others: `chmod go-w` it".to_owned()));
-        }
+        let found = read().map_err(|reason| error(reason.to_string()))?;
+        may_be_trusted(found.uid(), found.mode(), geteuid().as_raw())
+            .map_err(|reason| error(format!("it {reason}")))?;
         if text.len() as u64 > MAX_LIST_BYTES {
             return Err(error(format!("a list has at most {MAX_LIST_BYTES} bytes")));
         }
@@ -304,11 +304,28 @@ impl List {
         self.verbs.get(name).ok_or_else(|| Refusal::Verb(short()))
     }
 
-    /// Checks a command. Arguments that have a default get it.
+    /// Checks a command that this node is asked. Arguments that have a default get it.
     ///
     /// # Errors
     /// The first thing that is not allowed.
     pub fn check(&self, from: &str, to: &str, verb: &str, args: &mut Args) -> Result<Arc<Verb>, Refusal> {
+        let verb = self.allows(from, to, verb, args)?;
+        verb.complete(args);
+        Ok(verb.clone())
+    }
+
+    /// Checks a command that this node asks. Its peer has defaults of its own: sent along, one that is new
+    /// here would be unknown to a peer with an older list.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn allows(
+        &self,
+        from: &str,
+        to: &str,
+        verb: &str,
+        args: &Args,
+    ) -> Result<&Arc<Verb>, Refusal> {
         let verb = self.verb(verb)?;
         if !verb.from.contain(from) {
             return Err(Refusal::From(from.to_owned()));
@@ -316,17 +333,17 @@ impl List {
         if !verb.to.contain(to) {
             return Err(Refusal::To(to.to_owned()));
         }
-        verb.complete(args)?;
-        Ok(verb.clone())
+        verb.check(args)?;
+        Ok(verb)
     }
 }
 
 impl Verb {
-    /// Checks arguments, and adds those that have a default and are not there.
+    /// Checks arguments. Those that have a default need not be there.
     ///
     /// # Errors
     /// [`Refusal::Argument`].
-    pub fn complete(&self, args: &mut Args) -> Result<(), Refusal> {
+    pub fn check(&self, args: &Args) -> Result<(), Refusal> {
         if let Some(unknown) = args.keys().find(|name| !self.args.contains_key(*name)) {
             let known: Vec<_> = self.args.keys().map(String::as_str).collect();
             let unknown: String = unknown.chars().take(MAX_NAME_BYTES).collect();
@@ -341,8 +358,8 @@ impl Verb {
             )));
         }
         for (name, argument) in &self.args {
-            match (args.get(name), &argument.default) {
-                (Some(value), _) => {
+            match args.get(name) {
+                Some(value) => {
                     let refused = |expected| {
                         Refusal::Argument(format!("argument {name} of {}: expected {expected}", self.name))
                     };
@@ -351,17 +368,23 @@ impl Verb {
                         return Err(refused(NO_OPTION.to_owned()));
                     }
                 }
-                (None, Some(default)) => {
-                    args.insert(name.clone(), default.clone());
-                }
-                (None, None) if argument.optional => {}
-                (None, None) => {
+                None if argument.optional || argument.default.is_some() => {}
+                None => {
                     let reason = format!("{} lacks its argument {name}", self.name);
                     return Err(Refusal::Argument(reason));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Adds arguments that have a default and are not there.
+    fn complete(&self, args: &mut Args) {
+        for (name, argument) in &self.args {
+            if let Some(default) = &argument.default {
+                args.entry(name.clone()).or_insert_with(|| default.clone());
+            }
+        }
     }
 
     /// Whether a program would take this value of an argument for an option.
@@ -396,6 +419,18 @@ impl Kind {
             (Kind::Choice { of }, Value::Text(text)) if of.contains(text) => Ok(()),
             (Kind::Choice { of }, _) => Err(format!("one of: {}", of.join(", "))),
         }
+    }
+}
+
+/// Whether this user alone, or root, may write a file. Its owner may make it writable at any time. Folders
+/// above it are not looked at.
+fn may_be_trusted(owner: u32, mode: u32, us: u32) -> Result<(), &'static str> {
+    if mode & 0o022 != 0 {
+        return Err("can be written by others: `chmod go-w` it");
+    }
+    match owner == 0 || owner == us {
+        true => Ok(()),
+        false => Err("belongs to another user, and that user can write it: `chown` it"),
     }
 }
 

@@ -173,3 +173,22 @@ fn a_list_of_no_verbs_allows_nothing() {
     let refused = list.check("a", "b", "node.leave", &mut Args::new());
     assert_eq!(refused, Err(Refusal::Verb("node.leave".to_owned())));
 }
+
+#[test]
+fn a_file_is_trusted_if_nobody_but_this_user_and_root_can_write_it() {
+    let (root, us, other) = (0, 1000, 1001);
+    for (owner, mode, expected) in [
+        (us, 0o100_600, "trusted"),
+        (us, 0o100_755, "trusted"),
+        (root, 0o100_644, "trusted"),
+        (us, 0o100_664, "can be written by others"),
+        (root, 0o100_646, "can be written by others"),
+        (other, 0o100_644, "belongs to another user"),
+        (other, 0o100_400, "belongs to another user"),
+    ] {
+        let said = may_be_trusted(owner, mode, us).err().unwrap_or("trusted");
+        assert!(said.contains(expected), "{mode:o} of {owner}: {said}");
+    }
+    // Root, too, runs nothing that another user can write.
+    assert!(may_be_trusted(us, 0o100_755, root).is_err());
+}

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_api::blocks::Span;
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 use super::{
     AllWord, Argument, CLOCK_SKEW, Deliver, Hook, Kind, List, ListError, MAX_ARGS, MAX_CLOCK_SKEW,
     MAX_NAME_BYTES, MAX_REPLY_BYTES, MAX_TEXT_BYTES, MAX_VERBS, MAX_WITHIN, NO_OPTION, NodeVerb, Nodes,
-    REPLY_BYTES, RUNNING, Value, Verb, WITHIN, Word,
+    REPLY_BYTES, RUNNING, Value, Verb, WITHIN, Word, may_be_trusted,
 };
 
 /// The file as it is written.
@@ -312,7 +314,6 @@ const SHELLS: [&str; 14] = [
 
 /// Whether a program may be in a list.
 fn is_fit(program: &Path) -> Result<(), &'static str> {
-    use std::os::unix::fs::PermissionsExt as _;
     let name = program
         .file_name()
         .and_then(|name| name.to_str())
@@ -321,15 +322,12 @@ fn is_fit(program: &Path) -> Result<(), &'static str> {
         return Err("runs whatever it is given: name the program itself");
     }
     let executable = rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok();
-    let mode = program
-        .metadata()
-        .map(|file| (file.is_file(), file.permissions().mode()));
-    match mode {
-        Ok((true, mode)) if mode & 0o6000 != 0 => {
-            Err("becomes another user when it runs (setuid), and could not be ended")
-        }
-        Ok((true, mode)) if mode & 0o022 != 0 => Err("can be written by others: `chmod go-w` it"),
-        Ok((true, _)) if executable => Ok(()),
-        _ => Err("is no file that this user may execute"),
+    let file = program.metadata().ok();
+    let Some(file) = file.filter(|file| file.is_file() && executable) else {
+        return Err("is no file that this user may execute");
+    };
+    if file.mode() & 0o6000 != 0 {
+        return Err("becomes another user when it runs (setuid), and could not be ended");
     }
+    may_be_trusted(file.uid(), file.mode(), geteuid().as_raw())
 }

@@ -86,7 +86,7 @@ impl Node {
         &self,
         to: &str,
         peer: &Peer,
-        mut task: Task,
+        task: Task,
         waiting: crate::lane::Waiting,
     ) -> Result<Option<Bytes>, Failure> {
         let unavailable = |reason: String| failure(Code::Unavailable, Ran::No, reason);
@@ -104,8 +104,8 @@ impl Node {
             return Err(late(Ran::No, "was not ready for it"));
         };
         let active = self.active();
-        let checked = active.list.check(&self.name, to, &task.verb, &mut task.args);
-        checked.map_err(|refusal| self.refused(&active, &refusal))?;
+        let allowed = active.list.allows(&self.name, to, &task.verb, &task.args);
+        allowed.map_err(|refusal| self.refused(&active, &refusal))?;
         let member = self
             .member(to)
             .ok_or_else(|| unavailable(format!("{to} is no member of the cluster now")))?;
@@ -255,7 +255,8 @@ impl Node {
             verb: CALL.to_owned(),
             payload: envelope,
             rule: Rule::Each,
-            deadline: within,
+            // The command's own time ends it first, and says so.
+            deadline: within + Duration::from_secs(1),
             within: None,
         };
         let lost = |ran: antiphon::calls::Ran, reason: String| match ran {

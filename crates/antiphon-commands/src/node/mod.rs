@@ -3,6 +3,7 @@
 mod asking;
 mod places;
 mod serving;
+mod windows;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,13 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use antiphon::calls::Calls;
-use antiphon::{Cluster, ClusterEvent, ClusterKey, Incarnation, Member, NodeView, Order};
+use antiphon::{Cluster, ClusterEvent, ClusterKey, Member, NodeView, Order};
 use antiphon_api::blocks::{Code, Failure, Ran};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::places::Running;
+use self::windows::Windows;
 use crate::counts::{Counted, Counts, Side, failure};
 use crate::deliver::Handlers;
 use crate::envelope::{Signer, Way};
@@ -27,7 +29,6 @@ use crate::lane::Lane;
 use crate::list::{Args, List, ListError};
 use crate::ways::udp::Datagrams;
 use crate::ways::{Connections, Tls, is_of};
-use crate::window::Window;
 
 /// The group in which commands go over the cluster's own links.
 pub const GROUP: &str = "block/commands";
@@ -128,20 +129,13 @@ struct Peer {
     connections: Connections,
 }
 
-/// What came already, to this start of this node.
-#[derive(Debug, Default)]
-struct Windows {
-    us: Option<Incarnation>,
-    of: HashMap<(String, Way), Window>,
-}
-
 /// What a gate does with an envelope.
 #[derive(Debug)]
 pub(crate) enum Served {
     /// The signed reply.
     Reply(Bytes),
     /// It had come before, or nobody can say: whatever is answered would be taken for the answer to the
-    /// first.
+    /// first. The connection ends.
     Seen,
     /// It is not for this node, or not from one that has the key. The connection ends.
     Forged,

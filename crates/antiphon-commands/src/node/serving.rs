@@ -1,8 +1,9 @@
 //! What a node does for its peers: from the envelope to the signed reply.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use antiphon::calls::MAX_CALL_BYTES;
 use antiphon::{Member, NodeView};
@@ -15,7 +16,7 @@ use super::{Active, LEAVE_AFTER, Node, Served, Task, VIEW_WITHIN, now_ms};
 use crate::counts::{Counted, Side, failure};
 use crate::deliver::{Request, post, run};
 use crate::envelope::{Answered, Asked, MAX_SIGNED_REPLY_BYTES, Outcome, Signer, Unreadable, Way, signature};
-use crate::list::{Args, Deliver, NodeVerb, Verb};
+use crate::list::{Args, Deliver, MAX_WITHIN, NodeVerb, Verb};
 use crate::ways::{MAX_DATAGRAM, addresses, is_of};
 
 impl Node {
@@ -153,27 +154,16 @@ impl Node {
     fn take(&self, asked: &Asked) -> Taken {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let us = self.cluster.incarnation();
-        if windows.us != Some(us) {
-            // Nothing that was for the former start is for this one.
-            windows.us = Some(us);
-            windows.of.clear();
-        }
         if asked.to_incarnation != us.to_string() {
             return Taken::OfAnother;
         }
-        let key = (asked.from_incarnation.clone(), asked.way);
-        if !windows.of.contains_key(&key) {
-            // A start that is in no view any more never comes back into one.
-            let view = self.view.borrow().clone();
+        let there = || -> HashSet<String> {
+            let view = self.view.borrow();
             let members = view.iter().flat_map(|view| &view.members);
-            let there: Vec<_> = members.map(|member| member.incarnation.to_string()).collect();
-            if !there.contains(&asked.from_incarnation)
-                && windows.of.len() >= 2 * Way::ALL.len() * (there.len() + 64)
-            {
-                windows.of.retain(|(of, _), _| there.contains(of));
-            }
-        }
-        match windows.of.entry(key).or_default().take(asked.number) {
+            members.map(|member| member.incarnation.to_string()).collect()
+        };
+        let from = (asked.from_incarnation.clone(), asked.way);
+        match windows.take(us, from, asked.number, Instant::now(), there) {
             true => Taken::Fresh,
             false => Taken::Seen,
         }
@@ -186,38 +176,41 @@ impl Node {
         asked: &Asked,
         from: Option<IpAddr>,
     ) -> Result<Option<(Arc<Verb>, Args, Duration)>, Failure> {
-        let refused = |reason: String| Err(failure(Code::Refused, Ran::No, reason));
-        let skew = active.list.clock_skew;
-        let now = now_ms();
-        let skew_ms = i128::try_from(skew.as_millis()).unwrap_or_default();
-        let elapsed = i128::from(now) - i128::from(asked.sent_ms);
-        let left = i128::from(asked.within_ms) + skew_ms - elapsed;
-        if elapsed < -skew_ms || left <= 0 {
-            return refused(format!(
-                "it was sent at {} ms by the clock of {} and came at {now} ms by that of {}: it is late, or the clocks differ by more than {skew_ms} ms",
-                asked.sent_ms, asked.from, self.name
-            ));
-        }
-        let Some(member) = self.sender(asked).await else {
-            let reason = format!("{} is no member in the view of {}", asked.from, self.name);
-            return Err(failure(Code::Unavailable, Ran::No, reason));
-        };
+        // First of all: a datagram from elsewhere is not even told that it is late.
+        let member = self.sender(asked).await;
         if let Some(seen) = from
-            && !is_of(&member, seen)
+            && member.as_ref().is_none_or(|member| !is_of(member, seen))
         {
-            let known: Vec<_> = addresses(&member).collect();
+            let known: Vec<_> = member.iter().flat_map(addresses).collect();
             tracing::debug!(
                 target: "antiphon::commands", from = %asked.from, %seen, ?known,
                 "a command came by UDP from an address that its sender does not have"
             );
             return Ok(None);
         }
+        if member.is_none() {
+            let reason = format!("{} is no member in the view of {}", asked.from, self.name);
+            return Err(failure(Code::Unavailable, Ran::No, reason));
+        }
+        // No command has more time, whatever it says: the windows forget one that is so old.
+        let within = Duration::from_millis(asked.within_ms).min(MAX_WITHIN);
+        let millis = |time: Duration| i128::try_from(time.as_millis()).unwrap_or_default();
+        let (now, skew_ms) = (now_ms(), millis(active.list.clock_skew));
+        let elapsed = i128::from(now) - i128::from(asked.sent_ms);
+        let left = millis(within) + skew_ms - elapsed;
+        if elapsed < -skew_ms || left <= 0 {
+            let reason = format!(
+                "it was sent at {} ms by the clock of {} and came at {now} ms by that of {}: it is late, or the clocks differ by more than {skew_ms} ms",
+                asked.sent_ms, asked.from, self.name
+            );
+            return Err(failure(Code::Refused, Ran::No, reason));
+        }
         self.heard(&asked.from);
         let mut args = asked.args.clone();
         let checked = active.list.check(&asked.from, &self.name, &asked.verb, &mut args);
         let verb = checked.map_err(|refusal| self.refused(active, &refusal))?;
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
-        let left = left.min(Duration::from_millis(asked.within_ms)).min(verb.within);
+        let left = left.min(within).min(verb.within);
         Ok(Some((verb, args, left)))
     }
 

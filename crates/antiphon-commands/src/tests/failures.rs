@@ -2,7 +2,11 @@
 
 use std::net::SocketAddr;
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::Notify;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
 
@@ -196,19 +200,80 @@ async fn a_stranger_that_shows_no_envelope_loses_its_place() {
     }
 }
 
+/// Like a stranger that recorded an envelope.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_datagram_from_an_address_that_its_sender_does_not_have_is_counted() {
+async fn a_copy_of_an_envelope_ends_its_connection() {
     let members = members(&["a", "b"], LIST).await;
-    let socket = UdpSocket::bind("127.0.0.2:0").await.unwrap();
-    let envelope = envelope(&members, |asked| asked.way = Way::Udp);
-    socket.send_to(&envelope, members[1].gate).await.unwrap();
+    let gate = members[1].gate;
+    let copy = envelope(&members, |_| {});
+    assert_eq!(post(gate, &copy).await.0, 200);
+    let mut stream = TcpStream::connect(gate).await.unwrap();
+    let length = copy.len();
+    let head = format!("POST /v1/peer HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&copy).await.unwrap();
+    let mut answer = String::new();
+    let ended = tokio::time::timeout(gate::HEAD_WITHIN / 2, stream.read_to_string(&mut answer)).await;
+    assert!(ended.is_ok() && answer.starts_with("HTTP/1.1 409"), "{answer}");
+
+    let socket = websocket(gate).await.unwrap();
+    let mut socket = WebSocketStream::from_raw_socket(socket, Role::Client, None).await;
+    let copy = envelope(&members, |asked| asked.way = Way::Websocket);
+    for is_first in [true, false] {
+        socket.send(Message::Binary(copy.clone())).await.unwrap();
+        let answer = tokio::time::timeout(gate::HEAD_WITHIN / 2, socket.next())
+            .await
+            .unwrap();
+        let is_reply = matches!(answer, Some(Ok(Message::Binary(_))));
+        assert_eq!(is_reply, is_first, "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_has_no_more_time_than_a_list_may_give() {
+    let members = members(&["a", "b"], LIST).await;
+    let most = u64::try_from(list::MAX_WITHIN.as_millis()).unwrap();
+    let envelope = envelope(&members, |asked| {
+        asked.within_ms = u64::MAX;
+        asked.sent_ms -= most + 10_000;
+    });
+    let (status, body) = post(members[1].gate, &envelope).await;
+    assert!(status == 200 && body.contains("it is late"), "{status} {body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datagram_from_an_address_that_its_sender_does_not_have_is_counted_and_not_answered() {
+    let members = members(&["a", "b"], LIST).await;
+    let gate = members[1].gate;
+    let late = |asked: &mut Asked| asked.sent_ms -= 10_000;
+    let of_no_member = |asked: &mut Asked| asked.from_incarnation = "2".repeat(32);
+    let datagram = |change: fn(&mut Asked)| {
+        envelope(&members, |asked| {
+            asked.way = Way::Udp;
+            change(asked);
+        })
+    };
+    let elsewhere = UdpSocket::bind("127.0.0.2:0").await.unwrap();
+    for datagram in [datagram(|_| {}), datagram(late), datagram(of_no_member)] {
+        elsewhere.send_to(&datagram, gate).await.unwrap();
+    }
     let begun = Instant::now();
-    while count(&members[1], Side::Served, Counted::Forged) == 0 {
+    while count(&members[1], Side::Served, Counted::Forged) < 3 {
         assert!(begun.elapsed() < Duration::from_secs(10));
         sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(count(&members[1], Side::Served, Counted::Forged), 1);
+    assert_eq!(count(&members[1], Side::Served, Counted::Forged), 3);
     assert_eq!(count(&members[1], Side::Served, Counted::Done), 0);
+    let mut answer = [0; 2000];
+    let answered = tokio::time::timeout(Duration::from_millis(300), elsewhere.recv_from(&mut answer));
+    assert!(answered.await.is_err());
+    // At an address of its own, the sender is told.
+    let own = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    own.send_to(&datagram(late), gate).await.unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(10), own.recv_from(&mut answer));
+    let (length, _) = answered.await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.contains("it is late"), "{answer}");
 }
 
 /// The routes of the host would send from 127.0.0.1.

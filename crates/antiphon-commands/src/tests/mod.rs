@@ -1,5 +1,6 @@
 //! Nodes that command each other by every way, on the loopback interface.
 
+mod changes;
 mod deliver;
 mod failures;
 

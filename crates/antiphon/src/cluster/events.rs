@@ -61,6 +61,12 @@ impl HubState {
         self.alone = None;
         self.lease = None;
     }
+
+    /// Readers that have gone are let go of here, too: in a stable cluster nothing may happen for months.
+    fn add_reader(&mut self, queue: &Arc<Queue>) {
+        self.readers.retain(|reader| reader.strong_count() > 0);
+        self.readers.push(Arc::downgrade(queue));
+    }
 }
 
 impl Hub {
@@ -74,6 +80,11 @@ impl Hub {
     /// Whether the node has left in order.
     pub(crate) fn has_left(&self) -> bool {
         self.lock().left
+    }
+
+    #[cfg(feature = "blocks")]
+    pub(crate) fn has_lease(&self) -> bool {
+        matches!(self.lock().lease, Some(ClusterEvent::Lease { held: true, .. }))
     }
 
     #[cfg(feature = "blocks")]
@@ -103,7 +114,7 @@ impl Hub {
         if state.ended {
             queue.end();
         } else {
-            state.readers.push(Arc::downgrade(&queue));
+            state.add_reader(&queue);
         }
         ClusterEvents { queue }
     }
@@ -116,7 +127,7 @@ impl Hub {
         if state.ended {
             queue.end();
         } else {
-            state.readers.push(Arc::downgrade(&queue));
+            state.add_reader(&queue);
         }
         (state.journal.all(), ClusterEvents { queue })
     }

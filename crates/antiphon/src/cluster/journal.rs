@@ -69,22 +69,16 @@ impl Journal {
             at,
             event: event.clone(),
         };
-        // Forming events and refusals for the same reason come again every few seconds: the latest is enough.
-        let repeated = self
+        // Of those that came since another event, the latest of each is enough.
+        let mut run = self
             .events
-            .back()
-            .is_some_and(|(_, last)| match (&last.event, event) {
-                (ClusterEvent::Forming { .. }, ClusterEvent::Forming { .. }) => true,
-                (ClusterEvent::Refused { reason, .. }, ClusterEvent::Refused { reason: again, .. }) => {
-                    reason == again
-                }
-                _ => false,
-            });
-        if repeated || self.events.len() >= KEPT_EVENTS {
-            match repeated {
-                true => self.events.pop_back(),
-                false => self.events.pop_front(),
-            };
+            .iter()
+            .rev()
+            .take_while(|(_, noted)| comes_again(&noted.event));
+        match run.position(|(_, noted)| is_same(&noted.event, event)) {
+            Some(back) => drop(self.events.remove(self.events.len() - 1 - back)),
+            None if self.events.len() >= KEPT_EVENTS => drop(self.events.pop_front()),
+            None => {}
         }
         self.events.push_back((number, noted));
     }
@@ -122,6 +116,26 @@ impl Journal {
         let mut all: Vec<(u64, Noted)> = past.chain(whole).chain(self.events.iter().cloned()).collect();
         all.sort_by_key(|(number, _)| *number);
         all.into_iter().map(|(_, noted)| noted).collect()
+    }
+}
+
+/// Whether such events come every few seconds.
+fn comes_again(event: &ClusterEvent) -> bool {
+    is_same(event, event)
+}
+
+/// Whether a later event of those that come again takes the place of this one.
+fn is_same(known: &ClusterEvent, later: &ClusterEvent) -> bool {
+    match (known, later) {
+        (ClusterEvent::Forming { .. }, ClusterEvent::Forming { .. }) => true,
+        (ClusterEvent::Refused { reason, .. }, ClusterEvent::Refused { reason: again, .. }) => {
+            reason == again
+        }
+        // A name may give other addresses at each look.
+        (ClusterEvent::Discovery { source, .. }, ClusterEvent::Discovery { source: again, .. }) => {
+            source == again
+        }
+        _ => false,
     }
 }
 
@@ -199,11 +213,22 @@ mod tests {
             &ClusterEvent::Expelled { cause: "x".into() },
             SystemTime::UNIX_EPOCH,
         );
+        let refused = |reason: &str| ClusterEvent::Refused {
+            reason: reason.into(),
+            fatal: false,
+        };
         for number in 0..10_000 {
-            journal.note(&forming(number), SystemTime::UNIX_EPOCH);
+            let found = ClusterEvent::Discovery {
+                source: "dns:a:1".into(),
+                found: vec![([127, 0, 0, 1], number).into()],
+                problem: None,
+            };
+            for event in [forming(number), refused("x"), found, refused("y")] {
+                journal.note(&event, SystemTime::UNIX_EPOCH);
+            }
         }
         let all = journal.all();
-        assert_eq!(all.len(), 2);
+        assert_eq!(all.len(), 5);
         assert!(matches!(&all[0].event, ClusterEvent::Expelled { .. }));
         assert!(matches!(&all[1].event, ClusterEvent::Forming { missing, .. } if missing[0].port() == 9999));
     }

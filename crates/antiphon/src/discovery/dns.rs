@@ -48,8 +48,16 @@ const AT_ONCE: usize = 32;
 /// Names, and what each was resolved to last.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// By how it is written.
+    /// By how it is written. The hosts of services are names, too.
     known: BTreeMap<String, Vec<SocketAddr>>,
+}
+
+/// What a name was resolved to.
+struct Answer {
+    /// How the name is written.
+    name: String,
+    addrs: Vec<SocketAddr>,
+    trouble: Option<String>,
 }
 
 impl Names {
@@ -92,66 +100,83 @@ impl Names {
         for (index, kind) in kinds.iter().enumerate() {
             let shown = Source(kind.clone()).to_string();
             let late = || {
-                (
-                    Vec::new(),
-                    Some(format!("{shown} has no answer within {} s", WITHIN.as_secs())),
-                )
+                let trouble = format!("{shown} has no answer within {} s", WITHIN.as_secs());
+                vec![Answer::failed(shown.clone(), trouble)]
             };
-            let (mut addrs, trouble) = answers.remove(&index).unwrap_or_else(late);
-            if trouble.is_some() {
-                addrs.extend(before.get(&shown).into_iter().flatten());
-                addrs.sort_unstable();
-                addrs.dedup();
-                addrs.truncate(MAX_HINTS);
+            let mut addrs = Vec::new();
+            for mut answer in answers.remove(&index).unwrap_or_else(late) {
+                if answer.trouble.is_some() {
+                    answer
+                        .addrs
+                        .extend(before.get(&answer.name).into_iter().flatten());
+                }
+                addrs.extend(&answer.addrs);
+                problem = problem.or(answer.trouble);
+                self.known.insert(answer.name, answer.addrs);
             }
+            addrs.sort_unstable();
+            addrs.dedup();
+            addrs.truncate(MAX_HINTS);
             found.extend(&addrs);
-            problem = problem.or(trouble);
             self.known.insert(shown, addrs);
         }
         (found, problem)
     }
 }
 
-/// The addresses of one of these, and what is wrong if they are not all.
-async fn addresses_of(kind: &Kind, resolver: &Resolver) -> (Vec<SocketAddr>, Option<String>) {
+impl Answer {
+    fn failed(name: String, trouble: String) -> Self {
+        Self {
+            name,
+            addrs: Vec::new(),
+            trouble: Some(trouble),
+        }
+    }
+
+    async fn of(resolver: &Resolver, name: String, port: u16) -> Self {
+        let shown = Source(Kind::Dns {
+            name: name.clone(),
+            port,
+        });
+        match resolver.addresses(&name).await {
+            Ok(found) => Self {
+                name: shown.to_string(),
+                addrs: found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
+                trouble: None,
+            },
+            Err(trouble) => Self::failed(shown.to_string(), trouble),
+        }
+    }
+}
+
+/// The addresses of one of these: of a service, those of each of its hosts.
+async fn addresses_of(kind: &Kind, resolver: &Resolver) -> Vec<Answer> {
     match kind {
-        Kind::Fixed(addr) => (vec![*addr], None),
-        Kind::Dns { name, port } => parted(addresses(resolver, name, *port).await),
+        Kind::Fixed(addr) => vec![Answer {
+            name: Source(kind.clone()).to_string(),
+            addrs: vec![*addr],
+            trouble: None,
+        }],
+        Kind::Dns { name, port } => vec![Answer::of(resolver, name.clone(), *port).await],
         Kind::Srv { name } => {
             let services = match resolver.services(name).await {
                 Ok(services) => services,
-                Err(problem) => return (Vec::new(), Some(problem)),
+                Err(problem) => return vec![Answer::failed(Source(kind.clone()).to_string(), problem)],
             };
             // As many as one answer has, which is bounded.
             let mut hosts = JoinSet::new();
             for (host, port) in services {
                 let resolver = resolver.clone();
-                hosts.spawn(async move { addresses(&resolver, &host, port).await });
+                hosts.spawn(async move { Answer::of(&resolver, host, port).await });
             }
-            let (mut found, mut problem) = (Vec::new(), None);
+            let mut answers = Vec::new();
             while let Some(Ok(answer)) = hosts.join_next().await {
-                let (addrs, trouble) = parted(answer);
-                found.extend(addrs);
-                problem = problem.or(trouble);
+                answers.push(answer);
             }
-            found.sort_unstable();
-            found.truncate(MAX_HINTS);
-            (found, problem)
+            answers
         }
-        Kind::File { .. } | Kind::Multicast { .. } | Kind::Own { .. } => (Vec::new(), None),
+        Kind::File { .. } | Kind::Multicast { .. } | Kind::Own { .. } => Vec::new(),
     }
-}
-
-fn parted(answer: Result<Vec<SocketAddr>, String>) -> (Vec<SocketAddr>, Option<String>) {
-    match answer {
-        Ok(found) => (found, None),
-        Err(problem) => (Vec::new(), Some(problem)),
-    }
-}
-
-async fn addresses(resolver: &Resolver, name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = resolver.addresses(name).await?;
-    Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
 #[cfg(all(test, feature = "dns"))]

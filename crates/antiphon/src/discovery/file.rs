@@ -78,7 +78,14 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
                 } else {
                     "; the last good list stays in use"
                 };
-                place.failed(format!("{}: {problem}{kept}", path.display()));
+                let problem = format!("{}: {problem}{kept}", path.display());
+                if known.iter().any(|kind| kind.fixed().is_none()) && Instant::now() >= resolve_at {
+                    let (found, trouble) = names.resolve(&known, &resolver).await;
+                    resolve_at = Instant::now() + pace.next(trouble.is_some());
+                    tell(&place, found, Some(problem));
+                } else {
+                    place.failed(problem);
+                }
             }
         }
         tokio::time::sleep(super::tasks::jitter(EVERY)).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, GroupView, Outcome};
 
-use super::{Bound, Driver, People};
+use super::{Bound, Driver, Life, People};
 use crate::group::{GroupShared, Membership, Run};
 use crate::{Event, GroupStatus, Messages, Progress, View};
 
@@ -131,9 +131,13 @@ impl Driver {
                 let view = Arc::new(named(&self.people, &view, me));
                 tracing::info!(target: "antiphon::group", node = %self.shared.settings.name, %view, "group view");
                 group.view = Some(view.clone());
-                if group.shared.membership() != Membership::Leaving {
-                    group.shared.set_membership(Membership::Member);
-                }
+                // Also if it was suspended meanwhile, it takes nothing more.
+                let leaves = group.leaving || !matches!(self.life, Life::Running);
+                group.shared.set_membership(if leaves {
+                    Membership::Leaving
+                } else {
+                    Membership::Member
+                });
                 Event::View(view)
             }
             GroupEvent::Transitional { members } => Event::Transitional {

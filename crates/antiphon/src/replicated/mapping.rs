@@ -80,10 +80,11 @@ impl<K, V> MapBuilder<K, V> {
         F: Fn(Option<V>, A) -> Result<Option<V>, String> + Send + Sync + 'static,
     {
         let bytes = move |old: Option<&[u8]>, argument: &[u8]| {
-            let old = old.map(typed::decode).transpose()?;
-            let argument = typed::decode(argument)?;
-            let new = typed::unpanicked(|| function(old, argument))?;
-            new.map(|new| typed::encode(&new).map(Vec::from)).transpose()
+            typed::unpanicked(|| {
+                let old = old.map(typed::decode).transpose()?;
+                let new = function(old, typed::decode(argument)?)?;
+                new.map(|new| typed::encode(&new).map(Vec::from)).transpose()
+            })
         };
         self.functions.insert(name.into(), (version, Arc::new(bytes)));
         self

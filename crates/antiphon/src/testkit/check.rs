@@ -66,7 +66,7 @@ use serde::de::DeserializeOwned;
 use twox_hash::XxHash3_64;
 
 use super::ground::lock;
-use super::{RunError, SceneError, World};
+use super::{RunError, SceneError, TellSeed, World};
 use crate::replicated::{
     AgreedTime, At, Change, Machine, Replicable, Replicated, RestoreError, Snapshot as _, SnapshotError,
     Standing,
@@ -95,6 +95,7 @@ pub fn check<M: Replicable<Command: fmt::Debug>>(
     commands: impl Fn(u64) -> Vec<M::Command>,
 ) -> Result<(), CheckError> {
     for seed in seeds {
+        let _told = TellSeed(seed);
         let commands = commands(seed);
         let of_seed = |what| CheckError {
             seed: Some(seed),
@@ -265,16 +266,27 @@ fn copy<C: Serialize + DeserializeOwned + fmt::Debug>(command: &C) -> Result<C, 
     })
 }
 
-/// As a joiner does: the state comes in parts.
+/// Pieces of a state have one of these lengths after the other. So they end anywhere in what a machine
+/// writes, whatever the size of its entries.
+const PIECES: [usize; 4] = [1, 7, 61, 509];
+
+/// As a joiner does: the state comes in pieces, each behind what was left of those before.
 fn restore<M: Machine>(machine: &mut M, state: &[u8]) -> Result<(), RestoreError> {
-    let taken = machine.restore(&state[..state.len() / 2], false)?;
-    let rest = state.get(taken..).unwrap_or_default();
-    match machine.restore(rest, true)? {
-        all if all == rest.len() => Ok(()),
-        other => Err(RestoreError {
-            reason: format!("it took {taken} bytes, and {other} of the last {}", rest.len()),
-        }),
+    let (mut taken, mut end) = (0, 0);
+    for piece in PIECES.iter().cycle() {
+        end = state.len().min(end + piece);
+        let (offered, complete) = (&state[taken..end], end == state.len());
+        let count = machine.restore(offered, complete)?;
+        if count > offered.len() || complete && count < offered.len() {
+            let reason = format!("it took {count} of {} bytes", offered.len());
+            return Err(RestoreError { reason });
+        }
+        if complete {
+            break;
+        }
+        taken += count;
     }
+    Ok(())
 }
 
 /// Stands for a state.
@@ -309,7 +321,7 @@ pub fn check_cluster<M: Replicable<Command: fmt::Debug>>(
         for name in NODES {
             members.push(Node::start(&world, name, &make, &book).await?);
         }
-        serve(&world, &members, &book).await;
+        serve(&world, &members, &book).await?;
         let mut commands = commands.into_iter();
         while commands.len() > 0 && !book.is_different() {
             episode(
@@ -321,7 +333,7 @@ pub fn check_cluster<M: Replicable<Command: fmt::Debug>>(
             )
             .await?;
         }
-        Ok(())
+        at_rest(&world, &members, &book).await
     });
     let seed = Some(seed);
     if let Some(what) = lock(&book.difference).take() {
@@ -363,14 +375,54 @@ impl<M: Replicable<Command: fmt::Debug>> Node<M> {
     }
 }
 
-/// Waits until all have the state, or are found to differ.
-async fn serve<M: Replicable<Command: fmt::Debug>>(world: &World, members: &[Node<M>], book: &Book) {
+/// Waits until all have the state, or are found to differ, or one cannot get it.
+async fn serve<M: Replicable<Command: fmt::Debug>>(
+    world: &World,
+    members: &[Node<M>],
+    book: &Book,
+) -> Result<(), SceneError> {
     let serves = |node: &Node<M>| {
         node.replicated.standing() == Standing::Serving && node.replicated.status().synced().count() == 3
     };
+    let has_ended = |node: &&Node<M>| node.replicated.standing() == Standing::Gone;
     world
-        .until(|| book.is_different() || members.iter().all(serves))
+        .until(|| {
+            book.is_different() || members.iter().all(serves) || members.iter().any(|node| has_ended(&node))
+        })
         .await;
+    if let Some(node) = members.iter().find(has_ended)
+        && !book.is_different()
+    {
+        let why = node.replicated.synced().await.err();
+        let why = why.map_or_else(|| "it has left".to_owned(), |error| error.to_string());
+        return Err(format!("{}: {why}", node.name).into());
+    }
+    Ok(())
+}
+
+/// What the members have in the end: a state that was restored after the last step shows in no step.
+async fn at_rest<M: Replicable<Command: fmt::Debug>>(
+    world: &World,
+    members: &[Node<M>],
+    book: &Book,
+) -> Result<(), SceneError> {
+    // More often than once, since time may still be passing for them, in one after the other.
+    for left in (0..10).rev() {
+        world.sleep_ms(1_000).await;
+        let mut all = Vec::new();
+        for node in members {
+            all.push((node.name, node.replicated.read(|noted| looks(&noted.machine))??));
+        }
+        let Some(other) = all.iter().find(|(_, state)| *state != all[0].1) else {
+            return Ok(());
+        };
+        if left == 0 {
+            let ((one, state), (other, another)) = (&all[0], other);
+            let what = What::of_members("all commands", (one, state), (other, another));
+            book.differ((u64::MAX, u64::MAX), what);
+        }
+    }
+    Ok(())
 }
 
 /// One fault at one member, and commands at all of them meanwhile.
@@ -404,7 +456,7 @@ async fn episode<M: Replicable<Command: fmt::Debug>>(
     if fault == 4 {
         members[victim] = Node::start(world, name, make, book).await?;
     }
-    serve(world, members, book).await;
+    serve(world, members, book).await?;
     for write in writes {
         write.await?;
     }
@@ -436,18 +488,17 @@ impl Book {
                 if *same == state {
                     return;
                 }
-                What::Differs {
-                    runs: false,
-                    after: after.to_owned(),
-                    one: format!("{first}: {same}"),
-                    other: format!("{member}: {state}"),
-                }
+                What::of_members(after, (first, same), (member, &state))
             }
             Err(error) => What::Write {
                 after: after.to_owned(),
                 reason: error.reason,
             },
         };
+        self.differ(place, what);
+    }
+
+    fn differ(&self, place: Step, what: What) {
         let mut difference = lock(&self.difference);
         if difference.as_ref().is_none_or(|(first, _)| place < *first) {
             *difference = Some((place, what));
@@ -509,6 +560,14 @@ impl<M: Machine<Command: fmt::Debug>> Machine for Noted<M> {
         self.machine.digest()
     }
 
+    fn serial(&self) -> Option<u64> {
+        self.machine.serial()
+    }
+
+    fn event_bytes(event: &M::Event) -> usize {
+        M::event_bytes(event)
+    }
+
     fn definition(&self) -> String {
         self.machine.definition()
     }
@@ -542,6 +601,17 @@ enum What {
         reason: String,
     },
     Run(RunError),
+}
+
+impl What {
+    fn of_members(after: &str, (one, state): (&str, &str), (other, another): (&str, &str)) -> Self {
+        Self::Differs {
+            runs: false,
+            after: after.to_owned(),
+            one: format!("{one}: {state}"),
+            other: format!("{other}: {another}"),
+        }
+    }
 }
 
 impl fmt::Display for CheckError {

@@ -130,10 +130,14 @@ impl Machine {
     }
 
     pub(super) fn pause(&self, length: Duration) {
+        let mut process = lock(&self.process);
+        // Otherwise its next start would be paused.
+        if process.tasks.is_empty() {
+            return;
+        }
         let until = self.ground.now().saturating_add(length);
         self.ground
             .log(&format!("{}: is paused for {length:?}", self.name));
-        let mut process = lock(&self.process);
         process.stopped_until = process.stopped_until.max(Some(until));
     }
 

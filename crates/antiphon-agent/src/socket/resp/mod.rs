@@ -134,11 +134,10 @@ pub(super) async fn serve(
                 biased;
                 ended = &mut run => (ended, READ_WITHIN),
                 slow = write(&mut writer, &mut events, (&shared, hub.meters()), &mut writing) => {
-                    // A program that has gone may have said something before.
-                    if slow == super::ends::ended() {
-                        let _ = timeout(PART_WITHIN, run).await;
-                    }
-                    (End::Left(slow), PART_WITHIN)
+                    // A program that has gone may have said something before, perhaps that it leaves.
+                    let has_gone = slow == super::ends::ended();
+                    let leaves = has_gone && heard_out(run, &mut events, (&shared, hub.meters())).await;
+                    (End::Left(if leaves { Departure::Left } else { slow }), PART_WITHIN)
                 }
             }
         };
@@ -204,6 +203,27 @@ fn poll_take(events: &mut Events, (shared, meters): (&Shared, &Meters), cx: &mut
     match taken {
         true => Poll::Ready(!said.window.is_empty() && said.out.len() < WRITE_BYTES),
         false => Poll::Pending,
+    }
+}
+
+/// Does what a program said that has gone, for a moment. Nobody reads the replies, so that those of later
+/// commands have room. Whether it said that it leaves.
+async fn heard_out(
+    run: impl Future<Output = End>,
+    events: &mut Events,
+    (shared, meters): (&Shared, &Meters),
+) -> bool {
+    let drained = poll_fn(|cx| {
+        while poll_take(events, (shared, meters), cx).is_ready() {
+            shared.said().out.clear();
+            shared.changed.notify_one();
+        }
+        Poll::<()>::Pending
+    });
+    tokio::select! {
+        biased;
+        ended = timeout(PART_WITHIN, run) => matches!(ended, Ok(End::Left(Departure::Left))),
+        () = drained => false,
     }
 }
 
