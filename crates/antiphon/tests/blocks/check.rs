@@ -176,3 +176,124 @@ fn what_is_not_deterministic_is_named_with_the_command_after_which_it_shows() {
     let never = names().into_iter().filter(|name| name != "9").collect();
     check_runs(|| Names::new(Fault::Timeout), never).expect("nothing brings it about");
 }
+
+/// Numbers of eight bytes each.
+struct Eights {
+    numbers: Vec<u64>,
+    /// It says that it has taken a number of which it was given a part.
+    drops: bool,
+}
+
+impl Machine for Eights {
+    type Command = u64;
+    type Reply = ();
+    type Event = ();
+    type Snapshot = Bytes;
+
+    fn apply(&mut self, _: At, _: Incarnation, number: u64, _: &mut Vec<()>) {
+        self.numbers.push(number);
+    }
+
+    fn members(&mut self, _: At, _: &Change, _: &mut Vec<()>) {}
+
+    fn snapshot(&self) -> Bytes {
+        let bytes: Vec<u8> = self
+            .numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect();
+        bytes.into()
+    }
+
+    fn restore(&mut self, state: &[u8], _: bool) -> Result<usize, RestoreError> {
+        let whole = state
+            .chunks_exact(8)
+            .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        self.numbers.extend(whole);
+        Ok(if self.drops {
+            state.len()
+        } else {
+            state.len() / 8 * 8
+        })
+    }
+
+    fn definition(&self) -> String {
+        "eights 1".to_owned()
+    }
+}
+
+#[test]
+fn a_machine_that_drops_what_is_cut_in_two_is_found_whatever_the_size_of_its_entries() {
+    let make = |drops| {
+        move || Eights {
+            numbers: Vec::new(),
+            drops,
+        }
+    };
+    check_runs(make(false), (0..40).collect()).expect("it keeps them");
+    let found = check_runs(make(true), (0..40).collect()).expect_err("it drops some");
+    assert!(found.to_string().contains("differ after"), "{found}");
+}
+
+/// Its state cannot be restored whole, or not at all.
+struct Forgetful {
+    eights: Eights,
+    refuses: bool,
+}
+
+impl Machine for Forgetful {
+    type Command = u64;
+    type Reply = ();
+    type Event = ();
+    type Snapshot = Bytes;
+
+    fn apply(&mut self, at: At, from: Incarnation, number: u64, events: &mut Vec<()>) {
+        self.eights.apply(at, from, number, events);
+    }
+
+    fn members(&mut self, _: At, _: &Change, _: &mut Vec<()>) {}
+
+    fn snapshot(&self) -> Bytes {
+        self.eights.snapshot()
+    }
+
+    fn restore(&mut self, state: &[u8], complete: bool) -> Result<usize, RestoreError> {
+        if self.refuses && !state.is_empty() {
+            let reason = "page 9 is torn".to_owned();
+            return Err(RestoreError { reason });
+        }
+        let taken = self.eights.restore(state, complete)?;
+        self.eights.numbers.pop();
+        Ok(taken)
+    }
+
+    fn definition(&self) -> String {
+        "forgetful 1".to_owned()
+    }
+}
+
+#[test]
+fn what_a_member_restores_after_the_last_command_is_compared_and_why_it_cannot_is_told() {
+    let found = |refuses| {
+        let make = move || Forgetful {
+            eights: Eights {
+                numbers: Vec::new(),
+                drops: false,
+            },
+            refuses,
+        };
+        // So few commands have one fault among them: a member that is killed restores all of them, and
+        // applies none.
+        let all = (0..40).filter_map(|seed| check_cluster(seed, make, (0..8).collect()).err());
+        all.map(|error| error.to_string()).collect::<Vec<_>>()
+    };
+    let (lost, refused) = (found(false), found(true));
+    assert!(
+        lost.iter().any(|text| text.contains("differ after all commands")),
+        "{lost:?}"
+    );
+    assert!(
+        refused.iter().any(|text| text.contains("page 9 is torn")),
+        "{refused:?}"
+    );
+}
