@@ -230,9 +230,12 @@ async fn live(
     let mut manager = None;
     let serving = match listener {
         Some(listening) => {
-            printer.print(&listening.event()).await;
+            let event = listening.event();
             manager = Some(listening.manager.clone());
-            Some(listening.serve(&hub, asked)?)
+            let serving = listening.serve(&hub, asked)?;
+            // Behind it, since the list of commands is read once more.
+            printer.print(&event).await;
+            Some(serving)
         }
         None => {
             let input = stdin::start(io::BufReader::new(io::stdin()));
