@@ -36,6 +36,7 @@ pub mod locks;
 mod machine;
 pub mod map;
 mod ordered;
+mod panics;
 mod replica;
 mod serials;
 mod snapshot;
@@ -43,6 +44,7 @@ mod state;
 mod version;
 
 pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
+pub use panics::unpanicked;
 pub use replica::{
     Ack, Config, Event, Failure, Output, Pieces, Reading, Refusal, Replica, RequestId, Spill, SpillId,
     Standing,

@@ -1,8 +1,6 @@
 //! Programs' own types as bytes: [postcard](https://postcard.jamesmunns.com/wire-format).
 
-use std::any::Any;
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -18,15 +16,6 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         (value, []) => Ok(value),
         (_, rest) => Err(format!("{} of {} bytes are left over", rest.len(), bytes.len())),
     }
-}
-
-/// What a function of the program's returns; a panic is an error with its text.
-pub(crate) fn unpanicked<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Err(format!("it panicked: {}", text.unwrap_or("without a text")))
-    })
 }
 
 fn text(error: impl Display) -> String {

@@ -14,7 +14,6 @@
 //! what was read, all of it, in its order. The last chunk is empty.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use antiphon_core::Time;
 use bytes::Bytes;
@@ -23,7 +22,7 @@ use twox_hash::XxHash3_64;
 use super::agreed::{Agreed, Transfer};
 use super::format::{self, Member, Point, Told};
 use super::pace::Pace;
-use crate::{AgreedTime, Machine, Snapshot, SnapshotError};
+use crate::{AgreedTime, Machine, Snapshot, SnapshotError, unpanicked};
 
 /// What this member gives to joiners.
 pub(super) struct Sources<M: Machine> {
@@ -140,12 +139,8 @@ impl<S: Snapshot> Reading<S> {
 /// A snapshot that panics has no state for this joiner. If the panic ended this member, the next source would
 /// meet it as well, and so each in turn.
 fn caught<T>(read: impl FnOnce() -> Result<T, SnapshotError>) -> Result<T, SnapshotError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let reason = format!("it panicked: {}", text.unwrap_or("without a text"));
-        Err(SnapshotError { reason })
-    })
+    let read = || read().map_err(|error| error.reason);
+    unpanicked(read).map_err(|reason| SnapshotError { reason })
 }
 
 impl<S: Snapshot> Rest<S> {

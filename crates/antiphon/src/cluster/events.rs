@@ -307,6 +307,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn readers_that_have_gone_are_let_go_of_though_nothing_happens() {
+        let hub = Hub::default();
+        let stays = hub.subscribe();
+        for _ in 0..100 {
+            drop((hub.history(), hub.subscribe()));
+        }
+        assert!(hub.lock().readers.len() <= 3);
+        hub.publish(ClusterEvent::Incarnation(Incarnation(7)));
+        assert_eq!(all(stays).len(), 1);
+    }
+
     /// Sources may be read before the node has had its first turn. A reader that waits for the incarnation
     /// must not miss what they found.
     #[test]

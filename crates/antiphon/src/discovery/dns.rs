@@ -103,24 +103,36 @@ impl Names {
                 let trouble = format!("{shown} has no answer within {} s", WITHIN.as_secs());
                 vec![Answer::failed(shown.clone(), trouble)]
             };
-            let mut addrs = Vec::new();
-            for mut answer in answers.remove(&index).unwrap_or_else(late) {
-                if answer.trouble.is_some() {
-                    answer
-                        .addrs
-                        .extend(before.get(&answer.name).into_iter().flatten());
-                }
-                addrs.extend(&answer.addrs);
-                problem = problem.or(answer.trouble);
-                self.known.insert(answer.name, answer.addrs);
-            }
-            addrs.sort_unstable();
-            addrs.dedup();
-            addrs.truncate(MAX_HINTS);
-            found.extend(&addrs);
-            self.known.insert(shown, addrs);
+            let answers = answers.remove(&index).unwrap_or_else(late);
+            let (addrs, trouble) = self.keep(&before, shown, answers);
+            found.extend(addrs);
+            problem = problem.or(trouble);
         }
         (found, problem)
+    }
+
+    /// Keeps the answers to a name, and returns their addresses. One with trouble has what it had before.
+    fn keep(
+        &mut self,
+        before: &BTreeMap<String, Vec<SocketAddr>>,
+        shown: String,
+        answers: Vec<Answer>,
+    ) -> (Vec<SocketAddr>, Option<String>) {
+        let (mut addrs, mut problem) = (Vec::new(), None);
+        for mut answer in answers {
+            if answer.trouble.is_some() {
+                let kept = before.get(&answer.name).into_iter().flatten();
+                answer.addrs.extend(kept);
+            }
+            addrs.extend(&answer.addrs);
+            problem = problem.or(answer.trouble);
+            self.known.insert(answer.name, answer.addrs);
+        }
+        addrs.sort_unstable();
+        addrs.dedup();
+        addrs.truncate(MAX_HINTS);
+        self.known.insert(shown, addrs.clone());
+        (addrs, problem)
     }
 }
 
@@ -182,6 +194,28 @@ async fn addresses_of(kind: &Kind, resolver: &Resolver) -> Vec<Answer> {
 #[cfg(all(test, feature = "dns"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_of_a_service_that_does_not_resolve_keeps_no_former_addresses_of_the_others() {
+        let addr = |number: u8| SocketAddr::from(([10, 0, 0, number], 7400));
+        let mut names = Names::default();
+        let mut look = |of_a, trouble: Option<&str>| {
+            let answer = |name: &str, addrs, trouble: Option<&str>| Answer {
+                name: name.to_owned(),
+                addrs,
+                trouble: trouble.map(str::to_owned),
+            };
+            let of_b = if trouble.is_none() { vec![addr(9)] } else { vec![] };
+            let answers = vec![answer("a", vec![addr(of_a)], None), answer("b", of_b, trouble)];
+            let before = std::mem::take(&mut names.known);
+            names.keep(&before, "srv".to_owned(), answers)
+        };
+        assert_eq!(look(1, None), (vec![addr(1), addr(9)], None));
+        for of_a in 2..5 {
+            let kept = (vec![addr(of_a), addr(9)], Some("no such name".to_owned()));
+            assert_eq!(look(of_a, Some("no such name")), kept);
+        }
+    }
 
     #[tokio::test]
     async fn names_whose_server_is_silent_hold_up_nobody_and_keep_what_they_had() {

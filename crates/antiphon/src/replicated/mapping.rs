@@ -13,7 +13,7 @@ use std::time::Duration;
 use antiphon_replica::map::{
     Command, Entry, Function, MapMachine, Options, Refused, Stamp, Watch, Write, Written,
 };
-use antiphon_replica::{AgreedTime, Condition, Version};
+use antiphon_replica::{AgreedTime, Condition, Version, unpanicked};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -80,7 +80,7 @@ impl<K, V> MapBuilder<K, V> {
         F: Fn(Option<V>, A) -> Result<Option<V>, String> + Send + Sync + 'static,
     {
         let bytes = move |old: Option<&[u8]>, argument: &[u8]| {
-            typed::unpanicked(|| {
+            unpanicked(|| {
                 let old = old.map(typed::decode).transpose()?;
                 let new = function(old, typed::decode(argument)?)?;
                 new.map(|new| typed::encode(&new).map(Vec::from)).transpose()

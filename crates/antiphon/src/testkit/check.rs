@@ -406,13 +406,20 @@ async fn at_rest<M: Replicable<Command: fmt::Debug>>(
     members: &[Node<M>],
     book: &Book,
 ) -> Result<(), SceneError> {
-    // More often than once, since time may still be passing for them, in one after the other.
+    // More often than once, since time may still be passing for them, in one after the other, and since a
+    // member may be without its lease for a moment.
     for left in (0..10).rev() {
         world.sleep_ms(1_000).await;
-        let mut all = Vec::new();
-        for node in members {
-            all.push((node.name, node.replicated.read(|noted| looks(&noted.machine))??));
+        if book.is_different() {
+            break;
         }
+        let of = |node: &Node<M>| node.replicated.read(|noted| (node.name, looks(&noted.machine)));
+        let all: Vec<_> = match members.iter().map(of).collect::<Result<_, _>>() {
+            Err(_) if left > 0 => continue,
+            all => all?,
+        };
+        let all = all.into_iter().map(|(name, looks)| Ok((name, looks?)));
+        let all: Vec<_> = all.collect::<Result<_, SnapshotError>>()?;
         let Some(other) = all.iter().find(|(_, state)| *state != all[0].1) else {
             return Ok(());
         };
