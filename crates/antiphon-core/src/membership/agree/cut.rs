@@ -188,6 +188,11 @@ impl Cut {
         rank.is_some_and(|rank| self.found.stable.contains(&rank))
     }
 
+    /// Whether a member is in the cut or about to be, or was a moment ago.
+    pub(crate) fn is_restless(&self, member: Incarnation) -> bool {
+        self.restless.contains_key(&member)
+    }
+
     /// The observers that accuse a member in the cut.
     pub(crate) fn accusations(&self, member: Incarnation) -> Vec<Accusation> {
         let rank = self.rings.rank(member);

@@ -105,7 +105,9 @@ impl Engine {
             Some(fast) => fast.go_first(&mut self.proposer, around, wanted),
             None => wanted,
         };
-        self.proposer.pursue(around, wanted);
+        let cut = self.fast.as_ref().map(|fast| &fast.cut);
+        let is_restless = |member| cut.is_some_and(|cut| cut.is_restless(member));
+        self.proposer.pursue(around, wanted, is_restless);
         self.count_own(around);
     }
 

@@ -224,7 +224,12 @@ impl Proposer {
         self.perform(around, step);
     }
 
-    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wanted: Option<ProposedChange>) {
+    pub(crate) fn pursue(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        wanted: Option<ProposedChange>,
+        is_restless: impl Fn(Incarnation) -> bool,
+    ) {
         let now = around.now;
         let began = *self.began.get_or_insert(now);
         self.resume(around);
@@ -232,7 +237,7 @@ impl Proposer {
             self.wanted = None;
             self.unopposed.clear();
             self.wake = None;
-            self.release_unwanted();
+            self.release_unwanted(is_restless);
             return;
         };
         let since = self.wanted.as_ref().map_or(now, |(since, _)| *since);
@@ -244,7 +249,7 @@ impl Proposer {
         self.unopposed
             .retain(|member, until| *until > now && removed.contains(member));
         self.wanted = Some((since, wanted));
-        self.release_unwanted();
+        self.release_unwanted(is_restless);
         self.objections.retain(|_, until| *until > now);
         // When a quorum comes together again after a partition, members that are silent now are about to be
         // heard.

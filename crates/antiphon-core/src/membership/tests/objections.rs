@@ -129,7 +129,7 @@ impl Leader {
         for _ in 0..ms.div_ceil(10) {
             self.now = self.now + Duration::from_millis(10);
             let wanted = wanted.clone();
-            said.extend(self.with(|engine, around| engine.pursue(around, wanted)));
+            said.extend(self.with(|engine, around| engine.pursue(around, wanted, |_| false)));
         }
         said
     }

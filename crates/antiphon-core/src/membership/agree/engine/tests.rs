@@ -24,6 +24,8 @@ struct Bench {
     now: Time,
     /// Which edges are down, and since when.
     down: BTreeMap<(Incarnation, Incarnation), Time>,
+    /// Until when no member may be voted out, because it may believe in its view.
+    held: Option<Time>,
     random: RefCell<Random>,
 }
 
@@ -53,6 +55,7 @@ impl Bench {
             rings,
             now,
             down: BTreeMap::new(),
+            held: None,
             random: RefCell::new(Random::new([1, 2, 3, 4])),
         }
     }
@@ -95,7 +98,7 @@ impl Bench {
             suspects: &suspects,
             observers: &|member| rings.observers_in(view, member).filter(|_| wide).collect(),
             edge_down_since: &|observer, subject| down.get(&(observer, subject)).copied(),
-            held: &|_| None,
+            held: &|_| self.held,
             counts_dead_from: None,
             primary: true,
         };
@@ -260,6 +263,35 @@ fn all_who_see_the_same_cut_compose_the_same_bytes() {
         })
         .collect();
     assert_eq!(composed.len(), 1);
+}
+
+#[test]
+fn who_is_in_the_cut_no_more_is_answered_again_and_who_wavers_is_not() {
+    let view = Arc::new(view_of(5));
+    let member = view.members[3].incarnation;
+    let mut bench = Bench::new(&view, 0);
+    bench.held = Some(bench.now + LONG * 10);
+    let beat = Profile::lan().heartbeat;
+    let withheld = |effects: &[EngineEffect]| {
+        let said = effects.iter().find_map(|effect| match effect {
+            EngineEffect::Withhold { from } => Some((from.clone(), true)),
+            EngineEffect::Release { members } => Some((members.clone(), false)),
+            _ => None,
+        });
+        said.map(|(members, withheld)| {
+            assert_eq!(members, [member]);
+            withheld
+        })
+    };
+    bench.lose(3);
+    assert_eq!(withheld(&bench.pursue_after(beat)), Some(true));
+    bench.down.clear();
+    assert_eq!(withheld(&bench.pursue_after(beat)), None, "it may waver");
+    bench.lose(3);
+    assert_eq!(withheld(&bench.pursue_after(beat)), Some(true));
+    bench.down.clear();
+    let said: Vec<_> = (0..10).map(|_| withheld(&bench.pursue_after(beat))).collect();
+    assert_eq!(said.iter().flatten().collect::<Vec<_>>(), [&false]);
 }
 
 #[test]
@@ -472,9 +504,12 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
         number: 0,
         origins: BTreeMap::new(),
     };
-    bench.with(|engine, around| engine.proposer.pursue(around, Some(wanted.clone())));
+    let pursue = |engine: &mut Engine, around: &mut Surroundings<'_>| {
+        engine.proposer.pursue(around, Some(wanted.clone()), |_| false);
+    };
+    bench.with(pursue);
     bench.now = bench.now + LONG;
-    let effects = bench.with(|engine, around| engine.proposer.pursue(around, Some(wanted.clone())));
+    let effects = bench.with(pursue);
     let ballot = effects.iter().find_map(|effect| match effect {
         EngineEffect::Broadcast {
             message: SlotMessage::Prepare { ballot, .. },

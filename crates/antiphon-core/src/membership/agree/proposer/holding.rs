@@ -127,7 +127,8 @@ impl Proposer {
         let from = departed
             .iter()
             .filter(|departure| self.is_unproven(departure, &[]));
-        let from = from.map(|departure| departure.member.incarnation).collect();
+        let from: Vec<Incarnation> = from.map(|departure| departure.member.incarnation).collect();
+        self.withheld.extend(&from);
         self.effects.push_back(EngineEffect::Withhold { from });
         Some(until)
     }
@@ -322,15 +323,14 @@ impl Proposer {
         let first = first.min();
         let settled = |departure: &&Departure| self.is_settled(wanted, departure.member.incarnation);
         let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
-        if self.withhold(around, &settled).is_some() {
-            self.withheld
-                .extend(settled.iter().map(|departure| departure.member.incarnation));
-        }
+        self.withhold(around, &settled);
         first
     }
 
-    /// Members that this node would have removed, and now would not, get answers again.
-    pub(crate) fn release_unwanted(&mut self) {
+    /// Members that this node would have removed, and now would not, get answers again. `is_restless`: whether
+    /// a member is in the cut, or was a moment ago. One that wavers would be answered each time, and put off
+    /// the votes against it each time.
+    pub(crate) fn release_unwanted(&mut self, is_restless: impl Fn(Incarnation) -> bool) {
         if self.withheld.is_empty() {
             return;
         }
@@ -340,9 +340,11 @@ impl Proposer {
             .chain(deferred)
             .map(|departure| departure.member.incarnation);
         let removed: BTreeSet<Incarnation> = removed.collect();
-        let members: Vec<Incarnation> = self.withheld.difference(&removed).copied().collect();
-        if !members.is_empty() {
-            self.withheld.retain(|member| removed.contains(member));
+        let stays = |member: &Incarnation| removed.contains(member) || is_restless(*member);
+        let (withheld, released): (BTreeSet<_>, BTreeSet<_>) = self.withheld.iter().copied().partition(stays);
+        self.withheld = withheld;
+        if !released.is_empty() {
+            let members = released.into_iter().collect();
             self.effects.push_back(EngineEffect::Release { members });
         }
     }
