@@ -40,9 +40,9 @@ const GROUP: &str = "bench";
 const MAX_BUNDLE: usize = 4096;
 /// How the line of a message begins.
 const MESSAGE: &[u8] = br#"{"event":"message""#;
-/// How the line of a bundle begins, and what is before its payloads.
+/// How the line of a bundle begins, and what is before the lengths of its payloads.
 const BUNDLE: &[u8] = br#"{"event":"bundle""#;
-const PAYLOADS: &[u8] = br#""payloads":["#;
+const BYTES: &[u8] = br#""payloads":{"bytes":["#;
 
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
@@ -52,7 +52,7 @@ pub(crate) struct ClientArgs {
     /// Join no group: replies are all that comes
     #[arg(long)]
     alone: bool,
-    /// Send messages in bundles, and take them so
+    /// Send messages in bundles, as bytes behind a line, and take them so
     #[arg(long)]
     bundles: bool,
     /// Serve this verb until the standard input ends
@@ -91,7 +91,9 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     };
     match args.alone {
         true => drop(client.ask(&json!({"hello": {}}))?),
-        false => drop(client.ask(&json!({"join": {"group": GROUP, "bundles": args.bundles}}))?),
+        false => drop(
+            client.ask(&json!({"join": {"group": GROUP, "bundles": args.bundles, "bytes": args.bundles}}))?,
+        ),
     }
     if let Some(verb) = &args.serve {
         client.ask(&json!({"serve_command": {"verb": verb}}))?;
@@ -278,40 +280,34 @@ impl Client {
 }
 
 /// Messages to write at once, as lines or as one bundle.
-fn batch(size: usize, bundles: bool) -> String {
+fn batch(size: usize, bundles: bool) -> Vec<u8> {
     let payload = "x".repeat(size);
-    let line = format!("{}\n", json!({"send": {"group": GROUP, "payload": payload}}));
-    match bundles {
-        false => line.repeat((BATCH_BYTES / line.len()).max(1)),
-        true => {
-            let payloads = vec![payload; (BATCH_BYTES / size.max(1)).clamp(1, MAX_BUNDLE)];
-            format!(
-                "{}\n",
-                json!({"send_bundle": {"group": GROUP, "payloads": payloads}})
-            )
-        }
+    if bundles {
+        let count = (BATCH_BYTES / size.max(1)).clamp(1, MAX_BUNDLE);
+        let payloads = json!({"bytes": vec![size; count]});
+        let line = json!({"send_bundle": {"group": GROUP, "payloads": payloads}});
+        return format!("{line}\n{}", payload.repeat(count)).into_bytes();
     }
+    let line = format!("{}\n", json!({"send": {"group": GROUP, "payload": payload}}));
+    line.repeat((BATCH_BYTES / line.len()).max(1)).into_bytes()
 }
 
 /// Writes as many messages as the agent takes.
-fn send(mut stream: UnixStream, batch: &str, over: &AtomicBool) -> std::io::Result<()> {
+fn send(mut stream: UnixStream, batch: &[u8], over: &AtomicBool) -> std::io::Result<()> {
     while !over.load(Relaxed) {
-        stream.write_all(batch.as_bytes())?;
+        stream.write_all(batch)?;
     }
     Ok(())
 }
 
-/// How many messages are in the line of a bundle. These have no quotes in them.
-fn bundled(line: &[u8]) -> u64 {
-    let begin = line.windows(PAYLOADS.len()).position(|part| part == PAYLOADS);
-    let payloads = &line[begin.map_or(line.len(), |begin| begin + PAYLOADS.len())..];
-    let quotes = |part: &[u8]| part.iter().map(|byte| u8::from(*byte == b'"')).sum::<u8>();
-    // In parts that a byte can count: so the processor looks at many bytes at once.
-    payloads
-        .chunks(255)
-        .map(|part| u64::from(quotes(part)))
-        .sum::<u64>()
-        / 2
+/// The lengths of the messages that stand behind the line of a bundle.
+fn lengths(line: &[u8]) -> impl Iterator<Item = usize> {
+    let begin = memchr::memmem::find(line, BYTES);
+    let lengths = begin.map_or(&b""[..], |begin| &line[begin + BYTES.len()..]);
+    let end = memchr::memchr(b']', lengths).unwrap_or(0);
+    let digit = |byte: &u8| usize::from(byte.wrapping_sub(b'0'));
+    let number = move |digits: &[u8]| digits.iter().fold(0, |number, byte| number * 10 + digit(byte));
+    lengths[..end].split(|byte| *byte == b',').map(number)
 }
 
 /// Reads what the agent says until its end, and why it ended.
@@ -319,6 +315,8 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
     let mut buffer = vec![0; READ_BYTES];
     // The beginning of a line whose end has not come.
     let mut rest: Vec<u8> = Vec::new();
+    // Bytes behind the last line.
+    let mut behind_line: usize = 0;
     loop {
         let length = match stream.read(&mut buffer) {
             Ok(0) => return "it closed it".to_owned(),
@@ -326,7 +324,12 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
             Err(error) => return error.to_string(),
         };
         let (mut bytes, mut messages) = (&buffer[..length], 0);
-        while let Some(end) = memchr::memchr(b'\n', bytes) {
+        loop {
+            let skipped = behind_line.min(bytes.len());
+            (bytes, behind_line) = (&bytes[skipped..], behind_line - skipped);
+            let Some(end) = memchr::memchr(b'\n', bytes) else {
+                break;
+            };
             let (line, behind) = bytes.split_at(end + 1);
             bytes = behind;
             let whole = match rest.is_empty() {
@@ -339,7 +342,10 @@ fn read(mut stream: UnixStream, delivered: &AtomicU64, replies: &Sender<Value>) 
             if whole.starts_with(MESSAGE) {
                 messages += 1;
             } else if whole.starts_with(BUNDLE) {
-                messages += bundled(whole);
+                for length in lengths(whole) {
+                    messages += 1;
+                    behind_line += length;
+                }
             } else {
                 heard(whole, replies);
             }

@@ -190,6 +190,15 @@ char *link_line(struct link *link, size_t *length)
 	return line;
 }
 
+size_t link_take(struct link *link, const char **bytes, size_t most)
+{
+	size_t there = link->in.length - link->taken, length = most < there ? most : there;
+	*bytes = link->in.bytes + link->taken;
+	link->taken += length;
+	link->searched = 0;
+	return length;
+}
+
 ssize_t link_fill(struct link *link)
 {
 	struct text *in = &link->in;

@@ -30,6 +30,9 @@ void link_close(struct link *link);
 /* The next whole line that was read, without its end, or NULL. It may be changed, with the byte behind
  * it, and stands until the next link_fill. */
 char *link_line(struct link *link, size_t *length);
+/* Some of what was read behind the line that was given out last, as it is, `most` bytes at most; how many.
+ * They stand until the next link_fill. */
+size_t link_take(struct link *link, const char **bytes, size_t most);
 /* Reads once: bytes read; 0: nothing is there; -1: it is over, and errno says why, 0 for its end. */
 ssize_t link_fill(struct link *link);
 /* Writes what the socket takes of `out`. False: it is over, and errno says why. */

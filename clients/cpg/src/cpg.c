@@ -401,7 +401,7 @@ static cs_error_t join(struct cpg *cpg, const struct cpg_name *group)
 	cpg->batch_length = 1;
 	cpg->leaves = false;
 	pthread_mutex_unlock(&cpg->out);
-	cs_error_t result = ask(cpg, "{\"join\":{\"group\":", cpg->group_name);
+	cs_error_t result = ask(cpg, "{\"join\":{\"bytes\":true,\"group\":", cpg->group_name);
 	if (result != CS_OK) {
 		cpg->state = UNJOINED;
 		if (result == CS_ERR_TRY_AGAIN)

@@ -6,9 +6,9 @@
  *                                     list.c  which groups there are
  *
  * # A frame
- * What is a message for the agent is a frame here. Its first byte says what follows. But for the first
- * kind that is no UTF-8, so that the agent keeps it in base64 both ways: zeros would take six times
- * their bytes as text.
+ * What is a message for the agent is a frame here. Its first byte says what follows. It stands as it is
+ * behind a line, both ways. All but the first kind is no UTF-8, so that programs that are told the
+ * messages of a group in JSON get it in base64: zeros would take six times their bytes as text.
  *
  *     'm'    one message, which is text
  *     0xf8   one message
@@ -109,6 +109,8 @@ struct cpg {
 	struct cpg_name told_group; /* of the item that is delivered: its callback may join another one */
 	struct json_document document; /* the reader's */
 	struct item *first, **last;
+	size_t behind; /* bytes behind the last line that are not read yet: the last ones of `arriving` */
+	struct item *arriving; /* NULL: nobody needs them */
 	size_t queued_bytes;
 	struct waiter *waiters;
 	int epoll, bell; /* what cpg_fd_get gives: readable for the socket, and while the bell rings */

@@ -54,6 +54,8 @@ void free_items(struct cpg *cpg)
 {
 	while (cpg->first)
 		free(dequeue(cpg));
+	free(cpg->arriving);
+	cpg->arriving = NULL;
 	while (cpg->partials) {
 		struct partial *next = cpg->partials->next;
 		free(cpg->partials);
@@ -91,32 +93,43 @@ static const char *string(struct cpg *cpg, const struct json *of, const char *ke
 	return json_string(member(cpg, of, key));
 }
 
-static void take_message(struct cpg *cpg, const struct json *root)
+static void take_message(struct cpg *cpg, const struct json *root, bool is_own)
 {
 	const char *sender = string(cpg, root, "sender");
-	const struct json *payload = member(cpg, root, "payload"), *base64 = member(cpg, payload, "base64");
 	struct cpg_address address;
 	size_t node_length;
-	if (cpg->state == UNJOINED || !sender || !payload || !member_address(sender, &address, &node_length))
+	uint64_t length;
+	if (!json_u64(member(cpg, member(cpg, root, "payload"), "bytes"), &length) || length > LINK_MAX_LINE)
+		return cpg_lose(cpg, "the agent does not tell messages as they are: is it an older one?");
+	cpg->behind = (size_t)length;
+	if (!is_own || cpg->state == UNJOINED || !sender || !member_address(sender, &address, &node_length))
 		return;
-	const struct json *bytes = base64 ? base64 : payload;
-	if (!json_string(bytes))
-		return;
-	struct item *item = new_item(ITEM_MESSAGES, 0, bytes->length + 32);
+	struct item *item = new_item(ITEM_MESSAGES, 0, cpg->behind + 32);
 	if (!item)
 		return cpg_lose(cpg, "no memory for a message");
 	unsigned char *aligned = (unsigned char *)(((uintptr_t)(item + 1) + 15) & ~(uintptr_t)15);
 	item->nodeid = address.nodeid;
 	item->pid = address.pid;
 	item->frame = aligned + FRAME_OFFSET;
-	item->length = bytes->length;
-	if (!base64) {
-		memcpy(item->frame, bytes->text, bytes->length);
-	} else if (!base64_decode(bytes->text, bytes->length, item->frame, &item->length)) {
-		free(item);
-		return cpg_lose(cpg, "the agent sent what is no base64");
-	}
-	enqueue(cpg, item);
+	item->length = cpg->behind;
+	cpg->arriving = item;
+}
+
+/* Takes what stands behind the last line. Whether it is all there. */
+static bool take_behind(struct cpg *cpg)
+{
+	struct item *item = cpg->arriving;
+	const char *bytes;
+	size_t got = cpg->behind ? link_take(&cpg->link, &bytes, cpg->behind) : 0;
+	if (item && got)
+		memcpy(item->frame + item->length - cpg->behind, bytes, got);
+	cpg->behind -= got;
+	if (cpg->behind)
+		return false;
+	if (item)
+		enqueue(cpg, item);
+	cpg->arriving = NULL;
+	return true;
 }
 
 struct named {
@@ -387,8 +400,7 @@ static void take_line(struct cpg *cpg, char *line, size_t length)
 	if (!event)
 		return;
 	if (!strcmp(event, "message")) {
-		if (is_own)
-			take_message(cpg, root);
+		take_message(cpg, root, is_own);
 	} else if (!strcmp(event, "reply")) {
 		if (json_u64(member(cpg, root, "id"), &id))
 			take_reply(cpg, id, root, NULL);
@@ -455,7 +467,7 @@ void read_some(struct cpg *cpg, int timeout_ms)
 	bool was_joined = cpg->state == JOINED && !cpg->suspended;
 	size_t length;
 	char *line;
-	while (!cpg->over && (line = link_line(&cpg->link, &length)))
+	while (!cpg->over && take_behind(cpg) && (line = link_line(&cpg->link, &length)))
 		take_line(cpg, line, length);
 	if (got < 0)
 		cpg_lose(cpg, cpg->finalized ? NULL : error ? strerror(error) : "the agent closed the connection");

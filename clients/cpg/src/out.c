@@ -45,11 +45,12 @@ static void put_frame(struct cpg *cpg, const void *frame, size_t length, bool sa
 	struct text *out = &cpg->link.out;
 	text_add_string(out, "{\"send\":{\"group\":");
 	text_add_quoted(out, cpg->group_name, strlen(cpg->group_name));
-	text_add_string(out, ",\"payload\":");
-	text_add_payload(out, frame, length);
-	text_add_string(out, safe ? ",\"safe\":true,\"id\":" : ",\"id\":");
+	text_add_string(out, ",\"payload\":{\"bytes\":");
+	text_add_u64(out, length);
+	text_add_string(out, safe ? "},\"safe\":true,\"id\":" : "},\"id\":");
 	text_add_u64(out, new_id(cpg, ID_FRAME));
 	text_add_string(out, "}}\n");
+	text_add(out, frame, length);
 	cpg->in_flight++;
 }
 

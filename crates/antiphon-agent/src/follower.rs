@@ -20,6 +20,8 @@ pub(crate) struct Follower {
     pub(crate) seat: Seat,
     pub(crate) group: String,
     pub(crate) desk: Arc<Desk>,
+    /// Payloads are told as they are, behind their lines.
+    pub(crate) bytes: bool,
 }
 
 impl Follower {
@@ -68,8 +70,12 @@ impl Follower {
     ) {
         let line = |text: &mut Vec<u8>| {
             match events.next() {
-                Some(ClientEvent::Message(message)) => messages.write(&self.group, &message, text),
-                Some(ClientEvent::Bundle(bundle)) => told::write_bundle(&self.group, &bundle, text),
+                Some(ClientEvent::Message(message)) => {
+                    messages.write(&self.group, &message, self.bytes, text)
+                }
+                Some(ClientEvent::Bundle(bundle)) => {
+                    told::write_bundle(&self.group, &bundle, self.bytes, text)
+                }
                 Some(event) => self.told(&event).write_line(text),
                 None => {}
             }
@@ -159,8 +165,8 @@ mod tests {
         let builder = Cluster::builder("bundles").name("n1").bind("10.0.0.1:7400");
         let builder = builder.memory(&MemoryNetwork::new()).profile(Profile::local());
         let hub = Hub::new(builder.found().start().await.unwrap());
-        let (whole, mut whole_told) = hub.session_in_lines().unwrap();
-        let (each, mut each_told) = hub.session_in_lines().unwrap();
+        let (whole, mut whole_told) = hub.session_in_lines(true).unwrap();
+        let (each, mut each_told) = hub.session_in_lines(false).unwrap();
         let parse = |line: &str| Command::parse(line).unwrap();
         whole
             .obey(parse(r#"{"join":{"group":"g","bundles":true}}"#))

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use antiphon::clients::{ClientSender, Departure};
 use antiphon::{Cluster, Error};
 use antiphon_api::blocks::{Code, Failure, Reply, Serial};
-use antiphon_api::{Command, Event, Payload, command, shortened};
+use antiphon_api::{Command, Event, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
 use tokio::sync::Notify;
@@ -109,10 +109,13 @@ impl Hub {
         Ok((self.open(Outlet::Queued(queue), false)?, events))
     }
 
-    /// The same for a program that reads lines.
-    pub(crate) fn session_in_lines(&self) -> Result<(Session, Text), Full> {
+    /// The same for a program that reads lines. `takes_bytes`: whether it can be told what stands behind a
+    /// line.
+    pub(crate) fn session_in_lines(&self, takes_bytes: bool) -> Result<(Session, Text), Full> {
         let (pipe, text) = pipe(MAX_BYTES);
-        Ok((self.open(Outlet::Written(pipe), false)?, text))
+        let mut session = self.open(Outlet::Written(pipe), false)?;
+        session.takes_bytes = takes_bytes;
+        Ok((session, text))
     }
 
     pub(crate) fn open(&self, outlet: Outlet, may_name_files: bool) -> Result<Session, Full> {
@@ -135,6 +138,7 @@ impl Hub {
                 ..Inside::default()
             })),
             may_name_files,
+            takes_bytes: false,
             departure: Mutex::new(Departure::lost("its connection ended")),
         })
     }
@@ -212,6 +216,8 @@ pub struct Session {
     inside: Arc<Mutex<Inside>>,
     /// It is the node's own session: a payload may be in a file.
     may_name_files: bool,
+    /// It can be told bytes behind a line.
+    takes_bytes: bool,
     departure: Mutex<Departure>,
 }
 
@@ -364,12 +370,11 @@ impl Session {
         obeyed
     }
 
-    async fn obey_sense(&self, command: Command) -> Result<(), Senseless> {
+    async fn obey_sense(&self, mut command: Command) -> Result<(), Senseless> {
+        let misplaced = command.misplaced().filter(|_| !self.may_name_files);
         let senseless = |reason: &str| Err(Senseless::of(&command, reason));
-        if !self.may_name_files && names_a_file(&command) {
-            return senseless(
-                "a payload from a file is for the node's own program: give it as a text or base64",
-            );
+        if let Some(reason) = misplaced {
+            return senseless(reason);
         }
         match &command {
             Command::Leave(command::Leave { group: None, .. }) => {
@@ -543,6 +548,8 @@ impl Session {
             let inside = self.inside();
             (inside.name.clone(), inside.refuses_to_join(&group))
         };
+        let is_behind = join.bytes.then(|| refused(NO_BYTES.to_owned()));
+        let refusal = is_behind.filter(|_| !self.takes_bytes).or(refusal);
         let mut client = match refusal {
             Some(failure) => Err(failure),
             None => self.hub.0.groups.enter(&group, &name, join.bundles).await,
@@ -577,6 +584,7 @@ impl Session {
             seat,
             group: group.clone(),
             desk: self.desk.clone(),
+            bytes: join.bytes,
         };
         let (session, ended) = (self.inside.clone(), group.clone());
         // It may join again.
@@ -614,17 +622,9 @@ impl Hub {
     }
 }
 
-fn names_a_file(command: &Command) -> bool {
-    let payload = match command {
-        Command::Send(send) => Some(&send.payload),
-        Command::Tell(tell) => Some(&tell.payload),
-        Command::Put(put) => Some(&put.value),
-        Command::Call(call) => call.payload.as_ref(),
-        Command::Answer(answer) => answer.payload.as_ref().or(answer.error.as_ref()),
-        _ => None,
-    };
-    matches!(payload, Some(Payload::File { .. }))
-}
+/// Why a client is not told bytes behind lines.
+const NO_BYTES: &str =
+    "bytes behind lines are for a connection of JSON lines without `grace`: leave `bytes` out";
 
 fn not_joined(group: &str) -> Failure {
     let reason = format!("this client has not joined {}: join it first", shortened(group));

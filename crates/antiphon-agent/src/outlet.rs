@@ -112,11 +112,7 @@ fn of_view(view: &View) -> usize {
 
 /// About how many bytes it keeps.
 fn weight(event: &Event) -> usize {
-    let of = |payload: &Payload| match payload {
-        Payload::Text(text) => text.len(),
-        Payload::Binary { base64 } => base64.len(),
-        Payload::File { file, .. } => file.len(),
-    };
+    let of = Payload::len;
     EVENT_BYTES
         + match event {
             Event::Message(message) | Event::Told(message) => of(&message.payload),

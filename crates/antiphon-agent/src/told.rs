@@ -8,6 +8,7 @@ use antiphon::clients::{
 };
 use antiphon::{ClusterEvent, Noted, WhyReport};
 use antiphon_api::{Bundle, Event, Message, NodeView, Payload, Payloads, Told, View};
+use serde::Serialize;
 
 use crate::Names;
 use crate::stdio::Spool;
@@ -148,22 +149,31 @@ pub(crate) struct MessageLines {
 const MAX_BEGINNINGS: usize = 8;
 
 impl MessageLines {
-    /// Appends the line of a message.
-    pub(crate) fn write(&mut self, group: &str, message: &ClientMessage, text: &mut Vec<u8>) {
-        self.line(group, &Said::of(message), text);
+    /// Appends the line of a message. `behind`: and its payload as it is, behind the line.
+    pub(crate) fn write(&mut self, group: &str, message: &ClientMessage, behind: bool, text: &mut Vec<u8>) {
+        self.line(group, &Said::of(message), behind, text);
     }
 
-    fn line(&mut self, group: &str, said: &Said<'_>, text: &mut Vec<u8>) {
+    fn line(&mut self, group: &str, said: &Said<'_>, behind: bool, text: &mut Vec<u8>) {
         text.extend_from_slice(self.beginning(group, said));
-        serde_json::to_writer(&mut *text, &said.seq).expect("a number is written to memory");
+        write_number(said.seq, text);
         if said.part > 0 {
             text.extend_from_slice(b",\"part\":");
-            serde_json::to_writer(&mut *text, &said.part).expect("a number is written to memory");
+            write_number(said.part, text);
         }
         text.extend_from_slice(b",\"payload\":");
-        Payload::write_json(said.payload, text);
+        if behind {
+            text.extend_from_slice(b"{\"bytes\":");
+            write_number(said.payload.len(), text);
+            text.push(b'}');
+        } else {
+            Payload::write_json(said.payload, text);
+        }
         let end: &[u8] = if said.safe { b",\"safe\":true}\n" } else { b"}\n" };
         text.extend_from_slice(end);
+        if behind {
+            text.extend_from_slice(said.payload);
+        }
     }
 
     /// All before the number.
@@ -212,18 +222,33 @@ fn bundle(group: String, said: &ClientBundle) -> Bundle {
     }
 }
 
-/// Appends the line of a bundle.
-pub(crate) fn write_bundle(group: &str, said: &ClientBundle, text: &mut Vec<u8>) {
+/// Appends the line of a bundle. `behind`: and its payloads as they are, behind the line.
+pub(crate) fn write_bundle(group: &str, said: &ClientBundle, behind: bool, text: &mut Vec<u8>) {
     let line = Event::Bundle(bundle(group.to_owned(), said)).to_json();
-    let before = line.strip_suffix("]}").expect("the payloads are its last field");
+    let before = line.strip_suffix("[]}").expect("the payloads are its last field");
     text.extend_from_slice(before.as_bytes());
+    let begin: &[u8] = if behind { b"{\"bytes\":[" } else { b"[" };
+    text.extend_from_slice(begin);
     for (place, payload) in said.payloads.slices().enumerate() {
         if place > 0 {
             text.push(b',');
         }
-        Payload::write_json(payload, text);
+        match behind {
+            true => write_number(payload.len(), text),
+            false => Payload::write_json(payload, text),
+        }
     }
-    text.extend_from_slice(b"]}\n");
+    let end: &[u8] = if behind { b"]}}\n" } else { b"]}\n" };
+    text.extend_from_slice(end);
+    if behind {
+        said.payloads
+            .slices()
+            .for_each(|payload| text.extend_from_slice(payload));
+    }
+}
+
+fn write_number(number: impl Serialize, text: &mut Vec<u8>) {
+    serde_json::to_writer(text, &number).expect("a number is written to memory");
 }
 
 /// What is known about a name, one sentence each.
@@ -322,7 +347,7 @@ mod tests {
                 payload: payloads[turn % payloads.len()],
             };
             let mut text = b"before".to_vec();
-            lines.line("a \"group\"", &said, &mut text);
+            lines.line("a \"group\"", &said, false, &mut text);
             let event = said.message("a \"group\"".to_owned(), Payload::from_bytes(said.payload));
             let expected = format!("before{}\n", Event::Message(event).to_json());
             assert_eq!(String::from_utf8(text).unwrap(), expected);

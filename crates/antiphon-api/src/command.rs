@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::payload::NOTHING_BEHIND;
 use crate::{Event, Payload, Payloads, blocks, commands};
 
 /// The longest line of a command, in bytes, without its end.
@@ -215,6 +216,9 @@ pub struct Join {
     /// Tell messages that were sent together as one `bundle`, and not one by one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bundles: bool,
+    /// Tell payloads as they are, behind their lines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bytes: bool,
     /// For the reply, which comes before the first view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<blocks::Id>,
@@ -266,6 +270,53 @@ impl Command {
         Err(error(format!("{parse}; expected {known}"), echoed))
     }
 
+    /// The payload of a command that has one.
+    pub fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Command::Send(send) => Some(&mut send.payload),
+            Command::Tell(tell) => Some(&mut tell.payload),
+            Command::Put(put) => Some(&mut put.value),
+            Command::Call(call) => call.payload.as_mut(),
+            Command::Answer(answer) => answer.payload.as_mut().or(answer.error.as_mut()),
+            _ => None,
+        }
+    }
+
+    /// How many bytes stand behind the line, if it says that they do.
+    pub fn bytes_behind(&mut self) -> Option<u64> {
+        if let Command::SendBundle(send) = self {
+            return send.payloads.bytes_behind();
+        }
+        match self.payload_mut()? {
+            Payload::Behind { bytes, .. } => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// Takes the bytes that stood behind the line.
+    pub fn fill(&mut self, bytes: Vec<u8>) {
+        if let Command::SendBundle(send) = self {
+            send.payloads.fill(bytes);
+        } else if let Some(Payload::Behind { read, .. }) = self.payload_mut() {
+            *read = Some(bytes.into());
+        }
+    }
+
+    /// Why its payload cannot be taken by a program that takes nothing from files of its clients, or one that
+    /// has read the line alone; none if it can.
+    pub fn misplaced(&mut self) -> Option<&'static str> {
+        if let Command::SendBundle(send) = self {
+            return send.payloads.is_unread().then_some(NOTHING_BEHIND);
+        }
+        match self.payload_mut()? {
+            Payload::File { .. } => {
+                Some("a payload from a file is for the node's own program: give it as a text or base64")
+            }
+            Payload::Behind { read: None, .. } => Some(NOTHING_BEHIND),
+            _ => None,
+        }
+    }
+
     /// The command's word.
     pub fn word(&self) -> &'static str {
         match self {
@@ -311,7 +362,7 @@ impl Command {
     pub fn echo(&self) -> Value {
         const ELEMENT_BYTES: usize = 32;
         let long = match self {
-            Command::Send(send) if !send.payload.is_within(ECHOED_BYTES) => Some(Command::Send(Send {
+            Command::Send(send) if send.payload.len() > ECHOED_BYTES => Some(Command::Send(Send {
                 payload: Payload::Text(String::new()),
                 group: send.group.clone(),
                 safe: send.safe,

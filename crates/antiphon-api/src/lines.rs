@@ -72,6 +72,14 @@ impl LineBuffer {
             }
         }
     }
+
+    /// So many bytes as they are, from behind the line that was popped last; none if more are needed.
+    pub fn take(&mut self, length: usize) -> Option<Vec<u8>> {
+        let bytes = self.bytes.get(self.popped..)?.get(..length)?.to_vec();
+        self.popped += length;
+        self.searched = self.popped;
+        Some(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +104,43 @@ mod tests {
             assert_eq!(lines.len(), 18);
             lines.push(b"xxx");
             assert_eq!(lines.pop(), Err(TooLong));
+        }
+    }
+
+    #[test]
+    fn bytes_behind_a_line_are_no_lines_wherever_they_are_cut() {
+        let said = b"five\na\nb\n\nnext\n";
+        for first in 0..=said.len() {
+            let mut lines = LineBuffer::new(20);
+            let mut pieces = [&said[..first], &said[first..]].into_iter();
+            lines.push(pieces.next().unwrap());
+            let mut more = |lines: &mut LineBuffer| lines.push(pieces.next().unwrap());
+            let line = loop {
+                match lines.pop().unwrap() {
+                    Some(line) => break line,
+                    None => more(&mut lines),
+                }
+            };
+            let bytes = loop {
+                match lines.take(5) {
+                    Some(bytes) => break bytes,
+                    None => more(&mut lines),
+                }
+            };
+            if lines.is_empty() {
+                more(&mut lines);
+            }
+            assert_eq!(
+                (&line[..], &bytes[..]),
+                (&b"five"[..], &b"a\nb\n\n"[..]),
+                "{first}"
+            );
+            let next = lines.pop().unwrap();
+            let next = next.or_else(|| {
+                more(&mut lines);
+                lines.pop().unwrap()
+            });
+            assert_eq!(next.as_deref(), Some(&b"next"[..]), "{first}");
         }
     }
 

@@ -10,7 +10,8 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not, `{"file":"…","bytes":n}`
-/// above 1 MiB. Each form is taken on stdin, the last without `bytes` too.
+/// above 1 MiB. Each form is taken on stdin, the last without `bytes` too. An agent's connection of JSON
+/// lines has one form more, `{"bytes":n}`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Payload {
@@ -28,6 +29,14 @@ pub enum Payload {
         /// Its length; of no meaning on stdin.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
+    },
+    /// So many bytes, as they are, behind the line.
+    Behind {
+        /// How many.
+        bytes: u64,
+        /// The bytes, once they are read.
+        #[serde(skip)]
+        read: Option<Bytes>,
     },
 }
 
@@ -57,11 +66,19 @@ impl Payload {
         }
     }
 
-    /// Whether it has so many bytes at most, as it is written; a payload in a file has those of its name.
-    pub(crate) fn is_within(&self, bytes: usize) -> bool {
-        let (Payload::Text(text) | Payload::Binary { base64: text } | Payload::File { file: text, .. }) =
-            self;
-        text.len() <= bytes
+    /// How many bytes it has as it is written; a payload in a file has those of its name.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Text(text) | Payload::Binary { base64: text } | Payload::File { file: text, .. } => {
+                text.len()
+            }
+            Payload::Behind { read, .. } => read.as_ref().map_or(0, Bytes::len),
+        }
+    }
+
+    /// Whether nothing is written of it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The payload as bytes. It reads a payload that is in a file: call it only where waiting for a disk is
@@ -76,9 +93,13 @@ impl Payload {
             Payload::File { file, .. } => std::fs::read(&file)
                 .map(Bytes::from)
                 .map_err(|error| format!("cannot read the file {file}: {error}")),
+            Payload::Behind { read, .. } => read.ok_or_else(|| NOTHING_BEHIND.to_owned()),
         }
     }
 }
+
+/// Why a payload that should stand behind a line is not taken.
+pub(crate) const NOTHING_BEHIND: &str = "bytes behind a line are taken by an agent, on a connection of JSON lines without `grace`: give them as a text or base64";
 
 const NO_BASE64: &str = "the payload is no base64 (standard alphabet, padded)";
 
@@ -119,6 +140,7 @@ impl<'de> Visitor<'de> for Form {
                 base64: base64.into_owned(),
             },
             Object::File { file, bytes } => Payload::File { file, bytes },
+            Object::Behind(bytes) => Payload::Behind { bytes, read: None },
         })
     }
 }
@@ -127,6 +149,7 @@ impl<'de> Visitor<'de> for Form {
 enum Object<'a> {
     Base64(Cow<'a, str>),
     File { file: String, bytes: Option<u64> },
+    Behind(u64),
 }
 
 impl<'de> Object<'de> {
@@ -151,20 +174,26 @@ impl<'de> Object<'de> {
                 bytes,
                 ..
             } => Ok(Object::File { file, bytes }),
+            Fields {
+                bytes: Some(bytes), ..
+            } => Ok(Object::Behind(bytes)),
             _ => Err(A::Error::custom(
-                "a payload that is an object has \"base64\" or \"file\"",
+                "a payload that is an object has \"base64\", \"file\" or \"bytes\"",
             )),
         }
     }
 }
 
-/// The bytes of several messages: in JSON an array of [`Payload`]s, none of them in a file. They are kept in
-/// one piece of memory.
+/// The bytes of several messages: in JSON an array of [`Payload`]s, none of them in a file; or
+/// `{"bytes":[3,5]}`, where they stand behind the line, one after the other, and have these lengths. They are
+/// kept in one piece of memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payloads {
+    /// Empty as long as they stand behind the line and are not read.
     bytes: Vec<u8>,
     /// Where each one ends.
     ends: Vec<usize>,
+    is_behind: bool,
 }
 
 impl Payloads {
@@ -189,14 +218,31 @@ impl Payloads {
         self.bytes.len()
     }
 
-    /// Each of them, in order.
+    /// Each of them, in order. As long as they stand behind the line and are not read, they are empty.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let mut begin = 0;
         self.ends.iter().map(move |end| {
-            let payload = &self.bytes[begin..*end];
+            let payload = self.bytes.get(begin..*end).unwrap_or_default();
             begin = *end;
             payload
         })
+    }
+
+    /// How many bytes stand behind the line, if they do.
+    pub(crate) fn bytes_behind(&self) -> Option<u64> {
+        let all = self.ends.last().copied().unwrap_or(0);
+        self.is_behind.then_some(all as u64)
+    }
+
+    /// Takes the bytes that stood behind the line.
+    pub(crate) fn fill(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+    }
+
+    /// Whether they stand behind the line and were not read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.bytes_behind()
+            .is_some_and(|bytes| bytes != self.bytes.len() as u64)
     }
 }
 
@@ -225,7 +271,7 @@ impl Serialize for Payloads {
 
 impl<'de> Deserialize<'de> for Payloads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Forms)
+        deserializer.deserialize_any(Forms)
     }
 }
 
@@ -235,7 +281,26 @@ impl<'de> Visitor<'de> for Forms {
     type Value = Payloads;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of payloads, each a string or {\"base64\": \"…\"}")
+        f.write_str("an array of payloads, each a string or {\"base64\": \"…\"}; or {\"bytes\": [lengths]}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Payloads, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Fields {
+            bytes: Vec<u32>,
+        }
+        let lengths = Fields::deserialize(MapAccessDeserializer::new(map))?.bytes;
+        let mut end = 0;
+        let ends = lengths.into_iter().map(|length| {
+            end += length as usize;
+            end
+        });
+        Ok(Payloads {
+            bytes: Vec::new(),
+            ends: ends.collect(),
+            is_behind: true,
+        })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Payloads, A::Error> {
@@ -270,8 +335,8 @@ impl<'de> Visitor<'de> for Next<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         match Object::of(map)? {
-            Object::File { .. } => Err(A::Error::custom(
-                "a payload of a bundle cannot be in a file: give it as a text or base64",
+            Object::File { .. } | Object::Behind(_) => Err(A::Error::custom(
+                "a payload of a bundle is a text or base64: neither in a file nor alone behind the line",
             )),
             Object::Base64(base64) => {
                 let decoded = BASE64.decode_append(base64.as_bytes(), &mut self.0.bytes);
@@ -309,10 +374,16 @@ mod tests {
         assert_eq!(read(r#""a\nb""#), Ok(Payload::Text("a\nb".to_owned())));
         assert_eq!(read(r#"{"file":"f"}"#), Ok(file(None)));
         assert_eq!(read(r#"{"bytes":7,"file":"f"}"#), Ok(file(Some(7))));
-        for wrong in ["5", "null", "[]", "{}", r#"{"bytes":7}"#, r#"{"base64":5}"#] {
+        assert_eq!(
+            read(r#"{"bytes":7}"#),
+            Ok(Payload::Behind { bytes: 7, read: None })
+        );
+        for wrong in ["5", "null", "[]", "{}", r#"{"bytes":-7}"#, r#"{"base64":5}"#] {
             let error = read(wrong).unwrap_err();
             assert!(
-                error.contains("string") || error.contains("base64"),
+                ["string", "base64", "u64"]
+                    .iter()
+                    .any(|word| error.contains(word)),
                 "{wrong}: {error}"
             );
         }
@@ -333,8 +404,28 @@ mod tests {
         assert_eq!(text, r#"["plain","","a \"quote\"\n","grüße",{"base64":"/wA="}]"#);
         let read: Payloads = serde_json::from_str(&text).unwrap();
         assert!(read.iter().eq(all) && read == payloads);
-        for wrong in [r#"["a",{"file":"f"}]"#, r#"[{"base64":"!"}]"#, "[7]", r#""a""#] {
+        for wrong in [
+            r#"["a",{"file":"f"}]"#,
+            r#"[{"base64":"!"}]"#,
+            "[7]",
+            r#""a""#,
+            r#"[{"bytes":1}]"#,
+            r#"{"bytes":1}"#,
+            r#"{"bytes":[-1]}"#,
+            r#"{"bytes":[1],"file":"f"}"#,
+        ] {
             assert!(serde_json::from_str::<Payloads>(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn payloads_behind_a_line_have_the_lengths_that_it_says_and_are_empty_until_they_are_read() {
+        let mut payloads: Payloads = serde_json::from_str(r#"{"bytes":[2,0,3]}"#).unwrap();
+        assert_eq!((payloads.bytes_behind(), payloads.is_unread()), (Some(5), true));
+        assert!(payloads.iter().eq([&b""[..]; 3]));
+        payloads.fill(b"abcde".to_vec());
+        assert!(!payloads.is_unread() && payloads.iter().eq([&b"ab"[..], b"", b"cde"]));
+        // Another program is told them in the line.
+        assert_eq!(serde_json::to_string(&payloads).unwrap(), r#"["ab","","cde"]"#);
     }
 }

@@ -429,6 +429,7 @@ fn shown(payload: &Payload) -> String {
         Payload::Text(text) => text.clone(),
         Payload::Binary { base64 } => format!("(bytes in base64) {base64}"),
         Payload::File { file, bytes } => format!("{} bytes in {file}", bytes.unwrap_or(0)),
+        Payload::Behind { bytes, .. } => format!("{bytes} bytes"),
     }
 }
 

@@ -214,6 +214,7 @@ impl Process {
         let join = command::Join {
             group,
             bundles: false,
+            bytes: false,
             id: None,
         };
         for command in [

@@ -375,6 +375,7 @@ impl Run {
 pub fn text_of(payload: &Payload) -> &str {
     match payload {
         Payload::Text(text) | Payload::Binary { base64: text } | Payload::File { file: text, .. } => text,
+        Payload::Behind { .. } => "",
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon::clients::Departure;
-use antiphon_api::{Event, LineBuffer, MAX_LINE_BYTES};
+use antiphon_api::{Command, Event, LineBuffer, MAX_LINE_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
@@ -144,6 +144,39 @@ impl Reader {
             } => next_line(stream, said, lines, buffer).await.map(Said::Line),
             Reader::WebSocket(reader) => reader.next().await,
         }
+    }
+
+    /// Whether bytes may stand behind a line.
+    pub(super) fn takes_bytes(&self) -> bool {
+        matches!(self, Reader::Lines { .. })
+    }
+
+    /// A command with the bytes that stand behind its line. A text message of a WebSocket has none.
+    pub(super) async fn behind(&mut self, mut command: Command) -> Result<Command, Stop> {
+        let Reader::Lines {
+            stream,
+            said,
+            lines,
+            buffer,
+        } = self
+        else {
+            return Ok(command);
+        };
+        if let Some(length) = command.bytes_behind() {
+            let length = usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= MAX_LINE_BYTES);
+            let length = length.ok_or_else(too_long)?;
+            let bytes = loop {
+                match lines.take(length) {
+                    Some(bytes) => break bytes,
+                    None => read_more(stream, said, lines, buffer).await?,
+                }
+            };
+            said.whole(lines.len());
+            command.fill(bytes);
+        }
+        Ok(command)
     }
 
     /// Whether the program closes its WebSocket, and waits for the answer to that.
@@ -331,25 +364,40 @@ async fn next_line(
         match line {
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
             Ok(Some(line)) => return Ok(line),
-            Ok(None) => {}
-            Err(_) => {
-                return Err(Stop::Wrong {
-                    told: Some(format!(
-                        "a line has at most {MAX_LINE_BYTES} bytes: the connection ends"
-                    )),
-                    departure: Departure::lost("it sent a line that is too long"),
-                });
-            }
+            Ok(None) => read_more(reader, said, lines, buffer).await?,
+            Err(_) => return Err(too_long()),
         }
-        let Some(Ok(length @ 1..)) = said.rest(reader.read(&mut buffer.0)).await else {
-            return Err(match said.gave_way() {
-                None => Stop::Ended,
-                Some(reason) => Stop::GaveWay(reason),
-            });
-        };
-        lines.push(&buffer.0[..length]);
-        buffer.fit(length);
     }
+}
+
+fn too_long() -> Stop {
+    Stop::Wrong {
+        told: Some(format!(
+            "a line has at most {MAX_LINE_BYTES} bytes, and as many behind it: the connection ends"
+        )),
+        departure: Departure::lost("it sent a line that is too long"),
+    }
+}
+
+/// Reads something.
+///
+/// # Cancel safety
+/// No byte is lost if the future is dropped.
+async fn read_more(
+    reader: &mut (impl AsyncRead + Unpin),
+    said: &HalfSaid,
+    lines: &mut LineBuffer,
+    buffer: &mut ReadBuffer,
+) -> Result<(), Stop> {
+    let Some(Ok(length @ 1..)) = said.rest(reader.read(&mut buffer.0)).await else {
+        return Err(match said.gave_way() {
+            None => Stop::Ended,
+            Some(reason) => Stop::GaveWay(reason),
+        });
+    };
+    lines.push(&buffer.0[..length]);
+    buffer.fit(length);
+    Ok(())
 }
 
 #[cfg(test)]

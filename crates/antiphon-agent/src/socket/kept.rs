@@ -65,7 +65,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ends::{self, Place, Reader, Said, Stop, Writer};
-use super::{PART_WITHIN, READ_WITHIN, obey, slow};
+use super::{PART_WITHIN, READ_WITHIN, obey, parse, slow};
 use crate::Hub;
 use crate::hub::Session;
 use crate::pipe::{Pipe, Text, pipe};
@@ -381,7 +381,7 @@ async fn obey_all(session: &Session, mut lines: Text) -> Departure {
         // Lines are whole here, and reading from memory does not fail.
         let _ = lines.left().read_until(b'\n', &mut line);
         lines.advance(line.len());
-        if let ControlFlow::Break(departure) = obey(session, &line).await {
+        if let ControlFlow::Break(departure) = obey(session, parse(&line)).await {
             return departure;
         }
         count += 1;
@@ -403,7 +403,7 @@ pub(super) async fn serve(hub: &Hub, resumable: &Resumable, arrival: Arrival, li
         HandedOver::Refused(arrival) => return refuse(arrival).await,
         HandedOver::Unknown(arrival) => arrival,
     };
-    let Ok((session, mut text)) = hub.session_in_lines() else {
+    let Ok((session, mut text)) = hub.session_in_lines(false) else {
         return ends::refuse_full(hub, (arrival.reader, arrival.writer)).await;
     };
     let grace = arrival.hello.grace.map_or(MAX_GRACE, |grace| grace.0);

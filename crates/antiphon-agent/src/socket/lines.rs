@@ -1,5 +1,8 @@
 //! JSON lines: each line of the program is a command, each line for it an event. Where a token is asked for,
 //! the first line of a connection without HTTP is a `hello` with it.
+//!
+//! Behind a line may stand bytes as they are, as many as the line says. A line that cannot be read may have
+//! some behind it, and then the connection ends: nobody must have what he sends read as commands.
 
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -112,7 +115,7 @@ pub(super) async fn serve(
         };
         return kept::serve(hub, resumable, arrival, line).await;
     }
-    let Ok((session, mut text)) = hub.session_in_lines() else {
+    let Ok((session, mut text)) = hub.session_in_lines(reader.takes_bytes()) else {
         return ends::refuse_full(hub, (reader, writer)).await;
     };
     let (ended, reads_within) = {
@@ -139,16 +142,34 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
     let mut next = begun;
     loop {
         match next {
-            Ok(Said::Line(line)) => match patient(reader, super::obey(session, &line)).await {
-                Some(ControlFlow::Continue(())) => {}
-                Some(ControlFlow::Break(departure)) => return departure,
-                None => return ends::ended(),
-            },
+            Ok(Said::Line(line)) => {
+                let parsed = match super::parse(&line) {
+                    Ok(command) => match reader.behind(command).await {
+                        Ok(command) => Ok(command),
+                        Err(stop) => return stop.told(session).await,
+                    },
+                    Err(error) if reader.takes_bytes() && may_have_bytes(&line) => {
+                        session.tell_malformed(*error).await;
+                        return Departure::lost("nobody knows where its next line begins");
+                    }
+                    Err(error) => Err(error),
+                };
+                match patient(reader, super::obey(session, parsed)).await {
+                    Some(ControlFlow::Continue(())) => {}
+                    Some(ControlFlow::Break(departure)) => return departure,
+                    None => return ends::ended(),
+                }
+            }
             Ok(Said::NoLine(reason)) => ends::tell(session, reason.to_owned()).await,
             Err(stop) => return stop.told(session).await,
         }
         next = reader.next().await;
     }
+}
+
+/// Whether bytes may stand behind a line that cannot be read: then they would be read as lines.
+fn may_have_bytes(line: &[u8]) -> bool {
+    memchr::memmem::find(line, b"\"bytes\"").is_some()
 }
 
 /// Does what may take long, and notices meanwhile when the program goes: then the work gets a little more
@@ -187,6 +208,7 @@ mod tests {
 
     use antiphon::memory::MemoryNetwork;
     use antiphon::{Cluster, Profile};
+    use antiphon_api::MAX_LINE_BYTES;
     use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
     use super::super::halves::Halves;
@@ -293,5 +315,148 @@ mod tests {
             let comes = async { while !matches!(heard.next().await, Some(Event::Message(_))) {} };
             timeout(SOON, comes).await.expect("it is said");
         }
+    }
+
+    /// A program on a connection of lines, and what it was told.
+    struct Program {
+        near: DuplexStream,
+        said: Vec<u8>,
+    }
+
+    impl Program {
+        fn of(agent: &Agent) -> Self {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            let visitor = Access::default().local(agent.hub.meters().clone());
+            let place = Place::new(Arc::new(visitor), agent.hub.meters().connected(Carrier::Lines));
+            let ends = ends::of_lines(far, b"", &Halves::default());
+            let (hub, said) = (agent.hub.clone(), Vec::new());
+            tokio::spawn(async move { serve(ends, place, &hub, &Resumable::default()).await });
+            Self { near, said }
+        }
+
+        async fn says(&mut self, bytes: &[u8]) {
+            self.near.write_all(bytes).await.unwrap();
+        }
+
+        /// Reads until it was told this, and forgets all up to its end.
+        async fn hears(&mut self, bytes: &[u8]) {
+            let end = loop {
+                if let Some(begin) = memchr::memmem::find(&self.said, bytes) {
+                    break begin + bytes.len();
+                }
+                let read = timeout(SOON, self.near.read_buf(&mut self.said)).await;
+                let wanted = bytes.escape_ascii();
+                let read = read.unwrap_or_else(|_| panic!("{wanted} in {}", self.said.escape_ascii()));
+                assert!(read.unwrap() > 0, "{wanted} in {}", self.said.escape_ascii());
+            };
+            self.said.drain(..end);
+        }
+
+        async fn hears_the_end(&mut self) {
+            timeout(SOON, self.near.read_to_end(&mut self.said))
+                .await
+                .expect("it ends")
+                .unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn bytes_behind_a_line_come_as_they_are_and_are_no_lines() {
+        let agent = Agent::alone().await;
+        let mut program = Program::of(&agent);
+        program
+            .says(b"{\"join\":{\"group\":\"g\",\"bytes\":true,\"bundles\":true}}\n")
+            .await;
+        program.hears(b"\"event\":\"view\"").await;
+        let line = b"{\"leave\":{}}\n";
+        let send = format!(
+            "{{\"send\":{{\"payload\":{{\"bytes\":{}}},\"id\":1}}}}\n",
+            line.len()
+        );
+        // Cut anywhere.
+        for byte in [send.as_bytes(), line].concat() {
+            program.says(&[byte]).await;
+        }
+        program
+            .hears(b"\"payload\":{\"bytes\":13}}\n{\"leave\":{}}\n")
+            .await;
+        program
+            .says(b"{\"send_bundle\":{\"payloads\":{\"bytes\":[1,0,3]},\"safe\":true}}\n\xff\n\n\0")
+            .await;
+        program
+            .hears(b"\"payloads\":{\"bytes\":[1,0,3]}}\n\xff\n\n\0")
+            .await;
+        program.says(b"{\"members\":{\"id\":\"m\"}}\n").await;
+        program
+            .hears(b"{\"event\":\"reply\",\"op\":\"members\",\"id\":\"m\"")
+            .await;
+        // As text in the line for a program that did not ask for them, and a value of a map is nothing else.
+        let mut other = Program::of(&agent);
+        other
+            .says(b"{\"join\":{\"group\":\"g\"}}\n{\"put\":{\"map\":\"m\",\"key\":\"k\",\"value\":{\"bytes\":2},\"id\":2}}\n{\n{\"get\":{\"map\":\"m\",\"key\":\"k\",\"id\":3}}\n")
+            .await;
+        other.hears(b"\"value\":\"{\\n\"").await;
+        program
+            .says(b"{\"send\":{\"group\":\"g\",\"payload\":{\"bytes\":0}}}\n{\"send\":{\"group\":\"g\",\"payload\":{\"bytes\":2}}}\n\xff\0")
+            .await;
+        other.hears(b"\"payload\":\"\"").await;
+        other.hears(b"\"payload\":{\"base64\":\"/wA=\"}").await;
+        // What is refused comes back in the line.
+        program
+            .says(b"{\"send\":{\"group\":\"h\",\"payload\":{\"bytes\":2}}}\n\xff\0")
+            .await;
+        program
+            .hears(b"\"request\":{\"send\":{\"group\":\"h\",\"payload\":{\"base64\":\"/wA=\"}}}")
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_ends_where_bytes_behind_a_line_would_be_read_as_lines() {
+        let agent = Agent::alone().await;
+        let inject = "{\"put\":{\"map\":\"m\",\"key\":\"k\",\"value\":\"injected\"}}\n";
+        let long = MAX_LINE_BYTES + 1;
+        for (before, wrong, why) in [
+            (
+                "",
+                "{\"send\":{\"payload\":{\"bytes\":60},\"nonsense\":1}}\n".to_owned(),
+                "nonsense",
+            ),
+            (
+                "",
+                "{\"send\":{\"payload\":{\"bytes\":60}\n".to_owned(),
+                "not JSON",
+            ),
+            (
+                "",
+                "{\"send_bundle\":{\"payloads\":{\"bytes\":[-60]}}}\n".to_owned(),
+                "-60",
+            ),
+            (
+                "",
+                format!("{{\"send\":{{\"payload\":{{\"bytes\":{long}}}}}}}\n"),
+                "behind it",
+            ),
+            (
+                "{\"hello\":{\"grace\":\"5s\"}}\n",
+                "{\"send\":{\"payload\":{\"bytes\":60}}}\n".to_owned(),
+                "without `grace`",
+            ),
+        ] {
+            let mut program = Program::of(&agent);
+            program.says([before, &wrong, inject].concat().as_bytes()).await;
+            program.hears(why.as_bytes()).await;
+            program.hears_the_end().await;
+        }
+        let mut program = Program::of(&agent);
+        program
+            .says(b"{\"get\":{\"map\":\"m\",\"key\":\"k\",\"id\":1}}\n")
+            .await;
+        program.hears(b"\"id\":1,\"value\":null").await;
+        // Nor is a client that may come back told any.
+        let mut program = Program::of(&agent);
+        program
+            .says(b"{\"hello\":{\"grace\":\"5s\"}}\n{\"join\":{\"group\":\"g\",\"bytes\":true,\"id\":2}}\n")
+            .await;
+        program.hears(b"leave `bytes` out").await;
     }
 }

@@ -251,20 +251,30 @@ async fn begin(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> Op
     }
 }
 
-/// Does what one line of a program says, whatever carries it. Breaks if the session is to end so.
-async fn obey(session: &Session, line: &[u8]) -> ControlFlow<Departure> {
-    let parsed = match std::str::from_utf8(line) {
+/// What one line of a program says, whatever carries it.
+fn parse(line: &[u8]) -> Result<Command, Box<Event>> {
+    match std::str::from_utf8(line) {
         Ok(text) => Command::parse(text),
         Err(error) => Err(Box::new(Event::Error {
             reason: format!("not UTF-8 ({error})"),
             request: serde_json::Value::Null,
         })),
-    };
+    }
+}
+
+/// Does what a line says. Breaks if the session is to end so.
+async fn obey(session: &Session, parsed: Result<Command, Box<Event>>) -> ControlFlow<Departure> {
     match parsed {
         Ok(Command::Leave(command::Leave { group: None, .. })) => {
             return ControlFlow::Break(Departure::Left);
         }
-        Ok(command) => session.obey(command).await,
+        Ok(mut command) => {
+            let unread = command.bytes_behind().is_some() && command.misplaced().is_some();
+            session.obey(command).await;
+            if unread {
+                return ControlFlow::Break(Departure::lost("it sent bytes behind a line"));
+            }
+        }
         Err(error) => session.tell_malformed(*error).await,
     }
     ControlFlow::Continue(())

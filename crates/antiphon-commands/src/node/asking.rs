@@ -183,7 +183,9 @@ impl Node {
             answered.ok_or_else(|| unknown(format!("the answer of {to} is not signed as it must be")))?;
         self.heard(to);
         match answered.outcome {
-            Outcome::Done(Payload::File { .. }) => Err(unknown(format!("the answer of {to} names a file"))),
+            Outcome::Done(Payload::File { .. } | Payload::Behind { .. }) => {
+                Err(unknown(format!("the answer of {to} does not have what it says")))
+            }
             Outcome::Done(payload) => payload.into_bytes().map(Some).map_err(unknown),
             Outcome::Failed(failure) => Err(failure),
             Outcome::Taken => Ok(None),

@@ -244,7 +244,7 @@ pub(super) fn parse(bytes: &[u8], field: &str) -> Result<Payload, Problem> {
         .ok_or_else(expected)?;
     // A file of the node is no part of a request, and base64 that is none is not sent on.
     match serde_json::from_value(payload).map_err(|_| expected())? {
-        Payload::File { .. } => Err(expected()),
+        Payload::File { .. } | Payload::Behind { .. } => Err(expected()),
         payload => payload
             .into_bytes()
             .map(|bytes| Payload::from_bytes(&bytes))

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use antiphon_api::blocks::{Code, Failure, Id, Kind, Reply};
-use antiphon_api::{Command, Event, Payload, command};
+use antiphon_api::{Command, Event, command};
 use hyper::StatusCode;
 use serde_json::json;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot, watch};
@@ -102,11 +102,7 @@ impl Speaker {
     pub(super) async fn say(&self, asked: &Asked, body: Unread) -> Result<Answer, Problem> {
         let safe = asked.flag("safe")?;
         let payload = asked.payload(body, "payload").await?;
-        let length = match &payload {
-            Payload::Text(text) => text.len(),
-            Payload::Binary { base64 } => base64.len(),
-            Payload::File { file, .. } => file.len(),
-        };
+        let length = payload.len();
         let voice = self.voice().await?;
         let group = asked.path(0).to_owned();
         let inside = voice.enter(&group).await?;
@@ -205,6 +201,7 @@ impl Voice {
             Command::Join(command::Join {
                 group,
                 bundles: false,
+                bytes: false,
                 id: Some(id),
             })
         };
@@ -363,6 +360,7 @@ pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answe
         Command::Join(command::Join {
             group,
             bundles: false,
+            bytes: false,
             id: None,
         }),
     )

@@ -29,6 +29,7 @@ impl Talk<'_> {
         let (name, joined) = (group.to_owned(), |id| command::Join {
             group: group.to_owned(),
             bundles: false,
+            bytes: false,
             id,
         });
         let reply = self
@@ -178,6 +179,7 @@ impl Talk<'_> {
             Command::Join(command::Join {
                 group,
                 bundles: false,
+                bytes: false,
                 id,
             })
         })
