@@ -3,13 +3,13 @@
 //!
 //! | series | a program |
 //! |---|---|
-//! | agent | speaks JSON lines with its agent, and sends and takes messages in bundles |
+//! | agent | speaks JSON lines with its agent, and sends and takes messages in bundles, as bytes behind the lines |
 //! | agent by lines | the same, a line for each message |
 //! | library | is the node itself: `antiphon bench multicast`, as the benchmark `cpg` has it |
 //! | corosync | is `peers/cpg_client.c` on corosync's libcpg |
 //! | libcpg on an agent | is the same program on ours |
 //!
-//! What is compared is `agent` with corosync: many messages in a line with one message in a call, since
+//! What is compared is `agent` with corosync: many messages behind a line with one message in a call, since
 //! corosync has no call for several. `agent by lines` and `libcpg on an agent` send one at a time, too.
 
 use std::path::PathBuf;

@@ -306,7 +306,7 @@ impl Command {
     /// has read the line alone; none if it can.
     pub fn misplaced(&mut self) -> Option<&'static str> {
         if let Command::SendBundle(send) = self {
-            return send.payloads.is_unread().then_some(NOTHING_BEHIND);
+            return send.payloads.bytes_behind().map(|_| NOTHING_BEHIND);
         }
         match self.payload_mut()? {
             Payload::File { .. } => {

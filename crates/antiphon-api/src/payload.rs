@@ -6,7 +6,7 @@ use std::fmt;
 use base64_simd::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
-use serde::ser::SerializeSeq as _;
+use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not, `{"file":"…","bytes":n}`
@@ -189,11 +189,11 @@ impl<'de> Object<'de> {
 /// kept in one piece of memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payloads {
-    /// Empty as long as they stand behind the line and are not read.
     bytes: Vec<u8>,
     /// Where each one ends.
     ends: Vec<usize>,
-    is_behind: bool,
+    /// They stand behind the line, and `bytes` is still empty.
+    unread: bool,
 }
 
 impl Payloads {
@@ -231,18 +231,22 @@ impl Payloads {
     /// How many bytes stand behind the line, if they do.
     pub(crate) fn bytes_behind(&self) -> Option<u64> {
         let all = self.ends.last().copied().unwrap_or(0);
-        self.is_behind.then_some(all as u64)
+        self.unread.then_some(all as u64)
     }
 
     /// Takes the bytes that stood behind the line.
     pub(crate) fn fill(&mut self, bytes: Vec<u8>) {
-        self.bytes = bytes;
+        (self.bytes, self.unread) = (bytes, false);
     }
 
-    /// Whether they stand behind the line and were not read.
-    pub(crate) fn is_unread(&self) -> bool {
-        self.bytes_behind()
-            .is_some_and(|bytes| bytes != self.bytes.len() as u64)
+    /// The length of each of them.
+    fn lengths(&self) -> Vec<usize> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends
+            .iter()
+            .zip(begins)
+            .map(|(end, begin)| end - begin)
+            .collect()
     }
 }
 
@@ -258,6 +262,11 @@ impl<B: AsRef<[u8]>> FromIterator<B> for Payloads {
 
 impl Serialize for Payloads {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.unread {
+            let mut map = serializer.serialize_map(Some(1))?;
+            map.serialize_entry("bytes", &self.lengths())?;
+            return map.end();
+        }
         let mut array = serializer.serialize_seq(Some(self.len()))?;
         for payload in self.iter() {
             match std::str::from_utf8(payload) {
@@ -299,7 +308,7 @@ impl<'de> Visitor<'de> for Forms {
         Ok(Payloads {
             bytes: Vec::new(),
             ends: ends.collect(),
-            is_behind: true,
+            unread: true,
         })
     }
 
@@ -421,10 +430,12 @@ mod tests {
     #[test]
     fn payloads_behind_a_line_have_the_lengths_that_it_says_and_are_empty_until_they_are_read() {
         let mut payloads: Payloads = serde_json::from_str(r#"{"bytes":[2,0,3]}"#).unwrap();
-        assert_eq!((payloads.bytes_behind(), payloads.is_unread()), (Some(5), true));
+        assert_eq!(payloads.bytes_behind(), Some(5));
+        assert_eq!(serde_json::to_string(&payloads).unwrap(), r#"{"bytes":[2,0,3]}"#);
         assert!(payloads.iter().eq([&b""[..]; 3]));
         payloads.fill(b"abcde".to_vec());
-        assert!(!payloads.is_unread() && payloads.iter().eq([&b"ab"[..], b"", b"cde"]));
+        assert_eq!(payloads.bytes_behind(), None);
+        assert!(payloads.iter().eq([&b"ab"[..], b"", b"cde"]));
         // Another program is told them in the line.
         assert_eq!(serde_json::to_string(&payloads).unwrap(), r#"["ab","","cde"]"#);
     }
