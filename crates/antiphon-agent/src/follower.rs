@@ -234,5 +234,14 @@ mod tests {
         let told = lines(&mut each_told, 1).await;
         let request = r#""request":{"send":{"group":"g"}}"#;
         assert!(told[0].to_json().contains(request), "{told:?}");
+        // Payloads that were not read are none, whoever says them.
+        let (queue, mut told) = crate::outlet::queue();
+        let own = hub.open(Outlet::Queued(queue), true).unwrap();
+        own.obey(parse(
+            r#"{"send_bundle":{"group":"g","payloads":{"bytes":[3,5]}}}"#,
+        ))
+        .await;
+        let told = told.next().await.unwrap();
+        assert!(told.to_json().contains("bytes behind a line"), "{told:?}");
     }
 }

@@ -371,7 +371,10 @@ impl Session {
     }
 
     async fn obey_sense(&self, mut command: Command) -> Result<(), Senseless> {
-        let misplaced = command.misplaced().filter(|_| !self.may_name_files);
+        let is_in_a_file = command.bytes_behind().is_none();
+        let misplaced = command
+            .misplaced()
+            .filter(|_| !(is_in_a_file && self.may_name_files));
         let senseless = |reason: &str| Err(Senseless::of(&command, reason));
         if let Some(reason) = misplaced {
             return senseless(reason);

@@ -241,10 +241,22 @@ const ECHOED_BYTES: usize = 4096;
 /// Of a longer one, the longest id and the longest word that are.
 const MAX_ECHOED_ID: usize = 64;
 
+fn is_twofold_behind(answer: &blocks::Answer) -> bool {
+    let both = [&answer.payload, &answer.error];
+    let is_behind = |payload: &Option<Payload>| matches!(payload, Some(Payload::Behind { .. }));
+    both.iter().all(|payload| payload.is_some()) && both.iter().any(|payload| is_behind(payload))
+}
+
 impl Command {
     /// Reads a line of stdin. The error says what was expected.
     pub fn parse(line: &str) -> Result<Self, Box<Event>> {
         let refused = match serde_json::from_str(line) {
+            // Bytes may stand behind one of both, which is not looked at.
+            Ok(Self::Answer(answer)) if is_twofold_behind(&answer) => {
+                let reason = "an answer has a payload or an error, not both".to_owned();
+                let request = Value::String(shortened(line));
+                return Err(Box::new(Event::Error { reason, request }));
+            }
             Ok(command) => return Ok(command),
             Err(refused) => refused,
         };

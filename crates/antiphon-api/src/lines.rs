@@ -35,9 +35,6 @@ impl LineBuffer {
         self.bytes.drain(..self.popped);
         self.searched -= self.popped;
         self.popped = 0;
-        if self.bytes.is_empty() {
-            self.bytes.shrink_to(KEPT_BYTES);
-        }
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -61,8 +58,7 @@ impl LineBuffer {
             Some(end) if end - self.popped > self.longest => Err(TooLong),
             Some(end) => {
                 let line = self.bytes[self.popped..end].to_vec();
-                self.popped = end + 1;
-                self.searched = self.popped;
+                self.forget(end + 1);
                 Ok(Some(line))
             }
             None if self.len() > self.longest => Err(TooLong),
@@ -76,9 +72,18 @@ impl LineBuffer {
     /// So many bytes as they are, from behind the line that was popped last; none if more are needed.
     pub fn take(&mut self, length: usize) -> Option<Vec<u8>> {
         let bytes = self.bytes.get(self.popped..)?.get(..length)?.to_vec();
-        self.popped += length;
-        self.searched = self.popped;
+        self.forget(self.popped + length);
         Some(bytes)
+    }
+
+    /// All up to there is given out. Of a program that says nothing more, nothing is kept.
+    fn forget(&mut self, end: usize) {
+        (self.popped, self.searched) = (end, end);
+        if end == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            (self.popped, self.searched) = (0, 0);
+        }
     }
 }
 

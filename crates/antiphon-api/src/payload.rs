@@ -30,12 +30,12 @@ pub enum Payload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
     },
-    /// So many bytes, as they are, behind the line.
+    /// So many bytes, as they are, behind the line. Once they are read, they are told in the line.
+    #[serde(serialize_with = "write_behind")]
     Behind {
         /// How many.
         bytes: u64,
         /// The bytes, once they are read.
-        #[serde(skip)]
         read: Option<Bytes>,
     },
 }
@@ -103,6 +103,15 @@ pub(crate) const NOTHING_BEHIND: &str = "bytes behind a line are taken by an age
 
 const NO_BASE64: &str = "the payload is no base64 (standard alphabet, padded)";
 
+fn write_behind<S: Serializer>(bytes: &u64, read: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    if let Some(read) = read {
+        return Payload::from_bytes(read).serialize(serializer);
+    }
+    let mut map = serializer.serialize_map(Some(1))?;
+    map.serialize_entry("bytes", bytes)?;
+    map.end()
+}
+
 /// Whether a payload is a JSON string as it stands. There is no branch for each byte, so the processor looks
 /// at many bytes at once.
 fn is_plain(payload: &[u8]) -> bool {
@@ -123,7 +132,7 @@ impl<'de> Visitor<'de> for Form {
     type Value = Payload;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a payload, which is a string, {\"base64\": \"…\"} or {\"file\": \"…\"}")
+        f.write_str("a payload, which is a string, {\"base64\": \"…\"}, {\"file\": \"…\"} or {\"bytes\": n}")
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Payload, E> {
@@ -158,6 +167,7 @@ impl<'de> Object<'de> {
         #[derive(Deserialize)]
         struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
         #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
         struct Fields<'a> {
             #[serde(borrow)]
             base64: Option<Text<'a>>,
@@ -167,18 +177,21 @@ impl<'de> Object<'de> {
         match Fields::deserialize(MapAccessDeserializer::new(map))? {
             Fields {
                 base64: Some(Text(base64)),
-                ..
+                file: None,
+                bytes: None,
             } => Ok(Object::Base64(base64)),
             Fields {
+                base64: None,
                 file: Some(file),
                 bytes,
-                ..
             } => Ok(Object::File { file, bytes }),
             Fields {
-                bytes: Some(bytes), ..
+                base64: None,
+                file: None,
+                bytes: Some(bytes),
             } => Ok(Object::Behind(bytes)),
             _ => Err(A::Error::custom(
-                "a payload that is an object has \"base64\", \"file\" or \"bytes\"",
+                "a payload that is an object has one of \"base64\", \"file\" and \"bytes\"",
             )),
         }
     }
@@ -284,6 +297,10 @@ impl<'de> Deserialize<'de> for Payloads {
     }
 }
 
+/// The most lengths of payloads behind a line: many more than a bundle may have, and few enough to keep while
+/// the payloads come.
+const MAX_LENGTHS: usize = 1 << 13;
+
 struct Forms;
 
 impl<'de> Visitor<'de> for Forms {
@@ -300,14 +317,21 @@ impl<'de> Visitor<'de> for Forms {
             bytes: Vec<u32>,
         }
         let lengths = Fields::deserialize(MapAccessDeserializer::new(map))?.bytes;
-        let mut end = 0;
+        if lengths.len() > MAX_LENGTHS {
+            let lengths = lengths.len();
+            return Err(A::Error::custom(format!(
+                "{lengths} payloads are too many: say fewer together"
+            )));
+        }
+        let mut end = 0_usize;
         let ends = lengths.into_iter().map(|length| {
-            end += length as usize;
-            end
+            end = end.checked_add(length as usize)?;
+            Some(end)
         });
+        let ends: Option<Vec<usize>> = ends.collect();
         Ok(Payloads {
             bytes: Vec::new(),
-            ends: ends.collect(),
+            ends: ends.ok_or_else(|| A::Error::custom("the payloads are too long"))?,
             unread: true,
         })
     }
@@ -387,10 +411,20 @@ mod tests {
             read(r#"{"bytes":7}"#),
             Ok(Payload::Behind { bytes: 7, read: None })
         );
-        for wrong in ["5", "null", "[]", "{}", r#"{"bytes":-7}"#, r#"{"base64":5}"#] {
+        for wrong in [
+            "5",
+            "null",
+            "[]",
+            "{}",
+            r#"{"bytes":-7}"#,
+            r#"{"base64":5}"#,
+            r#"{"base64":"AA==","bytes":1}"#,
+            r#"{"base64":"AA==","file":"f"}"#,
+            r#"{"bytes":1,"text":"x"}"#,
+        ] {
             let error = read(wrong).unwrap_err();
             assert!(
-                ["string", "base64", "u64"]
+                ["string", "base64", "u64", "one of"]
                     .iter()
                     .any(|word| error.contains(word)),
                 "{wrong}: {error}"

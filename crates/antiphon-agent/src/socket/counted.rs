@@ -78,6 +78,12 @@ impl HalfSaid {
         (inside.bytes, inside.half) = (behind, None);
     }
 
+    /// What was taken for whole is not: so many bytes are kept of it, and behind it.
+    pub(super) fn half(&self, bytes: usize) {
+        let mut inside = self.inside();
+        (inside.bytes, inside.last) = (bytes, Some(Instant::now()));
+    }
+
     /// So many bytes were no part of what is not whole.
     pub(super) fn other(&self, bytes: usize) {
         let mut inside = self.inside();

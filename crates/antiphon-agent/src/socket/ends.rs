@@ -152,7 +152,7 @@ impl Reader {
     }
 
     /// A command with the bytes that stand behind its line. A text message of a WebSocket has none.
-    pub(super) async fn behind(&mut self, mut command: Command) -> Result<Command, Stop> {
+    pub(super) async fn behind(&mut self, mut command: Command, line: Vec<u8>) -> Result<Command, Stop> {
         let Reader::Lines {
             stream,
             said,
@@ -167,6 +167,11 @@ impl Reader {
                 .ok()
                 .filter(|length| *length <= MAX_LINE_BYTES);
             let length = length.ok_or_else(too_long)?;
+            let kept = line.len();
+            drop(line);
+            if lines.len() < length {
+                said.half(kept + lines.len());
+            }
             let bytes = loop {
                 match lines.take(length) {
                     Some(bytes) => break bytes,

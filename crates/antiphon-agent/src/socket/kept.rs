@@ -65,6 +65,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ends::{self, Place, Reader, Said, Stop, Writer};
+use super::lines::{may_have_bytes, unclear};
 use super::{PART_WITHIN, READ_WITHIN, obey, parse, slow};
 use crate::Hub;
 use crate::hub::Session;
@@ -381,8 +382,13 @@ async fn obey_all(session: &Session, mut lines: Text) -> Departure {
         // Lines are whole here, and reading from memory does not fail.
         let _ = lines.left().read_until(b'\n', &mut line);
         lines.advance(line.len());
-        if let ControlFlow::Break(departure) = obey(session, parse(&line)).await {
+        let parsed = parse(&line);
+        let is_unclear = parsed.is_err() && may_have_bytes(&line);
+        if let ControlFlow::Break(departure) = obey(session, parsed).await {
             return departure;
+        }
+        if is_unclear {
+            return unclear();
         }
         count += 1;
         bytes += line.len();

@@ -144,13 +144,13 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
         match next {
             Ok(Said::Line(line)) => {
                 let parsed = match super::parse(&line) {
-                    Ok(command) => match reader.behind(command).await {
+                    Ok(command) => match reader.behind(command, line).await {
                         Ok(command) => Ok(command),
                         Err(stop) => return stop.told(session).await,
                     },
                     Err(error) if reader.takes_bytes() && may_have_bytes(&line) => {
                         session.tell_malformed(*error).await;
-                        return Departure::lost("nobody knows where its next line begins");
+                        return unclear();
                     }
                     Err(error) => Err(error),
                 };
@@ -168,8 +168,14 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
 }
 
 /// Whether bytes may stand behind a line that cannot be read: then they would be read as lines.
-fn may_have_bytes(line: &[u8]) -> bool {
-    memchr::memmem::find(line, b"\"bytes\"").is_some()
+pub(super) fn may_have_bytes(line: &[u8]) -> bool {
+    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+    has(b"\"bytes\"") || has(b"\\u00")
+}
+
+/// How a connection ends of which it is not known where the next line begins.
+pub(super) fn unclear() -> Departure {
+    Departure::lost("it sent a line that cannot be read, and perhaps bytes behind it")
 }
 
 /// Does what may take long, and notices meanwhile when the program goes: then the work gets a little more
@@ -401,13 +407,34 @@ mod tests {
             .await;
         other.hears(b"\"payload\":\"\"").await;
         other.hears(b"\"payload\":{\"base64\":\"/wA=\"}").await;
-        // What is refused comes back in the line.
+        // What is refused comes back in the line, and so does what makes no sense.
+        program
+            .says(b"{\"send\":{\"scope\":7,\"payload\":{\"bytes\":5}}}\nhello")
+            .await;
+        program
+            .hears(b"\"request\":{\"send\":{\"payload\":\"hello\",\"scope\":7}}")
+            .await;
         program
             .says(b"{\"send\":{\"group\":\"h\",\"payload\":{\"bytes\":2}}}\n\xff\0")
             .await;
         program
             .hears(b"\"request\":{\"send\":{\"group\":\"h\",\"payload\":{\"base64\":\"/wA=\"}}}")
             .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_behind_a_line_are_not_waited_for_without_end() {
+        let (_near, far) = tokio::io::duplex(1 << 10);
+        let said = b"{\"send\":{\"payload\":{\"bytes\":5}}}\n";
+        let (mut reader, _writer) = ends::of_lines(far, said, &Halves::default());
+        let Ok(Said::Line(line)) = reader.next().await else {
+            panic!("the line is there");
+        };
+        let command = super::super::parse(&line).unwrap();
+        let Err(Stop::GaveWay(reason)) = reader.behind(command, line).await else {
+            panic!("it did not give way");
+        };
+        assert!(reason.contains("did not come within 60 s"), "{reason}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -440,6 +467,29 @@ mod tests {
                 "{\"hello\":{\"grace\":\"5s\"}}\n",
                 "{\"send\":{\"payload\":{\"bytes\":60}}}\n".to_owned(),
                 "without `grace`",
+            ),
+            (
+                "{\"hello\":{\"grace\":\"5s\"}}\n",
+                "{\"send\":{\"payload\":{\"bytes\":60},\"nonsense\":1}}\n".to_owned(),
+                "nonsense",
+            ),
+            (
+                "",
+                "{\"answer\":{\"request\":1,\"payload\":\"x\",\"error\":{\"bytes\":60}}}\n".to_owned(),
+                "not both",
+            ),
+            (
+                "",
+                "{\"send\":{\"payload\":{\"base64\":\"AA==\",\"bytes\":60}}}\n".to_owned(),
+                "one of",
+            ),
+            (
+                "",
+                format!(
+                    "{{\"send_bundle\":{{\"payloads\":{{\"bytes\":[{}60]}}}}}}\n",
+                    "0,".repeat(1 << 13)
+                ),
+                "too many",
             ),
         ] {
             let mut program = Program::of(&agent);

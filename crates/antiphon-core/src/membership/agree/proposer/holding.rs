@@ -371,7 +371,8 @@ impl Proposer {
         }
         let waits = |departure: &&Departure| self.is_unproven(departure, used);
         let from = value.departed.iter().filter(waits);
-        let from = from.map(|departure| departure.member.incarnation).collect();
+        let from: Vec<Incarnation> = from.map(|departure| departure.member.incarnation).collect();
+        self.withheld.extend(&from);
         self.effects.push_back(EngineEffect::Withhold { from });
         true
     }
