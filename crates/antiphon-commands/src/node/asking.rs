@@ -106,9 +106,13 @@ impl Node {
         let active = self.active();
         let allowed = active.list.allows(&self.name, to, &task.verb, &task.args);
         allowed.map_err(|refusal| self.refused(&active, &refusal))?;
-        let member = self.member(to).ok_or_else(|| unavailable(self.no_member(to)))?;
-        let us = self.cluster.incarnation();
-        let open = peer.lane.number(us, member.incarnation).ok_or_else(|| {
+        let mut member = None;
+        let open = peer.lane.number(|| {
+            member = self.member(to);
+            Some((self.cluster.incarnation(), member.as_ref()?.incarnation))
+        });
+        let member = member.ok_or_else(|| unavailable(self.no_member(to)))?;
+        let open = open.ok_or_else(|| {
             unavailable(format!(
                 "a command to {to} is so far behind the others that no more can be numbered"
             ))
@@ -117,7 +121,7 @@ impl Node {
         let asked = Asked {
             cluster: self.cluster_name.clone(),
             from: self.name.clone(),
-            from_incarnation: us.to_string(),
+            from_incarnation: open.between.0.to_string(),
             to: to.to_owned(),
             to_incarnation: member.incarnation.to_string(),
             way: task.way,
