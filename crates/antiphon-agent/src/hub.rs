@@ -525,7 +525,7 @@ impl Session {
         let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
         let none = || {
             not_done(unavailable(
-                "there is no cluster yet: wait until the node has found it",
+                "this node is in no cluster now: wait until it has joined one",
             ))
         };
         view.map_or_else(none, |view| Reply {

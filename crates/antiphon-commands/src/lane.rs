@@ -99,12 +99,17 @@ impl Lane {
         })
     }
 
-    /// The next number between these starts of both nodes. None: the oldest that is open is so old that the
-    /// peer could not tell it from one that came before.
-    pub(crate) fn number(self: &Arc<Self>, us: Incarnation, them: Incarnation) -> Option<Open> {
+    /// The next number between the present starts of both nodes, if `starts` knows them. It is asked in the
+    /// order of the numbers: an earlier start does not follow a later one, so no count begins twice. None
+    /// also if the oldest open number is so old that the peer could not tell it from one that came before.
+    pub(crate) fn number(
+        self: &Arc<Self>,
+        starts: impl FnOnce() -> Option<(Incarnation, Incarnation)>,
+    ) -> Option<Open> {
         let mut state = self.state();
-        if state.between != Some((us, them)) {
-            state.between = Some((us, them));
+        let between = starts()?;
+        if state.between != Some(between) {
+            state.between = Some(between);
             state.number = 0;
             state.open.clear();
         }
@@ -117,7 +122,7 @@ impl Lane {
         state.open.insert(number);
         Some(Open {
             lane: self.clone(),
-            between: (us, them),
+            between,
             number,
         })
     }
@@ -175,7 +180,7 @@ impl Drop for Waiting {
 #[derive(Debug)]
 pub(crate) struct Open {
     lane: Arc<Lane>,
-    between: (Incarnation, Incarnation),
+    pub(crate) between: (Incarnation, Incarnation),
     pub(crate) number: u64,
 }
 
@@ -210,15 +215,32 @@ mod tests {
     #[test]
     fn a_number_waits_for_one_that_is_too_far_behind() {
         let lane = Arc::new(Lane::new(Way::Udp));
-        let (us, them) = (Incarnation(1), Incarnation(2));
-        let oldest = lane.number(us, them).unwrap();
+        let number = |them| lane.number(|| Some((Incarnation(1), Incarnation(them))));
+        let oldest = number(2).unwrap();
         for _ in 1..WIDTH {
-            assert!(lane.number(us, them).is_some());
+            assert!(number(2).is_some());
         }
-        assert!(lane.number(us, them).is_none());
+        assert!(number(2).is_none());
         drop(oldest);
-        assert_eq!(lane.number(us, them).unwrap().number, WIDTH + 1);
+        assert_eq!(number(2).unwrap().number, WIDTH + 1);
         // Another start of the peer is another count.
-        assert_eq!(lane.number(us, Incarnation(3)).unwrap().number, 1);
+        assert_eq!(number(3).unwrap().number, 1);
+    }
+
+    /// If a task looked at them before it had the lock, another could number for a later start in between,
+    /// and the same numbers would be given twice.
+    #[test]
+    fn no_number_is_given_while_a_task_looks_at_the_starts() {
+        let lane = Arc::new(Lane::new(Way::Udp));
+        let starts = (Incarnation(1), Incarnation(2));
+        let numbered = lane.number(|| {
+            assert!(lane.state.try_lock().is_err());
+            Some(starts)
+        });
+        let numbered = numbered.unwrap();
+        assert_eq!((numbered.number, numbered.between), (1, starts));
+        // The peer is no member any more.
+        assert!(lane.number(|| None).is_none());
+        assert_eq!(lane.number(|| Some(starts)).unwrap().number, 2);
     }
 }

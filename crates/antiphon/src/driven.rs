@@ -15,20 +15,29 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cluster::Handle;
 use crate::host::Host;
-use crate::{GroupSender, Incarnation, Member, View};
+use crate::{Group, GroupSender, Incarnation, Member, View};
 
 /// Events handled under one lock.
 pub(crate) const EVENTS_PER_TURN: usize = 256;
+
+/// The task of a block: does its work, which ends when the group was left, and holds the node for it. What
+/// the work holds is dropped also if the runtime drops the task before it has begun.
+pub(crate) fn run<S: Send + Sync, W: Future<Output = ()> + Send>(
+    shared: Arc<S>,
+    mut group: Group,
+    dropped: fn(&S) -> &Notify,
+    work: impl FnOnce(Arc<S>, Group) -> W,
+) -> impl Future<Output = ()> + Send {
+    let node = group.take_hold();
+    let work = work(shared.clone(), group);
+    async move { hold_while(node, dropped(&shared).notified(), work).await }
+}
 
 /// Does the work of a block's task, and holds the node for it. The work of a block that is dropped ends when
 /// it has left its group, for which it needs the primary. So from when `dropped` returns on, the node is held
 /// for as long as one may take to leave, and then for as long as it has its lease: a member may be giving its
 /// state to a joiner.
-pub(crate) async fn hold_while(
-    node: Arc<Handle>,
-    dropped: impl Future<Output = ()>,
-    work: impl Future<Output = ()>,
-) {
+async fn hold_while(node: Arc<Handle>, dropped: impl Future<Output = ()>, work: impl Future<Output = ()>) {
     let over = async {
         dropped.await;
         loop {

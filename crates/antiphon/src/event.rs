@@ -103,7 +103,8 @@ pub enum ClusterEvent {
     /// has answered for so long that the others may have gone on without this node. Each incarnation begins
     /// without the lease, and is told a moment after its first view that it has it. Without it groups deliver
     /// nothing, and messages to send wait; no view changes by it. `View` alone says which members decided: a
-    /// node is in charge only with a primary view *and* the lease.
+    /// node is in charge only with a primary view *and* the lease. That it has the lease is told again if the
+    /// lease was over only while the process did not run: messages may have been refused meanwhile.
     Lease {
         /// Whether it believes.
         held: bool,

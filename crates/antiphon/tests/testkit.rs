@@ -108,6 +108,29 @@ fn a_run_repeats_bit_by_bit_and_another_seed_is_another_run() -> Result<(), RunE
     Ok(())
 }
 
+/// It is its own majority, so it has its lease again before it can find that it had lost it.
+#[test]
+fn a_node_alone_tells_that_it_has_its_lease_after_a_pause() -> Result<(), RunError> {
+    World::new(3, ["a"]).run(async |world| {
+        let _nodes = cluster(&world, &["a"]).await?;
+        world.sleep_ms(2_000).await;
+        let told = || {
+            let lines = world.lines();
+            lines
+                .iter()
+                .filter(|line| line.contains("believes in its view"))
+                .count()
+        };
+        let before = told();
+        world.sleep_ms(10_000).await;
+        assert_eq!(told(), before, "{:#?}", world.lines());
+        world.pause("a", seconds(10))?;
+        world.sleep_ms(12_000).await;
+        assert_eq!(told(), before + 1, "{:#?}", world.lines());
+        Ok(())
+    })
+}
+
 #[test]
 fn five_nodes_form_in_virtual_time() -> Result<(), RunError> {
     let start = Instant::now();

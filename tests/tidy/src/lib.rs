@@ -10,6 +10,7 @@
 //!   are described and really planted;
 //! - [`prose`]: documents that promise to be short, comments that do not name the actor, or are too wide;
 //! - [`source`]: files too long, without a page, with forgotten marks or with paths of somebody's machine;
+//!   files that a merge has left;
 //! - [`dependence`]: who may depend on whom, what the core must not touch, a reason for each dependency;
 //! - [`circles`]: files of the core that import each other.
 //!

@@ -56,6 +56,13 @@ pub fn forgotten_marks(tree: &Tree) -> Vec<String> {
     )
 }
 
+/// Files that no build reads and every package would have.
+pub fn left_by_a_merge(tree: &Tree) -> Vec<String> {
+    let left = tree.files.iter().filter(|file| file.is("orig") || file.is("rej"));
+    left.map(|file| format!("{}: a merge or a patch has left it: remove it", file.path))
+        .collect()
+}
+
 /// Paths and names of somebody's machine.
 pub fn machine_words(tree: &Tree) -> Vec<String> {
     let words = [
@@ -110,6 +117,13 @@ mod tests {
         let bad = Tree::of(&[("a.rs", &format!("// {} later\n", ["TO", "DO"].concat()))]);
         assert_eq!(forgotten_marks(&bad).len(), 1);
         crate::nothing_to_say(forgotten_marks(&Tree::of_this_repository()));
+    }
+
+    #[test]
+    fn nothing_is_left_by_a_merge() {
+        let bad = Tree::of(&[("a.rs.orig", ""), ("b/c.rej", ""), ("original.rs", "")]);
+        assert_eq!(left_by_a_merge(&bad).len(), 2);
+        crate::nothing_to_say(left_by_a_merge(&Tree::of_this_repository()));
     }
 
     #[test]

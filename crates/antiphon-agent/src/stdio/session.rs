@@ -546,7 +546,7 @@ impl Obeying {
             })),
             ("view", "") => match self.cluster.view() {
                 Some(view) => Err(Reply::Text(roster::of(&view))),
-                None => Err(refuse("there is no cluster yet")),
+                None => Err(refuse("this node is in no cluster now")),
             },
             _ if command.starts_with(b"/") => Ok(send(command)),
             _ => Err(refuse(

@@ -36,7 +36,7 @@ impl Node {
             Some(format!("{} stops", self.name))
         } else {
             // Whatever names a program thinks of, there are lanes to members alone.
-            (!self.is_member(&to)).then(|| format!("{to} is no member of the cluster now"))
+            (!self.is_member(&to)).then(|| self.no_member(&to))
         };
         if let Some(reason) = refused {
             let result = Err(failure(Code::Unavailable, Ran::No, reason));
@@ -106,11 +106,13 @@ impl Node {
         let active = self.active();
         let allowed = active.list.allows(&self.name, to, &task.verb, &task.args);
         allowed.map_err(|refusal| self.refused(&active, &refusal))?;
-        let member = self
-            .member(to)
-            .ok_or_else(|| unavailable(format!("{to} is no member of the cluster now")))?;
-        let us = self.cluster.incarnation();
-        let open = peer.lane.number(us, member.incarnation).ok_or_else(|| {
+        let mut member = None;
+        let open = peer.lane.number(|| {
+            member = self.member(to);
+            Some((self.cluster.incarnation(), member.as_ref()?.incarnation))
+        });
+        let member = member.ok_or_else(|| unavailable(self.no_member(to)))?;
+        let open = open.ok_or_else(|| {
             unavailable(format!(
                 "a command to {to} is so far behind the others that no more can be numbered"
             ))
@@ -119,7 +121,7 @@ impl Node {
         let asked = Asked {
             cluster: self.cluster_name.clone(),
             from: self.name.clone(),
-            from_incarnation: us.to_string(),
+            from_incarnation: open.between.0.to_string(),
             to: to.to_owned(),
             to_incarnation: member.incarnation.to_string(),
             way: task.way,
@@ -296,14 +298,11 @@ impl Node {
         }
     }
 
-    /// Returns when a start of a peer is not in the view any more.
+    /// Returns when a start of a peer is not in the view any more. A node that is in no view itself does not
+    /// know: it waits for the answer.
     async fn departed(&self, peer: Incarnation) {
         let mut view = self.view.clone();
-        let is_there = |view: &Option<Arc<NodeView>>| {
-            view.iter()
-                .flat_map(|view| &view.members)
-                .any(|member| member.incarnation == peer)
-        };
+        let is_there = |view: &Option<Arc<NodeView>>| view.as_ref().is_none_or(|view| view.contains(peer));
         if view.wait_for(|view| !is_there(view)).await.is_err() {
             // The node has ended: then its tasks do.
             std::future::pending::<()>().await;

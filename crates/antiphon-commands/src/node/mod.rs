@@ -70,6 +70,7 @@ pub(crate) struct Node {
     key: Option<ClusterKey>,
     tls: Option<Tls>,
     active: Mutex<Arc<Active>>,
+    /// The view that this node is in, if it is in one.
     view: watch::Receiver<Option<Arc<NodeView>>>,
     calls: watch::Receiver<Option<Calls>>,
     lanes: Mutex<HashMap<(String, Way), Arc<Peer>>>,
@@ -183,11 +184,18 @@ impl Node {
             while let Some(event) = events.next().await {
                 match event {
                     ClusterEvent::View(view) => drop(views.send_replace(Some(view))),
+                    // Each incarnation begins in no view. If it is in one by now, that is told next.
+                    ClusterEvent::Expelled { .. } | ClusterEvent::Incarnation(_)
+                        if watched.view().is_none() =>
+                    {
+                        drop(views.send_replace(None));
+                    }
                     // A new stream begins with the present view.
                     ClusterEvent::Overrun => events = watched.events(),
                     _ => {}
                 }
             }
+            views.send_replace(None);
         });
         let weak = Arc::downgrade(&node);
         node.spawn(async move {
@@ -274,6 +282,17 @@ impl Node {
         view.iter()
             .flat_map(|view| &view.members)
             .any(|member| member.name == name)
+    }
+
+    /// Why a node that is no member is not asked.
+    fn no_member(&self, name: &str) -> String {
+        match self.view.borrow().is_some() {
+            true => format!("{name} is no member of the cluster now"),
+            false => format!(
+                "{} is in no view of the cluster now: ask again once it is a member",
+                self.name
+            ),
+        }
     }
 
     /// The member of a name: of two starts of it, the later one.

@@ -127,6 +127,24 @@ async fn without_a_majority_the_librarys_way_refuses_at_once_and_others_go_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_has_left_or_stopped_has_no_peers() {
+    let members = members(&["a", "b", "c"], LIST).await;
+    members[1].cluster.leave().await.unwrap();
+    members[2].cluster.abort();
+    for gone in &members[1..] {
+        let begun = Instant::now();
+        while !gone.commands.0.node.members().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            sleep(Duration::from_millis(10)).await;
+        }
+        let failed = echo(gone, &["a"], Way::HttpKept).await.failures;
+        let failed = &failed["a"];
+        assert_eq!((failed.code, failed.ran), (Code::Unavailable, Ran::No));
+        assert!(failed.reason.contains("is in no view"), "{failed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_that_brings_no_replies_is_opened_anew() {
     let members = members(&["a"], LIST).await;
     let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();

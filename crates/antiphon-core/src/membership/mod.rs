@@ -251,6 +251,12 @@ impl Membership {
         matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.installed.rings.contains(peer))
     }
 
+    /// Whether `peer` is such a member, or one of the next view, as far as this node has voted for it.
+    pub(crate) fn may_be_of_next_view(&self, peer: Incarnation) -> bool {
+        self.is_member(peer)
+            || matches!(&self.phase, Phase::Seated(seat) if seat.installed.engine.names(peer))
+    }
+
     /// The transport noticed something about the path to an address.
     pub(crate) fn handle_path_trouble(&mut self, now: Time, addr: SocketAddr, trouble: PathTrouble) {
         self.cx.detector.awake(now);

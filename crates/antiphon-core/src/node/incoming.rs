@@ -235,7 +235,8 @@ impl Node {
         match decode_all::<Control>(message.clone()) {
             Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
             Ok(Control::Group(GroupControl { view, body })) => loop {
-                match self.holdback.admit(self.primary, sender, view, &message) {
+                let said_by = (sender, self.membership.may_be_of_next_view(sender));
+                match self.holdback.admit(self.primary, said_by, view, &message) {
                     Verdict::Handle => {
                         self.groups.handle_message(now, sender, view, body);
                         break;

@@ -7,7 +7,7 @@ use antiphon_core::Time;
 
 use super::shared::Shared;
 use crate::Group;
-use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, hold_while, watch};
+use crate::driven::{self, EVENTS_PER_TURN, Timer, Wait, any, watch};
 
 /// How often slow clients are looked for while there are some.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -22,12 +22,9 @@ impl Drop for Finish {
 }
 
 /// Runs until the group was left. It tells the end also if the runtime drops it before it has begun.
-pub(super) fn run(shared: Arc<Shared>, mut group: Group) -> impl Future<Output = ()> + Send {
-    let (node, finish) = (group.take_hold(), Finish(shared.clone()));
-    async move {
-        let work = work(shared.clone(), group, finish);
-        hold_while(node, shared.dropped.notified(), work).await;
-    }
+pub(super) fn run(shared: Arc<Shared>, group: Group) -> impl Future<Output = ()> + Send {
+    let work = |shared: Arc<Shared>, group| work(shared.clone(), group, Finish(shared));
+    driven::run(shared, group, |shared| &shared.dropped, work)
 }
 
 async fn work(shared: Arc<Shared>, mut group: Group, _finish: Finish) {

@@ -82,7 +82,7 @@ impl Hub {
         self.lock().left
     }
 
-    #[cfg(feature = "blocks")]
+    /// Whether it has its lease, as it said last.
     pub(crate) fn has_lease(&self) -> bool {
         matches!(self.lock().lease, Some(ClusterEvent::Lease { held: true, .. }))
     }

@@ -279,6 +279,9 @@ impl Driver {
         let was_over = self.bound.set(self.node.delivers_until());
         if was_over && !self.bound.is_over() {
             self.groups.values().for_each(|group| group.shared.tell_reader());
+            // A node that is a quorum by itself renews its lease before it finds that it was over. The clock
+            // has refused messages meanwhile, and the application waits for a word to send them again.
+            self.lease_back |= self.shared.hub().has_lease() && !self.core_leaves();
         }
     }
 

@@ -8,7 +8,7 @@ use antiphon_replica::{Pieces, Snapshot};
 use super::shared::Shared;
 use super::spill::SpillFile;
 use super::{ReplicaError, Replicable};
-use crate::driven::{EVENTS_PER_TURN, Timer, Wait, any, hold_while, watch};
+use crate::driven::{self, EVENTS_PER_TURN, Timer, Wait, any, watch};
 use crate::{ClusterEvent, ClusterEvents, Error, Group, GroupSender};
 
 /// Tells the end to all callers that wait, also if the task is dropped with its process.
@@ -53,14 +53,11 @@ impl<S: Snapshot> Reader<S> {
 /// Runs until the group was left. It tells the end also if the runtime drops it before it has begun.
 pub(super) fn run<M: Replicable>(
     shared: Arc<Shared<M>>,
-    mut group: Group,
+    group: Group,
     file: SpillFile,
 ) -> impl Future<Output = ()> + Send {
-    let (node, finish) = (group.take_hold(), Finish(shared.clone()));
-    async move {
-        let work = work(shared.clone(), group, file, finish);
-        hold_while(node, shared.dropped.notified(), work).await;
-    }
+    let work = |shared: Arc<Shared<M>>, group| work(shared.clone(), group, file, Finish(shared));
+    driven::run(shared, group, |shared| &shared.dropped, work)
 }
 
 async fn work<M: Replicable>(

@@ -54,7 +54,8 @@
 //!
 //! # What is not found
 //! Inputs from outside that are the same in one process: an environment variable, a file, the width of
-//! `usize`. Replies, which go to their caller alone. Anything that no command of the test brings about.
+//! `usize`. Replies, which go to their caller alone, and what events say: their number is compared. Anything
+//! that no command of the test brings about.
 
 use std::collections::BTreeMap;
 use std::fmt;

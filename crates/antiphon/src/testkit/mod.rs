@@ -357,7 +357,8 @@ impl World {
     }
 
     /// A digest of everything that has happened so far: each frame that arrived or was lost, byte by byte,
-    /// with its time. If two runs differ in anything, their digests differ, but for one chance in 2⁶⁴.
+    /// with its time. If two runs differ in a frame or in its time, their digests differ, but for one chance
+    /// in 2⁶⁴.
     pub fn fingerprint(&self) -> u64 {
         self.shared.ground.weather.fingerprint()
     }

@@ -66,29 +66,37 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// of the process. So the node itself is asked, too, which looks at the clock.
 #[derive(Debug)]
 pub(super) struct Lease {
-    held: Arc<AtomicBool>,
-    /// It was held at some time.
-    was_held: Arc<AtomicBool>,
+    said: Arc<Said>,
     /// What the node said last, and when.
     known: AsyncMutex<Option<(Instant, bool)>>,
     _follows: JoinSet<()>,
 }
 
+/// What the node's events said.
+#[derive(Debug, Default)]
+struct Said {
+    /// The lease is held.
+    held: AtomicBool,
+    /// It was held at some time.
+    was_held: AtomicBool,
+    /// Nothing follows: the node has left, or has stopped.
+    over: AtomicBool,
+}
+
 impl Lease {
     pub(super) fn of(cluster: Cluster) -> Self {
-        let (held, was_held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let said = Arc::<Said>::default();
         let mut follows = JoinSet::new();
-        follows.spawn(follow(cluster, held.clone(), was_held.clone()));
+        follows.spawn(follow(cluster, said.clone()));
         Self {
-            held,
-            was_held,
+            said,
             known: AsyncMutex::default(),
             _follows: follows,
         }
     }
 
     async fn is_held(&self, cluster: &Cluster) -> bool {
-        if !self.held.load(Ordering::Relaxed) {
+        if !self.said.held.load(Ordering::Relaxed) {
             return false;
         }
         let asked = async {
@@ -109,21 +117,22 @@ impl Lease {
     }
 }
 
-async fn follow(cluster: Cluster, held: Arc<AtomicBool>, was_held: Arc<AtomicBool>) {
+async fn follow(cluster: Cluster, said: Arc<Said>) {
     let mut events = cluster.events();
     while let Some(event) = events.next().await {
         match event {
             ClusterEvent::Lease { held: now } => {
-                was_held.fetch_or(now, Ordering::Relaxed);
-                held.store(now, Ordering::Relaxed);
+                said.was_held.fetch_or(now, Ordering::Relaxed);
+                said.held.store(now, Ordering::Relaxed);
             }
             // Each incarnation begins without it.
-            ClusterEvent::Incarnation(_) => held.store(false, Ordering::Relaxed),
+            ClusterEvent::Incarnation(_) => said.held.store(false, Ordering::Relaxed),
             // A new stream begins with the present state.
             ClusterEvent::Overrun => events = cluster.events(),
             _ => {}
         }
     }
+    said.over.store(true, Ordering::Relaxed);
 }
 
 /// Whether this node may act for the cluster.
@@ -146,7 +155,10 @@ pub(super) async fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
         Some(_) => Err(Problem::unavailable(
             "this node is in a component without a majority: see GET /v1/members",
         )),
-        None if lease.was_held.load(Ordering::Relaxed) => Err(Problem::unavailable(
+        None if lease.said.over.load(Ordering::Relaxed) => Err(Problem::unavailable(
+            "this node has left the cluster, or has stopped: ask another one",
+        )),
+        None if lease.said.was_held.load(Ordering::Relaxed) => Err(Problem::unavailable(
             "this node was removed from the cluster, and comes back by itself: ask another one, or wait",
         )),
         None => Err(Problem::unavailable(
@@ -178,9 +190,12 @@ mod tests {
 
     /// What events said last, and nobody follows any more.
     fn of_events(held: bool) -> Lease {
+        let said = Said {
+            held: AtomicBool::new(held),
+            ..Said::default()
+        };
         Lease {
-            held: Arc::new(AtomicBool::new(held)),
-            was_held: Arc::default(),
+            said: Arc::new(said),
             known: AsyncMutex::default(),
             _follows: JoinSet::new(),
         }
@@ -211,6 +226,25 @@ mod tests {
             let lost = of_events(false);
             let problem = ready(&hub, &lost).await.unwrap_err();
             assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_left_or_stopped_says_so_and_not_that_it_comes_back() {
+        for leaves in [true, false] {
+            let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
+            let lease = Lease::of(hub.cluster().clone());
+            is_ready(&hub, &lease, true).await;
+            match leaves {
+                true => hub.cluster().leave().await.unwrap(),
+                false => hub.cluster().abort(),
+            }
+            until(|| lease.said.over.load(Ordering::Relaxed)).await;
+            let failure = format!("{:?}", ready(&hub, &lease).await.unwrap_err());
+            assert!(
+                failure.contains("has left the cluster, or has stopped"),
+                "{failure}"
+            );
         }
     }
 
