@@ -8,6 +8,7 @@ use antiphon_core::text::shortened;
 use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources, is_link_local, link_local};
 use tokio::sync::watch;
 
+use super::source::is_of_a_host;
 use crate::ClusterEvent;
 use crate::cluster::ClusterShared;
 
@@ -153,10 +154,14 @@ fn sources_of(entries: &[Entry]) -> Sources {
 /// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without
 /// a key a node is `confined` to loopback addresses.
 pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
-    let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+    let (found, of_nobody): (Vec<SocketAddr>, Vec<SocketAddr>) = found
         .into_iter()
-        .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
-        .partition(|addr| is_link_local(addr.ip()));
+        .partition(|addr| addr.port() != 0 && is_of_a_host(addr.ip()));
+    if let Some(first) = of_nobody.first() {
+        problem.get_or_insert_with(|| format!("{first} is left out: no host is reached there"));
+    }
+    let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) =
+        found.into_iter().partition(|addr| is_link_local(addr.ip()));
     if let Some(first) = of_links.first() {
         problem.get_or_insert_with(|| format!("left out: {}", link_local(*first)));
     }
@@ -285,11 +290,12 @@ mod tests {
             told.push((source, found.len(), problem));
         }
         let failed = Some("no answer".to_owned());
+        let of_nobody = Some("0.0.0.0:1 is left out: no host is reached there".to_owned());
         assert_eq!(
             told,
             [
                 ("one".into(), 2, None),
-                ("other".into(), 1, None),
+                ("other".into(), 1, of_nobody),
                 ("l".into(), 1, None),
                 ("one".into(), 2, failed)
             ]
