@@ -111,7 +111,8 @@ impl Board {
 
     fn update(&self, index: usize, said: Said, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut problem = problem;
+        // A file, a name server or the application may have given it.
+        let mut problem = problem.map(|problem| shortened(&problem, MOST_OF_A_PROBLEM).into_owned());
         let found = found.map(|found| admit(self.confined, found, &mut problem));
         let changed = found.as_ref().is_some_and(|found| *found != entries[index].found);
         if let Some(found) = found.filter(|_| changed) {
@@ -259,8 +260,6 @@ impl Place {
 
     /// Nothing new; what was found last stays.
     pub(crate) fn failed(&self, problem: String) {
-        // A file or a name server may have given it.
-        let problem = shortened(&problem, MOST_OF_A_PROBLEM).into_owned();
         self.board
             .update(self.index, Said::Something, None, Some(problem));
     }
@@ -467,6 +466,21 @@ mod tests {
         );
         other.found(Vec::new());
         assert_eq!(told_of_one(), Some(None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_bounds_whoever_says_it() {
+        let board = board(false);
+        let one = board.place("one".into(), Finds::Nodes);
+        let mut events = told_by(&board);
+        one.partly(vec![addr("10.0.0.1:1")], "x".repeat(1_000_000));
+        one.failed("y".repeat(1_000_000));
+        for _ in 0..2 {
+            let Some(ClusterEvent::Discovery { problem, .. }) = events.try_next() else {
+                panic!("nothing was said");
+            };
+            assert!(problem.unwrap().chars().count() < 2 * MOST_OF_A_PROBLEM);
+        }
     }
 
     #[test]
