@@ -11,7 +11,14 @@ fn questions() -> impl Strategy<Value = Question> {
         any::<String>().prop_map(|node| Question::Why { node }),
         any::<bool>().prop_map(|watch| Question::Views { watch }),
         Just(Question::Recovery {}),
-        any::<(String, String)>().prop_map(|(lineage, view)| Question::Recover { lineage, view }),
+        any::<(String, String, bool, bool)>().prop_map(|(lineage, view, quorum, may_fork)| {
+            Question::Recover {
+                lineage,
+                view,
+                quorum,
+                may_fork,
+            }
+        }),
     ]
 }
 

@@ -158,9 +158,12 @@ async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
         }
     }
     let end = async {
-        locator.stop().await;
+        let rest = locator.stop().await;
         // A reader that does not take the last lines does not hold up the end.
         let last_lines = async {
+            for line in rest.into_iter().filter_map(Line::of) {
+                print(&stdout, json, &line).await;
+            }
             print(&stdout, json, &Line::Stopped).await;
             drop(stdout);
             writer.written().await;

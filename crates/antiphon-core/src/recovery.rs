@@ -8,7 +8,7 @@ use antiphon_wire::{Lineage, Member, ViewId};
 
 /// What would be given up if this node went on alone, by an operator's word. From
 /// [`Node::recovery`](crate::Node::recovery); it is good for [`Node::recover`](crate::Node::recover) as long
-/// as the node has installed no other primary view.
+/// as the node has installed no other primary view, and there is not [more to warn of](Self::warns_of_more).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -73,6 +73,12 @@ impl Recovery {
         let unknown: u32 = living.filter(|other| !other.here).map(weight).sum();
         self.replaced || unknown > 0 && (self.undecided || 2 * unknown >= total)
     }
+
+    /// Whether there is a warning here that a person was not given who was shown these two: a quorum is heard,
+    /// or a recovery may make a second cluster.
+    pub fn warns_of_more(&self, quorum: bool, may_fork: bool) -> bool {
+        self.quorum && !quorum || self.may_fork() && !may_fork
+    }
 }
 
 /// Why a node does not go on alone. Nothing has changed.
@@ -96,7 +102,7 @@ pub enum RecoveryError {
     },
     /// It is leaving.
     Leaving,
-    /// What was shown to the operator is not so any more.
+    /// What was shown to the operator is not so any more, or not all that is to be known now.
     Changed,
 }
 
@@ -120,7 +126,7 @@ impl fmt::Display for RecoveryError {
             ),
             RecoveryError::Leaving => f.write_str("the node is leaving: recover from another survivor"),
             RecoveryError::Changed => f.write_str(
-                "the node has installed another view since, or has gone on by itself: look at it again before anything is given up",
+                "the node has installed another view since, has gone on by itself, or hears others than were shown: look at it again before anything is given up",
             ),
         }
     }

@@ -64,7 +64,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// The owners are the same, by name.
+    /// The owners are the same incarnations: a member that was restarted is another owner.
     pub fn is_empty(&self) -> bool {
         self.gained.is_empty() && self.lost.is_empty()
     }

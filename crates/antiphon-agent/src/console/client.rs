@@ -173,13 +173,14 @@ impl Client {
     /// Asks; the answers are read with [`answer`](Client::answer) or [`next`](Client::next).
     ///
     /// # Errors
-    /// [`ClientError::Ended`].
+    /// [`ClientError`].
     pub async fn begin(&mut self, question: &Question) -> Result<(), ClientError> {
         let line = question.to_line() + "\n";
         let written = timeout(ANSWER_WITHIN, self.stream.write_all(line.as_bytes())).await;
         match written {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(ClientError::Ended),
+            // It may have said why before it ended the connection.
+            Ok(Err(_)) => Err(self.answer().await.err().unwrap_or(ClientError::Ended)),
             Err(_) => Err(ClientError::Silent {
                 path: self.path.clone(),
             }),
@@ -232,6 +233,28 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_sent_a_client_away_before_it_asked_is_heard_to_say_why() {
+        let path = std::env::temp_dir().join(format!("antiphon-away-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let node = std::thread::spawn(move || {
+            use std::io::Write as _;
+            let (mut stream, _) = listener.accept().unwrap();
+            let hello = r#"{"answer":"hello","v":1,"cluster":"c","node":"n","addrs":[],"pid":1,"build":"1"}"#;
+            let busy = r#"{"answer":"error","code":"busy","reason":"another client needs this place"}"#;
+            writeln!(stream, "{hello}\n{busy}").unwrap();
+        });
+        let mut client = Client::connect(&path).await.unwrap();
+        node.join().unwrap();
+        let why = client.begin(&Question::Members {}).await.unwrap_err();
+        assert!(
+            matches!(&why, ClientError::Refused(problem) if problem.code == "busy"),
+            "{why}"
+        );
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[tokio::test]
     async fn a_node_whose_queue_is_full_is_silent_and_not_gone() {

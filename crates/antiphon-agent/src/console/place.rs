@@ -230,8 +230,8 @@ fn check(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The sockets in this user's directories at which somebody listens, and for each what may be known without
-/// asking.
+/// The sockets in this user's directories, without those of processes that are gone. Whether somebody listens
+/// there, connecting tells: a process may be stopped, or have the number of one that was killed.
 pub fn running() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in directories() {

@@ -1,8 +1,8 @@
 //! The operator's way out, as a console tells and does it.
 //!
 //! There are two questions: what a recovery would mean, and to do it. The second names what the first has
-//! shown. If anything changed in between, the node refuses and the operator looks again: so nobody gives up
-//! what he has not seen.
+//! shown. If the view is another one since, or there is more to warn of, the node refuses and the operator
+//! looks again: so nobody gives up what he has not seen.
 
 use antiphon::{Abandoned, NodeView, NodeViewId, RecoveryError};
 use antiphon_api::console::{Answer, LeftBehind, Problem, Recovered, Recovery};

@@ -220,14 +220,21 @@ impl Desk {
         Ok(recovering::told(&settings.name, &settings.cluster, &shown))
     }
 
-    /// Does what was shown, if what is named here is what would be shown now.
-    async fn recover(&self, lineage: &str, view: &str) -> Result<Answer, Error> {
+    /// Does what was shown, if what is named here is what would be shown now, with no warning more.
+    async fn recover(
+        &self,
+        lineage: &str,
+        view: &str,
+        quorum: bool,
+        may_fork: bool,
+    ) -> Result<Answer, Error> {
         let settings = self.node.settings();
         let shown = self.node.recovery().await?;
         if (
             shown.lineage.to_string().as_str(),
             shown.view.to_string().as_str(),
         ) != (lineage, view)
+            || shown.warns_of_more(quorum, may_fork)
         {
             return Err(Error::NotRecovered(RecoveryError::Changed));
         }
@@ -338,7 +345,12 @@ impl Client {
             // A process that was stopped finds questions of clients that have given up long ago. What a
             // client asked to be done it has told its person since: that it is not known, and to look.
             Question::Recover { .. } if has_gone(&self.stream) => return Err(Gone),
-            Question::Recover { lineage, view } => desk.recover(&lineage, &view).await,
+            Question::Recover {
+                lineage,
+                view,
+                quorum,
+                may_fork,
+            } => desk.recover(&lineage, &view, quorum, may_fork).await,
             Question::Status {} => desk.status().await,
             Question::Members {} => desk.members().await,
             Question::Why { node } => desk.why(node).await,

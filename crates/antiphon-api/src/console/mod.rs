@@ -2,10 +2,10 @@
 //!
 //! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`,
 //! `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`, `{"v":1,"ask":"recovery"}`,
-//! `{"v":1,"ask":"recover","lineage":"…","view":"1:3"}`. Answers have an `answer` field: `hello` once at the
-//! beginning, then for each question its answers. The answers to `views` are many lines, ended by `end`. With
-//! `watch` there is a `now` between what happened before and what happens from then on. Incarnations are 32
-//! hex digits.
+//! `{"v":1,"ask":"recover","lineage":"…","view":"1:3","may_fork":true}`. Answers have an `answer` field:
+//! `hello` once at the beginning, then for each question its answers. The answers to `views` are many lines,
+//! ended by `end`. With `watch` there is a `now` between what happened before and what happens from then on.
+//! Incarnations are 32 hex digits.
 //!
 //! # Versions
 //! The `hello` of a node has the highest version that it speaks. A question names its version. If the node

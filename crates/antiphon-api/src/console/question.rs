@@ -48,6 +48,12 @@ pub enum Question {
         lineage: String,
         /// The last primary view in it.
         view: String,
+        /// Whether a quorum was said to be heard. If it was not, and is, nothing is done.
+        #[serde(default)]
+        quorum: bool,
+        /// Whether a second cluster was said to be possible. If it was not, and is, nothing is done.
+        #[serde(default)]
+        may_fork: bool,
     },
 }
 
@@ -111,6 +117,8 @@ mod tests {
             Question::Recover {
                 lineage: "00ff".into(),
                 view: "1:3".into(),
+                quorum: false,
+                may_fork: true,
             },
         ] {
             let line = question.to_line();

@@ -245,7 +245,7 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
             false => Err(another(args, &client)),
         };
     }
-    let (clients, silent) = running(args.cluster.as_deref(), args.node.as_deref()).await;
+    let (clients, mute) = running(args.cluster.as_deref(), args.node.as_deref()).await;
     let mut wanted: Vec<Client> = clients
         .into_iter()
         .filter(|client| is_meant(args, client))
@@ -258,14 +258,21 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
         )));
     }
     match wanted.pop() {
-        Some(client) => Ok(client),
+        Some(client) => {
+            // One of these may be the node that was meant.
+            for (path, error) in &mute {
+                let why = cannot_be_asked(path, error);
+                complain!("antiphon: {} is asked; {why}", name_of(&client));
+            }
+            Ok(client)
+        }
         None => {
             // Those of other names were not asked yet.
             let (others, _) = match args.node.is_some() || args.cluster.is_some() {
                 true => running(None, None).await,
                 false => (Vec::new(), Vec::new()),
             };
-            Err(Failed::run(nobody(args, &others, &silent)))
+            Err(Failed::run(nobody(args, &others, &mute)))
         }
     }
 }
@@ -293,26 +300,32 @@ fn another(args: &AskArgs, client: &Client) -> Failed {
     ))
 }
 
-/// The nodes of this user that answer, and the sockets of the nodes that do not. If a socket's name shows
-/// that its node has another cluster or name, the command does not wait for that node: it may be stopped.
-pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<PathBuf>) {
+/// A console at which a node listens that cannot be asked: it is silent, or refuses.
+pub(crate) type Mute = (PathBuf, ClientError);
+
+/// The nodes of this user that answer, and the consoles of those that cannot be asked. If a socket's name
+/// shows that its node has another cluster or name, the command does not wait for that node: it may be
+/// stopped.
+pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<Mute>) {
     let mut asked = JoinSet::new();
     for path in place::running() {
         if place::may_be(&path, cluster, node) {
             asked.spawn(async move { Client::connect(&path).await.map_err(|error| (path, error)) });
         }
     }
-    let (mut clients, mut silent) = (Vec::new(), Vec::new());
+    let (mut clients, mut mute) = (Vec::new(), Vec::new());
     while let Some(asked) = asked.join_next().await {
         match asked {
             Ok(Ok(client)) => clients.push(client),
-            Ok(Err((path, ClientError::Silent { .. }))) => silent.push(path),
+            Ok(Err((path, error @ (ClientError::Silent { .. } | ClientError::Refused(_))))) => {
+                mute.push((path, error));
+            }
             // A node that ended meanwhile, or a socket that is not ours.
             _ => {}
         }
     }
     clients.sort_by(|one, other| one.path().cmp(other.path()));
-    (clients, silent)
+    (clients, mute)
 }
 
 fn describe(client: &Client) -> String {
@@ -332,7 +345,7 @@ fn describe(client: &Client) -> String {
 const OTHERS_SHOWN: usize = 20;
 
 /// What to tell the user if no node answers, or if none of the nodes that answer is meant.
-fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
+fn nobody(args: &AskArgs, others: &[Client], mute: &[Mute]) -> String {
     let which = match (&args.node, &args.cluster) {
         (Some(node), Some(cluster)) => format!("no node called {node} of cluster {cluster} answers here"),
         (Some(node), None) => format!("no node called {node} answers here"),
@@ -348,10 +361,11 @@ fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
         if others.len() > OTHERS_SHOWN {
             text.push_str(&format!("\n  and {} others", others.len() - OTHERS_SHOWN));
         }
-        for path in silent {
-            text.push_str(&stopped(path));
-        }
+        text.push_str(&listed(mute));
         return text;
+    }
+    if !mute.is_empty() {
+        return format!("{which}:{}", listed(mute));
     }
     let places: Vec<String> = place::directories()
         .iter()
@@ -373,17 +387,21 @@ fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
             "\n  {problem}: a node that runs has no console there, and cannot be asked"
         ));
     }
-    for path in silent {
-        text.push_str(&stopped(path));
-    }
     text
 }
 
-fn stopped(path: &Path) -> String {
-    format!(
-        "\n  a node listens at {} and does not answer: its process is stopped, or has no time",
-        path.display()
-    )
+fn listed(mute: &[Mute]) -> String {
+    mute.iter()
+        .map(|(path, error)| format!("\n  {}", cannot_be_asked(path, error)))
+        .collect()
+}
+
+/// Why the node that listens there cannot be asked.
+fn cannot_be_asked(path: &Path, error: &ClientError) -> String {
+    match error {
+        ClientError::Refused(_) => format!("a node listens at {} and says: {error}", path.display()),
+        silent => silent.to_string(),
+    }
 }
 
 #[cfg(test)]

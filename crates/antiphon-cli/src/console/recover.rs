@@ -40,6 +40,8 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
     let question = Question::Recover {
         lineage: recovery.lineage,
         view: recovery.view,
+        quorum: recovery.quorum,
+        may_fork: recovery.may_fork,
     };
     let mut client = connect(args).await?;
     client.begin(&question).await.map_err(failed)?;

@@ -11,7 +11,7 @@ use antiphon_core::text::on_one_line;
 
 use super::files;
 use super::report::{Report, Step};
-use crate::console::{readable, running};
+use crate::console::{Mute, readable, running};
 use crate::settings::Settings;
 
 /// The node with these very settings, running.
@@ -39,17 +39,15 @@ fn listens_at(hello: &Hello, addr: SocketAddr) -> bool {
     })
 }
 
-/// Asks the node of these settings, if it runs. With it come the consoles that could be its own and at which
-/// nobody answers.
+/// Asks the node of these settings, if it runs. With it come the consoles that could be its own and whose
+/// node cannot be asked.
 pub(super) async fn own(report: &mut Report, settings: &Settings) -> (Option<Own>, Vec<PathBuf>) {
-    let (mut clients, silent) = match settings.console_at.as_deref() {
+    let (mut clients, mute) = match settings.console_at.as_deref() {
         Some(path) if path == Path::new("none") => (Vec::new(), Vec::new()),
         Some(path) => at(path).await,
         None => running(Some(&settings.cluster), Some(&settings.name)).await,
     };
-    for path in &silent {
-        report.add(stopped(path));
-    }
+    let silent = tell_of(report, mute);
     clients
         .retain(|client| client.hello().cluster == settings.cluster && client.hello().node == settings.name);
     let own = clients.iter().position(|client| {
@@ -93,24 +91,23 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> (Option<Own
 
 /// Asks all nodes of this user, or the one at this socket; returns how many there are.
 pub(super) async fn all(report: &mut Report, socket: Option<&Path>) -> usize {
-    let (mut clients, silent) = match socket {
+    let (mut clients, mute) = match socket {
         Some(path) => at(path).await,
         None => running(None, None).await,
     };
     for client in &mut clients {
         tell(report, client, Seeds::NotAsked).await;
     }
-    for path in &silent {
-        report.add(stopped(path));
-    }
-    clients.len() + silent.len()
+    clients.len() + tell_of(report, mute).len()
 }
 
-/// The node at this socket, if it answers, or the socket, if it does not.
-async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
+/// The node at this socket, if it answers, or the socket and the reason, if it cannot be asked.
+async fn at(path: &Path) -> (Vec<Client>, Vec<Mute>) {
     match Client::connect(path).await {
         Ok(client) => (vec![client], Vec::new()),
-        Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
+        Err(error @ (ClientError::Silent { .. } | ClientError::Refused(_))) => {
+            (Vec::new(), vec![(path.to_owned(), error)])
+        }
         // No node is there, or none that this build understands.
         Err(_) => (Vec::new(), Vec::new()),
     }
@@ -127,14 +124,29 @@ pub(super) fn without_consoles(report: &mut Report) {
     }
 }
 
-fn stopped(path: &Path) -> Step {
-    Step::failed(
-        "running",
-        "node-stopped",
-        path.display(),
-        "a node listens there and does not answer: its process is stopped, or has no time",
-        "continue it (kill -CONT), or give its host more time to run",
-    )
+/// Tells of nodes that cannot be asked; returns where they listen.
+fn tell_of(report: &mut Report, mute: Vec<Mute>) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for (path, error) in mute {
+        report.add(match error {
+            ClientError::Refused(_) => Step::failed(
+                "running",
+                "node-refuses",
+                path.display(),
+                format!("a node listens there and says: {error}"),
+                "do what it says, so that it can be asked what it waits for",
+            ),
+            _ => Step::failed(
+                "running",
+                "node-stopped",
+                path.display(),
+                "a node listens there and does not answer: its process is stopped, or has no time",
+                "continue it (kill -CONT), or give its host more time to run",
+            ),
+        });
+        paths.push(path);
+    }
+    paths
 }
 
 /// Tells what a node says of itself.

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// What keeps a node from asking any other.
 #[derive(Debug)]
 pub(super) struct Obstacles {
-    /// It runs already, and its process is stopped or has no time.
+    /// It runs already, and cannot be asked.
     pub(super) is_silent: bool,
     /// Seeds: the node looks them up once, before anything else.
     pub(super) unresolved: Vec<String>,
@@ -27,7 +27,7 @@ impl Obstacles {
     pub(super) fn tell(&self, report: &mut Report) -> bool {
         let text = match self.unresolved.as_slice() {
             _ if self.is_silent => {
-                "the node runs and does not answer: continue it, as is said above".to_owned()
+                "the node runs and does not answer: see what is said of it above".to_owned()
             }
             [] if self.cannot.is_empty() => return false,
             [] => format!(

@@ -553,8 +553,14 @@ fn a_stopped_process_is_named_instead_of_waited_for() {
         "{error}"
     );
     assert!(begun.elapsed() < Duration::from_secs(20));
+    let _other = bench.node("b", free_addrs(1)[0], "");
+    let told = String::from_utf8(bench.run("members").stderr).unwrap();
+    assert!(
+        told.contains("b is asked") && told.contains("process is stopped"),
+        "{told}"
+    );
     node.signal(Signal::CONT);
-    bench.until("members", |answer| answer["node"] == "a");
+    bench.until("members --node a", |answer| answer["node"] == "a");
 }
 
 #[test]
@@ -672,6 +678,12 @@ fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_
     let mut one_more = Raw::connect(&bench);
     assert_eq!(one_more.line()["code"], "busy");
     assert!(one_more.is_over());
+    let told = String::from_utf8(bench.run("members").stderr).unwrap();
+    assert!(
+        told.contains("16 clients are being served") && !told.contains("Start one"),
+        "{told}"
+    );
+    super::doctor::doctor(&bench, "").failed("node-refuses");
     drop(crowd);
     let deadline = Instant::now() + PATIENCE;
     while !bench.run("members").status.success() {

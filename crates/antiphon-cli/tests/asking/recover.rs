@@ -175,8 +175,12 @@ fn a_node_does_not_do_what_a_client_asked_that_has_given_up() {
     writeln!(&stream, "{}", json!({"v": 1, "ask": "recovery"})).unwrap();
     let shown = answer();
     assert_eq!(shown["answer"], "recovery", "{shown}");
+    let mut recover = json!({"v": 1, "ask": "recover", "lineage": shown["lineage"], "view": shown["view"]});
+    // Nor what was shown without the warning of a second cluster.
+    writeln!(&stream, "{recover}").unwrap();
+    assert_eq!(answer()["code"], "not-recovered");
     nodes[2].signal(Signal::STOP);
-    let recover = json!({"v": 1, "ask": "recover", "lineage": shown["lineage"], "view": shown["view"]});
+    recover["may_fork"] = json!(true);
     writeln!(&stream, "{recover}").unwrap();
     drop(stream);
     nodes[2].signal(Signal::CONT);

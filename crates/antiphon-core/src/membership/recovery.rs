@@ -40,9 +40,9 @@
 //!   and what it did since then is lost.
 //! - *a, b and c were cut off and not lost*: they are the primary, and d is a second one. When they meet, the
 //!   lighter one gives way. That is why the decision takes a person who knows.
-//! - *a majority is heard again at the last moment*: as long as no primary view is installed here, the word
-//!   counts. The old lineage may decide a view without d; then the case before this one holds, until the two
-//!   meet.
+//! - *a majority is heard again after the operator has looked*: d refuses, and the operator looks again. If
+//!   the operator was shown that, the word counts as long as no primary view is installed here. The old
+//!   lineage may decide a view without d; then the case before this one holds, until the two meet.
 //!
 //! [`merge`]: crate::membership::partition::merge
 
@@ -65,7 +65,9 @@ impl Membership {
     pub(crate) fn recover(&mut self, now: Time, shown: &Recovery) -> Result<(), RecoveryError> {
         self.cx.detector.awake(now);
         let present = self.recovery(now)?;
-        if (present.lineage, present.view) != (shown.lineage, shown.view) {
+        if (present.lineage, present.view) != (shown.lineage, shown.view)
+            || present.warns_of_more(shown.quorum, shown.may_fork())
+        {
             return Err(RecoveryError::Changed);
         }
         match &mut self.phase {

@@ -8,6 +8,7 @@ use antiphon_core::text::shortened;
 use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources, is_link_local, link_local};
 use tokio::sync::watch;
 
+use super::source::is_of_a_host;
 use crate::ClusterEvent;
 use crate::cluster::ClusterShared;
 
@@ -21,13 +22,38 @@ pub(crate) enum Finds {
     Locators,
 }
 
+impl Finds {
+    /// So many are used of all sources together.
+    fn most(self) -> usize {
+        match self {
+            Finds::Nodes => MAX_HINTS,
+            Finds::Locators => MAX_LOCATORS,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     name: String,
     finds: Finds,
     found: Vec<SocketAddr>,
     problem: Option<String>,
+    /// How many of its addresses are not used, since there are too many of all sources together.
+    left_out: usize,
     said: Said,
+}
+
+impl Entry {
+    /// What is to be said of it.
+    fn trouble(&self) -> Option<String> {
+        let (left_out, most) = (self.left_out, self.finds.most());
+        let crowded = || {
+            format!(
+                "{left_out} of these addresses are left out: {most} are used of all sources together, by turns"
+            )
+        };
+        self.problem.clone().or_else(|| (left_out > 0).then(crowded))
+    }
 }
 
 /// Whether anything was said of a source yet.
@@ -72,6 +98,7 @@ impl Board {
             finds,
             found: Vec::new(),
             problem: None,
+            left_out: 0,
             said: Said::Nothing,
         });
         let sources = sources_of(&entries);
@@ -84,7 +111,8 @@ impl Board {
 
     fn update(&self, index: usize, said: Said, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut problem = problem;
+        // A file, a name server or the application may have given it.
+        let mut problem = problem.map(|problem| shortened(&problem, MOST_OF_A_PROBLEM).into_owned());
         let found = found.map(|found| admit(self.confined, found, &mut problem));
         let changed = found.as_ref().is_some_and(|found| *found != entries[index].found);
         if let Some(found) = found.filter(|_| changed) {
@@ -92,30 +120,38 @@ impl Board {
         }
         let first = entries[index].said == Said::Nothing;
         entries[index].said = said;
-        let (finds, of) = (entries[index].finds, |finds: Finds, most: usize| {
+        let of = |finds: Finds| {
             let entries = entries.iter().filter(|entry| entry.finds == finds);
-            by_turns(&entries.map(|entry| &entry.found[..]).collect::<Vec<_>>(), most)
-        });
+            by_turns(
+                &entries.map(|entry| &entry.found[..]).collect::<Vec<_>>(),
+                finds.most(),
+            )
+        };
         let hints = Hints {
-            nodes: of(Finds::Nodes, MAX_HINTS),
-            locators: of(Finds::Locators, MAX_LOCATORS),
+            nodes: of(Finds::Nodes),
+            locators: of(Finds::Locators),
             sources: sources_of(&entries),
         };
-        let (used, most) = match finds {
-            Finds::Nodes => (&hints.nodes, MAX_HINTS),
-            Finds::Locators => (&hints.locators, MAX_LOCATORS),
+        let finds = entries[index].finds;
+        let used: BTreeSet<&SocketAddr> = match finds {
+            Finds::Nodes => hints.nodes.iter().collect(),
+            Finds::Locators => hints.locators.iter().collect(),
         };
-        let entry = &mut entries[index];
-        let unused = entry.found.iter().filter(|addr| !used.contains(addr)).count();
-        if unused > 0 {
-            problem.get_or_insert_with(|| {
-                format!("{unused} of these addresses are left out: {most} are used of all sources together, by turns")
-            });
-        }
-        let news = changed || problem != entry.problem || first;
-        entry.problem = problem;
-        if news {
-            self.tell(entry);
+        // What one source finds may push out addresses of others.
+        for (at, entry) in entries.iter_mut().enumerate() {
+            if entry.finds != finds {
+                continue;
+            }
+            let before = entry.trouble();
+            entry.left_out = entry.found.iter().filter(|addr| !used.contains(addr)).count();
+            let mut news = false;
+            if at == index {
+                entry.problem = problem.take();
+                news = changed || first;
+            }
+            if news || entry.trouble() != before {
+                self.tell(entry);
+            }
         }
         self.hints.send_if_modified(|known| {
             let news = *known != hints;
@@ -126,7 +162,8 @@ impl Board {
 
     fn tell(&self, entry: &Entry) {
         let (node, source, found) = (&self.shared.settings.name, &entry.name, &entry.found);
-        match &entry.problem {
+        let problem = entry.trouble();
+        match &problem {
             Some(problem) => {
                 tracing::warn!(target: "antiphon::discovery", %node, %source, %problem, in_use = ?found, "cannot find all nodes");
             }
@@ -135,7 +172,7 @@ impl Board {
         self.shared.hub().publish(ClusterEvent::Discovery {
             source: source.clone(),
             found: found.clone(),
-            problem: entry.problem.clone(),
+            problem,
         });
     }
 }
@@ -153,10 +190,14 @@ fn sources_of(entries: &[Entry]) -> Sources {
 /// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without
 /// a key a node is `confined` to loopback addresses.
 pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
-    let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+    let (found, of_nobody): (Vec<SocketAddr>, Vec<SocketAddr>) = found
         .into_iter()
-        .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
-        .partition(|addr| is_link_local(addr.ip()));
+        .partition(|addr| addr.port() != 0 && is_of_a_host(addr.ip()));
+    if let Some(first) = of_nobody.first() {
+        problem.get_or_insert_with(|| format!("{first} is left out: no host is reached there"));
+    }
+    let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) =
+        found.into_iter().partition(|addr| is_link_local(addr.ip()));
     if let Some(first) = of_links.first() {
         problem.get_or_insert_with(|| format!("left out: {}", link_local(*first)));
     }
@@ -219,8 +260,6 @@ impl Place {
 
     /// Nothing new; what was found last stays.
     pub(crate) fn failed(&self, problem: String) {
-        // A file or a name server may have given it.
-        let problem = shortened(&problem, MOST_OF_A_PROBLEM).into_owned();
         self.board
             .update(self.index, Said::Something, None, Some(problem));
     }
@@ -285,11 +324,12 @@ mod tests {
             told.push((source, found.len(), problem));
         }
         let failed = Some("no answer".to_owned());
+        let of_nobody = Some("0.0.0.0:1 is left out: no host is reached there".to_owned());
         assert_eq!(
             told,
             [
                 ("one".into(), 2, None),
-                ("other".into(), 1, None),
+                ("other".into(), 1, of_nobody),
                 ("l".into(), 1, None),
                 ("one".into(), 2, failed)
             ]
@@ -395,6 +435,52 @@ mod tests {
                 .expect("it is said")
                 .starts_with("3 of these addresses are left out")
         );
+    }
+
+    #[test]
+    fn a_source_whose_addresses_others_push_out_says_so_and_when_it_is_over() {
+        let board = board(false);
+        let (one, other) = (
+            board.place("one".into(), Finds::Nodes),
+            board.place("other".into(), Finds::Nodes),
+        );
+        let crowd = |host: u8| -> Vec<SocketAddr> {
+            (1..257)
+                .map(|port| SocketAddr::from(([10, 0, 0, host], port)))
+                .collect()
+        };
+        let mut events = told_by(&board);
+        let mut told_of_one = || {
+            std::iter::from_fn(|| events.try_next()).find_map(|event| match event {
+                ClusterEvent::Discovery { source, problem, .. } if source == "one" => Some(problem),
+                _ => None,
+            })
+        };
+        one.found(crowd(1));
+        assert_eq!(told_of_one(), Some(None));
+        other.found(crowd(2));
+        let problem = told_of_one().expect("it is said").expect("it lost some");
+        assert!(
+            problem.starts_with("128 of these addresses are left out"),
+            "{problem}"
+        );
+        other.found(Vec::new());
+        assert_eq!(told_of_one(), Some(None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_bounds_whoever_says_it() {
+        let board = board(false);
+        let one = board.place("one".into(), Finds::Nodes);
+        let mut events = told_by(&board);
+        one.partly(vec![addr("10.0.0.1:1")], "x".repeat(1_000_000));
+        one.failed("y".repeat(1_000_000));
+        for _ in 0..2 {
+            let Some(ClusterEvent::Discovery { problem, .. }) = events.try_next() else {
+                panic!("nothing was said");
+            };
+            assert!(problem.unwrap().chars().count() < 2 * MOST_OF_A_PROBLEM);
+        }
     }
 
     #[test]

@@ -50,6 +50,9 @@ const AT_ONCE: usize = 32;
 pub(super) struct Names {
     /// By how it is written. The hosts of services are names, too.
     known: BTreeMap<String, Vec<SocketAddr>>,
+    /// Which of them is asked first. Each look begins elsewhere, so that those behind many names without an
+    /// answer have their turn.
+    first: usize,
 }
 
 /// What a name was resolved to.
@@ -83,14 +86,16 @@ impl Names {
         let until = Instant::now() + WITHIN;
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         let mut tasks = JoinSet::new();
-        for (index, kind) in kinds.iter().enumerate() {
-            let (kind, resolver, turns) = (kind.clone(), resolver.clone(), turns.clone());
+        for place in 0..kinds.len() {
+            let index = (self.first + place) % kinds.len();
+            let (kind, resolver, turns) = (kinds[index].clone(), resolver.clone(), turns.clone());
             tasks.spawn(async move {
                 // The semaphore is never closed.
                 let _turn = turns.acquire().await;
                 (index, addresses_of(&kind, &resolver).await)
             });
         }
+        self.first = (self.first + AT_ONCE) % kinds.len().max(1);
         let mut answers = BTreeMap::new();
         while let Ok(Some(answer)) = timeout_at(until, tasks.join_next()).await {
             answers.extend(answer);
@@ -240,5 +245,18 @@ mod tests {
             began.elapsed()
         );
         assert_eq!(names.known.len(), kinds.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_names_without_an_answer_do_not_hide_those_behind_them_for_ever() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let resolver = Resolver::new(&[silent.local_addr().unwrap()]).unwrap();
+        let named = |name: String| Kind::Dns { name, port: 7400 };
+        let dead = (0..2 * AT_ONCE).map(|number| named(format!("n{number}.example")));
+        let kinds: Vec<Kind> = dead.chain([named("10.0.0.9".to_owned())]).collect();
+        let mut names = Names::default();
+        names.resolve(&kinds, &resolver).await;
+        let (found, _) = names.resolve(&kinds, &resolver).await;
+        assert_eq!(found, ["10.0.0.9:7400".parse().unwrap()]);
     }
 }

@@ -209,6 +209,7 @@ mod tests {
             ("# none\n\n", "names no node"),
             ("10.0.0.1:7400\n10.0.0.2:99999\n", "line 2"),
             ("<html>", "line 1"),
+            ("10.0.0.1\n0.0.0.0:7400\n", "line 2"),
         ] {
             let error = parse(text, NODE_PORT).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

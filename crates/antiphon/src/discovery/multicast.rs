@@ -9,11 +9,11 @@
 //! used.
 //!
 //! A node announces itself at once, again after a quarter of a second in case the first announcement was
-//! lost, then each second or so without a cluster and each five in one. It answers a new announcer within 100
-//! ms; a process that was started again is a new announcer, wherever it is. A member answers each
-//! announcement of a node that is no member. The reason: two nodes that start again beside it hear each other
-//! at once, and must hear of the member before they found (they wait half a second and more, see the founding
-//! in the core). An announcer that was not heard for 30 s is forgotten.
+//! lost, then each second or so without a cluster and each five in one; at once when it loses its cluster. It
+//! answers a new announcer within 100 ms; a process that was started again is a new announcer, wherever it is.
+//! A member answers each announcement of a node that is no member. The reason: two nodes that start again
+//! beside it hear each other at once, and must hear of the member before they found (they wait half a second
+//! and more, see the founding in the core). An announcer that was not heard for 30 s is forgotten.
 //!
 //! # Bounds
 //! 256 addresses: the address heard longest ago makes room. 512 datagrams a second are opened, the others
@@ -114,7 +114,7 @@ pub(crate) fn open(
 }
 
 /// Announces and listens.
-pub(super) async fn run(air: Air, place: Place, pace: Pace) {
+pub(super) async fn run(air: Air, place: Place, mut pace: Pace) {
     let mut scene = Scene {
         air,
         heard: BTreeMap::new(),
@@ -136,6 +136,7 @@ pub(super) async fn run(air: Air, place: Place, pace: Pace) {
                     false => announced + jitter(if pace.settled() { SETTLED } else { SEEKING }),
                 };
             }
+            () = pace.lost() => announce_at = Instant::now().max(announced + APART),
             received = scene.air.ears.recv_from(&mut buffer) => match received {
                 Ok((length, _)) => {
                     if scene.hear(&buffer[..length], pace.settled()) {
@@ -183,11 +184,14 @@ impl Scene {
         if now - self.opened.0 >= Duration::from_secs(1) {
             self.opened = (now, 0);
         }
-        self.opened.1 += 1;
         let Ok((_, sender)) = peek(datagram) else {
             return false;
         };
-        if sender == self.air.me || datagram.len() > MAX_BYTES || self.opened.1 > MAX_A_SECOND {
+        if sender == self.air.me || datagram.len() > MAX_BYTES {
+            return false;
+        }
+        self.opened.1 += 1;
+        if self.opened.1 > MAX_A_SECOND {
             return false;
         }
         // Other clusters may speak here as well: that is no trouble.
@@ -309,6 +313,18 @@ mod tests {
             assert!(!scene.hear(&word(&mut peer, 1001), false));
         }
         let mut peer = FrameCodec::new("c", Some(&key), Incarnation(2));
+        assert!(scene.hear(&word(&mut peer, 1001), false));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_word_of_the_cluster_and_what_this_node_says_keep_no_announcement_out() {
+        let mut scene = scene(None).await;
+        let mut own = FrameCodec::new("c", None, Incarnation(1));
+        for _ in 0..MAX_A_SECOND {
+            scene.hear(b"hello", false);
+            scene.hear(&word(&mut own, 1000), false);
+        }
+        let mut peer = FrameCodec::new("c", None, Incarnation(2));
         assert!(scene.hear(&word(&mut peer, 1001), false));
     }
 

@@ -15,6 +15,8 @@ use std::time::{Instant, SystemTime};
 
 use antiphon_core::MAX_HINTS;
 
+use super::source::is_of_a_host;
+
 /// A question takes at most this long, whatever servers do.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Hosts of one SRV record that are used.
@@ -159,7 +161,7 @@ impl Resolver {
             Ok(Ok(found)) => bounded(found.iter().collect()),
         };
         if found.is_empty() {
-            return Err(format!("{name} has no address"));
+            return Err(format!("{name} has no address of a host"));
         }
         Ok(found)
     }
@@ -180,7 +182,7 @@ impl Resolver {
             .iter()
             .filter_map(|record| match &record.data {
                 // A target of "." says that there is no such service.
-                RData::SRV(service) if !service.target.is_root() => {
+                RData::SRV(service) if !service.target.is_root() && service.port != 0 => {
                     Some((service.target.to_utf8(), service.port))
                 }
                 _ => None,
@@ -195,8 +197,9 @@ impl Resolver {
 }
 
 /// Of one answer no more is used than of all sources together, and always the same, in whatever order servers
-/// give it.
+/// give it. A filter, or a service without a host, answers `0.0.0.0`: that is no answer.
 fn bounded(mut found: Vec<IpAddr>) -> Vec<IpAddr> {
+    found.retain(|ip| is_of_a_host(*ip));
     found.sort_unstable();
     found.dedup();
     found.truncate(MAX_HINTS);
@@ -236,7 +239,7 @@ impl Resolver {
             Ok(Ok(found)) => bounded(found.map(|addr| addr.ip()).collect()),
         };
         match found.as_slice() {
-            [] => Err(format!("{name} has no address")),
+            [] => Err(format!("{name} has no address of a host")),
             _ => Ok(found),
         }
     }
@@ -259,6 +262,14 @@ mod tests {
         let some = bounded(many.clone().collect());
         assert_eq!(some.len(), MAX_HINTS);
         assert_eq!(bounded(many.rev().collect()), some);
+    }
+
+    #[test]
+    fn an_answer_that_names_no_host_is_none() {
+        let addrs =
+            |texts: &[&str]| -> Vec<IpAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        assert!(bounded(addrs(&["0.0.0.0", "::", "239.255.0.1", "ff02::1"])).is_empty());
+        assert_eq!(bounded(addrs(&["0.0.0.0", "10.0.0.1"])), addrs(&["10.0.0.1"]));
     }
 
     #[cfg(feature = "dns")]

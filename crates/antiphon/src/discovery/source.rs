@@ -177,6 +177,9 @@ pub(crate) fn target(text: &str, port: u16) -> Result<Kind, SourceError> {
     match addr {
         Some(addr) if is_link_local(addr.ip()) => Err(wrong(text, &link_local(addr))),
         Some(addr) if addr.port() == 0 => Err(wrong(text, "nobody is reached at port 0: give 1 to 65535")),
+        Some(addr) if !is_of_a_host(addr.ip()) => {
+            Err(wrong(text, "no host is reached there: give the address of one"))
+        }
         Some(addr) => Ok(Kind::Fixed(addr)),
         // Resolvers take a number for an address: 7410 for 0.0.28.242.
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -184,6 +187,12 @@ pub(crate) fn target(text: &str, port: u16) -> Result<Kind, SourceError> {
         }
         None => named(text, text, port),
     }
+}
+
+/// Whether one host may be reached at this address.
+pub(super) fn is_of_a_host(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_unspecified() && !ip.is_multicast()
 }
 
 fn named(given: &str, text: &str, port: u16) -> Result<Kind, SourceError> {
@@ -417,6 +426,10 @@ mod tests {
         assert!(Source::locator("multicast").is_err());
         let of_a_link = Source::locator("[fe80::1%2]:7410").unwrap_err().to_string();
         assert!(of_a_link.contains("unique local"), "{of_a_link}");
+        for of_nobody in ["0.0.0.0:7410", "[::]", "239.255.0.1", "[::ffff:0.0.0.0]:1"] {
+            let error = Source::locator(of_nobody).unwrap_err().to_string();
+            assert!(error.contains("no host is reached there"), "{error}");
+        }
         assert!(Source::locator("a b").is_err());
     }
 

@@ -57,15 +57,19 @@ impl Pace {
     /// Rests; not longer when the node loses its cluster meanwhile.
     pub(super) async fn rest(&mut self, failed: bool) {
         let pause = self.next(failed);
-        let was_settled = self.settled();
-        let lost = async {
-            if !was_settled || self.settled.wait_for(|settled| !settled).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = lost => {}
+            () = self.lost() => {}
+        }
+    }
+
+    /// Waits until the node is in no primary view any more; for ever if it is in none now.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub(super) async fn lost(&mut self) {
+        if !self.settled() || self.settled.wait_for(|settled| !settled).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -207,5 +211,26 @@ mod tests {
         );
         settled.send_replace(true);
         assert!(pace.next(false) >= Duration::from_secs(15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_loses_its_cluster_looks_at_once() {
+        let settled = watch::Sender::new(true);
+        let mut pace = Pace {
+            settled: settled.subscribe(),
+            failures: 0,
+        };
+        let soon = Duration::from_secs(1);
+        assert!(
+            tokio::time::timeout(soon, pace.lost()).await.is_err(),
+            "it has one"
+        );
+        let waits = tokio::spawn(async move { pace.lost().await });
+        tokio::task::yield_now().await;
+        settled.send_replace(false);
+        tokio::time::timeout(soon, waits)
+            .await
+            .expect("it has lost it")
+            .unwrap();
     }
 }

@@ -34,7 +34,7 @@ use crate::{Cluster, Error};
 const SAVE_AFTER: Duration = Duration::from_secs(2);
 /// And at least this often while nodes are heard, for the ages in it.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// At its end a locator waits this long for its disk.
+/// A disk that takes longer hangs: that is said, and at its end a locator waits no longer.
 const SAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Trouble with the file is said again after this long.
 const REPEAT: Duration = Duration::from_secs(60);
@@ -44,6 +44,8 @@ const LINGER: Duration = Duration::from_millis(500);
 const MAX_EVENTS: usize = 1024;
 /// Inputs handled at a time.
 const INPUTS_PER_TURN: usize = 256;
+/// Why a file is not written.
+const HANGS: &str = "its disk does not answer";
 
 /// A locator's settings. From [`Locator::builder`].
 #[derive(Debug, Clone)]
@@ -99,6 +101,12 @@ impl LocatorBuilder {
     /// # Cancel safety
     /// If the future is dropped, no locator is started.
     pub async fn start(self) -> Result<Locator, Error> {
+        let (locator, task) = self.prepare()?;
+        tokio::spawn(task.run());
+        Ok(locator)
+    }
+
+    fn prepare(self) -> Result<(Locator, Task), Error> {
         let binds = match self.binds.as_slice() {
             [] => vec![format!("127.0.0.1:{}", crate::discovery::LOCATOR_PORT)],
             given => given.to_vec(),
@@ -137,13 +145,13 @@ impl LocatorBuilder {
         if let Some(problem) = problem {
             task.complain(problem);
         }
-        tokio::spawn(task.run());
-        Ok(Locator {
+        let locator = Locator {
             addrs,
             restored,
             commands,
             events: event_receiver,
-        })
+        };
+        Ok((locator, task))
     }
 }
 
@@ -181,7 +189,7 @@ enum Command {
 /// A server that tells newcomers where the nodes of its cluster are. It is no member, never votes and founds
 /// nothing; nodes register with all locators they are given by
 /// [`Builder::locators`](crate::Builder::locators), so there may be several, started and stopped at any time.
-/// Dropped, it stops at once.
+/// Dropped, it answers no more, and keeps its port until its file is written, for 5 s at most.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), antiphon::Error> {
@@ -247,16 +255,18 @@ impl Locator {
         answer.await.map_err(|_| Error::Closed)
     }
 
-    /// Writes the file, lets queued answers leave for half a second, and stops.
+    /// Writes the file, lets queued answers leave for half a second, and stops. Returns the events that
+    /// nobody has read, such as that the file cannot be written.
     ///
     /// # Cancel safety
     /// If the future is dropped, it stops all the same.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) -> Vec<LocatorEvent> {
         let (reply, answer) = oneshot::channel();
         if self.commands.send(Command::Stop(reply)).await.is_ok() {
             // It may have stopped by itself.
             let _ = answer.await;
         }
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
 }
 
@@ -282,7 +292,7 @@ impl Task {
     async fn run(mut self) {
         let mut inputs = Vec::with_capacity(INPUTS_PER_TURN);
         let stopped = loop {
-            let save_at = self.save_at;
+            let (save_at, late_at) = (self.save_at, self.late_at());
             tokio::select! {
                 received = self.inputs.recv_many(&mut inputs, INPUTS_PER_TURN) => {
                     if received == 0 {
@@ -299,6 +309,7 @@ impl Task {
                 },
                 // A disk that hangs does not hold up the answers.
                 Some(saved) = self.saving.join_next(), if !self.saving.is_empty() => self.saved(saved),
+                () = tokio::time::sleep_until(late_at), if !self.saving.is_empty() => self.cannot_save(HANGS),
                 () = tokio::time::sleep_until(save_at.unwrap_or_else(Instant::now)), if save_at.is_some() && self.saving.is_empty() => self.save(),
             }
         };
@@ -384,6 +395,12 @@ impl Task {
         });
     }
 
+    /// When it is to be said that the writer takes too long, or said again.
+    fn late_at(&self) -> Instant {
+        let late = self.saved + SAVE_WITHIN;
+        self.complained.map_or(late, |at| late.max(at + REPEAT))
+    }
+
     fn saved(&mut self, saved: Result<std::io::Result<()>, JoinError>) {
         let error = match saved {
             Ok(Ok(())) => return,
@@ -407,6 +424,8 @@ impl Task {
     async fn finish_saving(&mut self, ordered: bool) {
         let until = Instant::now() + SAVE_WITHIN;
         let mut once_more = ordered || self.save_at.is_some();
+        // What is wrong now is wrong for good, and is said though the same was said a moment ago.
+        self.complained = None;
         loop {
             if self.saving.is_empty() {
                 if !std::mem::take(&mut once_more) {
@@ -417,7 +436,7 @@ impl Task {
             match tokio::time::timeout_at(until, self.saving.join_next()).await {
                 Ok(Some(saved)) => self.saved(saved),
                 Ok(None) => return,
-                Err(_) => return self.cannot_save("its disk does not answer"),
+                Err(_) => return self.cannot_save(HANGS),
             }
         }
     }
@@ -448,5 +467,54 @@ impl Builder {
             self.check_loopback("bind", *bind)?;
         }
         self.bind_transport(&binds, &advertises, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Long enough for a loaded machine; no test waits for it unless something is broken.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn with_state(name: &str) -> (LocatorBuilder, PathBuf) {
+        let folder = std::env::temp_dir().join(format!("antiphon-locator-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let builder = Locator::builder("shop").bind("127.0.0.1:0");
+        (builder.state(folder.join("state")), folder)
+    }
+
+    fn told(event: &LocatorEvent) -> &str {
+        match event {
+            LocatorEvent::State { problem } => problem,
+            LocatorEvent::Heard(located) => panic!("{located:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_the_file_at_the_end_is_told_though_another_trouble_was_told_before() {
+        let (builder, folder) = with_state("end");
+        std::fs::write(folder.join("state"), "antiphon locator 1, damaged").unwrap();
+        let locator = builder.start().await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let rest = locator.stop().await;
+        let [damaged, last] = rest.as_slice() else {
+            panic!("{rest:?}");
+        };
+        assert!(told(damaged).contains("is damaged"), "{damaged}");
+        assert!(told(last).contains("cannot be written"), "{last}");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_told_while_the_locator_runs() {
+        let (builder, folder) = with_state("hangs");
+        let (mut locator, mut task) = builder.prepare().unwrap();
+        task.saving.spawn(std::future::pending());
+        task.saved = Instant::now() - SAVE_WITHIN;
+        tokio::spawn(task.run());
+        let event = tokio::time::timeout(PATIENCE, locator.next()).await.unwrap();
+        let event = event.expect("it runs");
+        assert!(told(&event).contains(HANGS), "{event}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -136,11 +136,15 @@ fn open(path: &Path) -> io::Result<File> {
 /// Replaces the file.
 pub(super) fn save(path: &Path, cluster: &str, located: &[Located], now: u64) -> io::Result<()> {
     let text = show(cluster, located, now);
-    let new = PathBuf::from(format!("{}.new", path.display()));
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    // A writer that was killed may have left it. A pipe would keep this one waiting, and through a link it
+    // would overwrite another file.
+    let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&new)?;
     file.write_all(text.as_bytes())?;
@@ -267,6 +271,37 @@ mod tests {
             "a clock that went back"
         );
         assert!(!folder.0.join("state.new").exists());
+    }
+
+    #[test]
+    fn whatever_stands_in_the_way_of_the_new_file_is_replaced_and_not_written_to() {
+        let folder = Folder::new("in-the-way");
+        let (path, new, other) = (
+            folder.0.join("state"),
+            folder.0.join("state.new"),
+            folder.0.join("other"),
+        );
+        fs::write(&other, "of somebody").unwrap();
+        std::os::unix::fs::symlink(&other, &new).unwrap();
+        save(&path, "shop", &some(), NOW).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody");
+        let made = std::process::Command::new("mkfifo").arg(&new).status();
+        assert!(made.expect("mkfifo runs").success());
+        save(&path, "shop", &some(), NOW).unwrap();
+        fs::write(&new, "half of a").unwrap();
+        save(&path, "shop", &some(), NOW).unwrap();
+        assert_eq!(load(&path, "shop", NOW).unwrap().0, some());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_path_that_is_no_text_is_written_where_it_is_read() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let folder = Folder::new("no-text");
+        let path = folder.0.join(std::ffi::OsStr::from_bytes(b"st\xff"));
+        save(&path, "shop", &some(), NOW).unwrap();
+        assert_eq!(load(&path, "shop", NOW).unwrap().0, some());
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
     }
 
     #[test]

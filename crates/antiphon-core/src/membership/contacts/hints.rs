@@ -32,6 +32,8 @@
 //!   stays known by its answers;
 //! - *a locator dies*: the node goes on asking it, at a slower pace, while everything else goes on. What the
 //!   locator told lasts a minute;
+//! - *a locator gives another address than the one at which it is asked*, as behind a proxy: it counts as the
+//!   one that owes an answer, if no other locator owes one that has not come;
 //! - *a locator starts again*: a member that has lost a path to it, or registered with it some heartbeats
 //!   ago, tells it anew that it is there. Until all members had time for that, nodes without a view take the
 //!   locator's answers for incomplete.
@@ -265,6 +267,7 @@ impl Contacts {
                 .map(|(addr, _)| *addr)
                 .map(|oldest| self.words.remove(&oldest));
         }
+        self.answered_elsewhere(now);
         assert!(
             self.words.len() <= MAX_LOCATORS && self.owed <= 2 * MAX_LOCATORS,
             "hints: {} locators have spoken, and {} answers are owed",
@@ -272,6 +275,26 @@ impl Contacts {
             self.owed
         );
         true
+    }
+
+    /// Locators that give other addresses than those at which they are asked: if as many have spoken as
+    /// answers are missing, each missing one is theirs.
+    fn answered_elsewhere(&mut self, now: Time) {
+        let nobody = &self.nobody;
+        let owes = |(addr, asked): &(&SocketAddr, &mut Asked)| {
+            asked.at > asked.answered && nobody.get(*addr).copied() < asked.at
+        };
+        let is_elsewhere = |addr: &SocketAddr| !self.locators.contains_key(addr);
+        let words = self.words.iter().filter(|(addr, _)| is_elsewhere(addr));
+        let spoken: Vec<Time> = words.map(|(_, word)| word.at).collect();
+        let owing = self.locators.iter_mut().filter(owes);
+        let owing: Vec<&mut Asked> = owing.map(|(_, asked)| asked).collect();
+        let asked_last = owing.iter().filter_map(|asked| asked.at).max();
+        if spoken.iter().filter(|at| Some(**at) >= asked_last).count() >= owing.len() {
+            for asked in owing {
+                asked.answered = Some(now);
+            }
+        }
     }
 
     /// The path to an address does not work. If a locator answered there, it may have forgotten this node.
@@ -423,5 +446,35 @@ mod tests {
         assert_eq!(whom.due(at(10), known, silent), locators);
         assert_eq!(whom.due(at(31), known, silent), locators);
         assert_eq!(whom.due(at(32), known, silent), locators, "it has fallen silent");
+    }
+
+    #[test]
+    fn locators_that_give_other_addresses_than_those_where_they_are_asked_have_answered() {
+        let mut whom = Contacts::default();
+        let locators = vec![addr(1), addr(2)];
+        let hints = Hints {
+            locators: locators.clone(),
+            ..Hints::default()
+        };
+        whom.set(Time::ZERO, hints);
+        let pause = Duration::from_secs(10);
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let silent = |whom: &Contacts, seconds| whom.silent_locators(at(seconds), pause).collect::<Vec<_>>();
+        whom.due(at(0), pause, pause);
+        whom.answered(at(1), addr(8), pause, &[]);
+        assert_eq!(silent(&whom, 1), locators, "it may be either of the two");
+        whom.answered(at(1), addr(9), pause, &[]);
+        assert!(silent(&whom, 1).is_empty());
+        // One of them gives its own address now.
+        whom.due(at(20), pause, pause);
+        whom.answered(at(21), addr(9), pause, &[]);
+        assert_eq!(silent(&whom, 21), locators);
+        whom.answered(at(21), addr(1), pause, &[]);
+        assert!(silent(&whom, 21).is_empty());
+        // Nobody listens at the other, so the answer is that of the first.
+        whom.due(at(40), pause, pause);
+        whom.nobody(at(41), addr(2));
+        whom.answered(at(41), addr(9), pause, &[]);
+        assert_eq!(silent(&whom, 41), [addr(2)]);
     }
 }

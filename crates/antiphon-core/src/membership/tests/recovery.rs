@@ -141,6 +141,30 @@ fn what_was_shown_must_still_be_so() {
 }
 
 #[test]
+fn a_word_does_not_count_for_what_the_operator_was_not_warned_of() {
+    let mut net = Net::formed(5, engine());
+    for node in 0..4 {
+        let others: Vec<usize> = (node + 1..5).collect();
+        net.partition(&[node], &others);
+    }
+    net.run_ms(20_000);
+    let shown = look(&net, 4).unwrap();
+    assert!(shown.may_fork() && !shown.quorum);
+    // As if all others had been heard then.
+    let mut heard = shown.clone();
+    heard.others.iter_mut().for_each(|other| other.here = true);
+    assert!(!heard.may_fork());
+    assert_eq!(net.recover(4, &heard), Err(RecoveryError::Changed));
+    // The others come back, and no view is installed yet.
+    net.heal();
+    net.run_while_ms(20_000, |net| !look(net, 4).is_ok_and(|now| now.quorum));
+    assert_eq!(net.recover(4, &shown), Err(RecoveryError::Changed));
+    net.run_ms(20_000);
+    net.assert_one_view(&[0, 1, 2, 3, 4]);
+    assert_eq!(net.view(4).unwrap().lineage, shown.lineage, "nothing is given up");
+}
+
+#[test]
 fn a_recovery_beside_a_majority_that_lives_gives_way_when_they_meet() {
     let mut net = Net::formed(5, engine());
     net.partition(&[0, 1, 2], &[3, 4]);
