@@ -269,7 +269,9 @@ async fn send(
             Ok(None) => return Err("the node has stopped".to_owned()),
             Err(_) => return Err(format!("pattern {}: an answer does not come", pattern.number)),
         };
-        let Some(words) = Words::read(&told.payload) else {
+        // A late answer to what was said in another way would be taken for one to this.
+        let words = Words::read(&told.payload).filter(|words| words.pattern == pattern.number);
+        let Some(words) = words else {
             continue;
         };
         match words.what {
