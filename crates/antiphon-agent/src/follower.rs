@@ -234,7 +234,7 @@ mod tests {
         let told = lines(&mut each_told, 1).await;
         let request = r#""request":{"send":{"group":"g"}}"#;
         assert!(told[0].to_json().contains(request), "{told:?}");
-        // Payloads that were not read are none, whoever says them.
+        // Payloads that were not read are none, also for the node's own program.
         let (queue, mut told) = crate::outlet::queue();
         let own = hub.open(Outlet::Queued(queue), true).unwrap();
         own.obey(parse(

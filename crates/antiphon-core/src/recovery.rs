@@ -74,8 +74,8 @@ impl Recovery {
         self.replaced || unknown > 0 && (self.undecided || 2 * unknown >= total)
     }
 
-    /// Whether there is a warning here that a person was not given who was shown these two: a quorum is heard,
-    /// or a recovery may make a second cluster.
+    /// Whether there is a warning here beyond these two, which a person was shown: a quorum is heard, or a
+    /// recovery may make a second cluster.
     pub fn warns_of_more(&self, quorum: bool, may_fork: bool) -> bool {
         self.quorum && !quorum || self.may_fork() && !may_fork
     }

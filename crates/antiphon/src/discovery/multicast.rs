@@ -9,9 +9,9 @@
 //! used.
 //!
 //! A node announces itself at once, again after a quarter of a second in case the first announcement was
-//! lost, then each second or so without a cluster and each five in one; at once when it loses its cluster. It
-//! answers a new announcer within 100 ms; a process that was started again is a new announcer, wherever it is.
-//! A member answers each announcement of a node that is no member. The reason: two nodes that start again
+//! lost, then each second or so without a cluster and each five in one; at once when it loses its cluster.
+//! It answers a new announcer within 100 ms; a process that was started again is a new announcer, wherever it
+//! is. A member answers each announcement of a node that is no member. The reason: two nodes that start again
 //! beside it hear each other at once, and must hear of the member before they found (they wait half a second
 //! and more, see the founding in the core). An announcer that was not heard for 30 s is forgotten.
 //!

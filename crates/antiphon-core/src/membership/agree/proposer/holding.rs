@@ -327,9 +327,9 @@ impl Proposer {
         first
     }
 
-    /// Members that this node would have removed, and now would not, get answers again. `is_restless`: whether
-    /// a member is in the cut, or was a moment ago. One that wavers would be answered each time, and put off
-    /// the votes against it each time.
+    /// Members that this node would have removed, and now would not, get answers again. `is_restless`:
+    /// whether a member is in the cut, or was a moment ago. One that wavers would be answered each time, and
+    /// put off the votes against it each time.
     pub(crate) fn release_unwanted(&mut self, is_restless: impl Fn(Incarnation) -> bool) {
         if self.withheld.is_empty() {
             return;
