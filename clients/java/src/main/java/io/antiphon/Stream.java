@@ -71,12 +71,12 @@ final class Stream<T> implements Iterator<T> {
         changed.signalAll();
     }
 
-    /** This is the last event. */
+    /** This is the last event. It is not put to a stream that is over, but who waits for the end is told. */
     void endWith(T last) {
         if (!over) {
             add(part -> last, 1, 0);
-            end(null);
         }
+        end(null);
     }
 
     /** Ends with this error, or without one, behind what is unread. */

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.gson.JsonElement;
@@ -188,6 +189,20 @@ class ClientTest {
             fails("not_held", () -> group.send("too late"));
             assertThrows(NoSuchElementException.class, () -> group.next(Duration.ZERO));
             client.join("g").close();
+            assertFalse(group.iterator().hasNext());
+        }
+    }
+
+    @Test
+    void a_group_that_is_lost_while_it_is_left_is_out() throws Exception {
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            script.reply("leave");
+            script.say("{'event':'lost','what':'group','name':'g','cause':'slow: why'}");
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            Group group = client.join("g");
+            assertTimeoutPreemptively(Peer.WITHIN, group::close);
             assertFalse(group.iterator().hasNext());
         }
     }
