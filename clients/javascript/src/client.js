@@ -7,6 +7,7 @@ import { Connection, serving } from "./connection.js";
 import { AntiphonError, byNode, failure } from "./errors.js";
 import { address as read, decode, encode, Said, span } from "./lines.js";
 
+const ASK_AFTER_MS = 60_000; // of silence, whether the agent's host is there, as the agent asks its clients
 const ANSWER_BYTES = 59_744; // the agent takes no longer answer of a handler
 const COMMAND_ANSWER_BYTES = 1 << 20; // the most that a list may allow
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // for `await using`
@@ -38,11 +39,13 @@ export async function connect(address, options = {}) {
   }
 }
 
+/** A host that goes without a word is noticed within two minutes, as long as nothing waits to be sent to it. */
 async function dialer(where, options) {
-  if (!options) return () => net.connect(where);
+  if (!options) return () => net.connect(where).setKeepAlive(true, ASK_AFTER_MS);
   if (where.path) throw new TypeError("tls is for addresses of TCP: leave it out at a Unix socket");
   const tls = await import("node:tls");
-  return () => tls.connect({ ...where, ...(options === true ? {} : options) }).setNoDelay();
+  return () =>
+    tls.connect({ ...where, ...(options === true ? {} : options) }).setNoDelay().setKeepAlive(true, ASK_AFTER_MS);
 }
 
 export class Client {

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
+import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import test from "node:test";
@@ -37,7 +38,16 @@ test("a wrong token is an error that says so", { timeout }, async () => {
 
 const skip = spawnSync("openssl", ["version"]).status === 0 ? false : "no openssl";
 
-test("an agent that speaks TLS must have a certificate that is trusted", { timeout, skip }, async () => {
+test("a host that goes without a word is noticed", { timeout }, async (t) => {
+  const { mock } = t.mock.method(net.Socket.prototype, "setKeepAlive");
+  const peer = await Peer.start(() => peer.heard("leave"));
+  const client = await connect(peer.address);
+  assert.deepEqual(mock.calls.map((call) => call.arguments), [[true, 60_000]]);
+  await client.close();
+  await peer.played;
+});
+
+test("an agent that speaks TLS must have a certificate that is trusted", { timeout, skip }, async (t) => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "antiphon-"));
   const [keyFile, certFile] = ["key.pem", "cert.pem"].map((name) => path.join(folder, name));
   execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
@@ -67,7 +77,9 @@ test("an agent that speaks TLS must have a certificate that is trusted", { timeo
     await assert.rejects(connect(address, { token: TOKEN, tls: true }), { code: "connection", cause: /self.signed/ });
     await assert.rejects(connect(address, { token: TOKEN, tls: { ca: cert, servername: "other" } }), /other/);
     assert.equal(heard, "", "nobody else was shown the token");
+    const { mock } = t.mock.method(net.Socket.prototype, "setKeepAlive");
     const client = await connect(address, { token: TOKEN, tls: { ca: cert } });
+    assert.deepEqual(mock.calls.map((call) => call.arguments), [[true, 60_000]]);
     assert.equal(client.member, "a/x");
     await client.close();
     await assert.rejects(connect("unix:/run/a.sock", { tls: true }), TypeError);

@@ -3,19 +3,26 @@ package io.antiphon;
 import io.antiphon.AntiphonException.Ran;
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.net.SocketAddress;
+import java.net.SocketOption;
 import java.net.StandardProtocolFamily;
-import java.net.StandardSocketOptions;
 import java.net.UnixDomainSocketAddress;
 import java.nio.channels.ByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.channels.UnresolvedAddressException;
 import java.time.Duration;
+import java.util.Map;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLException;
+import jdk.net.ExtendedSocketOptions;
 
 /** Where an agent serves programs: "host:port" or "unix:/path". */
 final class Address {
+    /** Seconds of silence, seconds, times: as the agent asks its clients. */
+    private static final Map<SocketOption<Integer>, Integer> ASKS = Map.of(ExtendedSocketOptions.TCP_KEEPIDLE, 60,
+            ExtendedSocketOptions.TCP_KEEPINTERVAL, 10, ExtendedSocketOptions.TCP_KEEPCOUNT, 6);
+
     private Address() {}
 
     /** @param tls is not spoken if it is null, or at a Unix socket */
@@ -62,10 +69,24 @@ final class Address {
         }
     }
 
+    /**
+     * Lines go at once, and a host that goes without a word is noticed within two minutes, as long as nothing waits to
+     * be sent to it.
+     */
+    static void prepare(Socket socket) throws IOException {
+        socket.setTcpNoDelay(true);
+        socket.setKeepAlive(true);
+        for (Map.Entry<SocketOption<Integer>, Integer> asks : ASKS.entrySet()) {
+            if (socket.supportedOptions().contains(asks.getKey())) { // not on each system
+                socket.setOption(asks.getKey(), asks.getValue());
+            }
+        }
+    }
+
     private static SocketChannel tcp(SocketAddress where, Duration timeout) throws IOException {
         SocketChannel channel = SocketChannel.open();
         try {
-            channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            prepare(channel.socket());
             channel.socket().connect(where, (int) Math.min(Math.max(1, timeout.toMillis()), Integer.MAX_VALUE));
             return channel;
         } catch (IOException | UnresolvedAddressException error) {

@@ -14,7 +14,7 @@ import javax.net.ssl.SSLSocket;
 
 /** TLS as a channel, for buffers that have an array. */
 final class Tls implements ByteChannel {
-    private final Socket socket;
+    final Socket socket;
     private final InputStream in;
     private final OutputStream out;
 
@@ -28,7 +28,7 @@ final class Tls implements ByteChannel {
         int millis = (int) Math.min(Math.max(1, timeout.toMillis()), Integer.MAX_VALUE);
         Socket socket = new Socket();
         try {
-            socket.setTcpNoDelay(true);
+            Address.prepare(socket);
             socket.connect(where, millis);
             socket.setSoTimeout(millis);
             SSLSocket secured = (SSLSocket) context.getSocketFactory()

@@ -14,7 +14,9 @@ import com.google.gson.JsonElement;
 import io.antiphon.AntiphonException.Ran;
 import java.math.BigInteger;
 import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.net.UnixDomainSocketAddress;
+import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -25,6 +27,7 @@ import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import jdk.net.ExtendedSocketOptions;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -617,6 +620,28 @@ class ClientTest {
         try (var listener = new java.net.ServerSocket(0, 1, java.net.InetAddress.getLoopbackAddress())) {
             String address = "127.0.0.1:" + listener.getLocalPort();
             fails("timeout", () -> Client.connect(address, "x", new Options().timeout(Duration.ofMillis(200))));
+        }
+    }
+
+    @Test
+    void a_host_that_goes_without_a_word_is_noticed() throws Exception {
+        try (var listener = new java.net.ServerSocket(0, 1, java.net.InetAddress.getLoopbackAddress());
+                var channel = (SocketChannel) Address.connect("127.0.0.1:" + listener.getLocalPort(), Peer.WITHIN,
+                        null)) {
+            assertIsKeptAlive(channel.socket());
+        }
+    }
+
+    /** It asks after 60 s without a word, each 10 s, 6 times. */
+    static void assertIsKeptAlive(Socket socket) throws Exception {
+        assertTrue(socket.getKeepAlive());
+        assertTrue(socket.getTcpNoDelay());
+        var asks = Map.of(ExtendedSocketOptions.TCP_KEEPIDLE, 60, ExtendedSocketOptions.TCP_KEEPINTERVAL, 10,
+                ExtendedSocketOptions.TCP_KEEPCOUNT, 6);
+        for (var option : asks.keySet()) {
+            if (socket.supportedOptions().contains(option)) {
+                assertEquals(asks.get(option), socket.getOption(option), option.name());
+            }
         }
     }
 

@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.Socket;
+import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.security.KeyStore;
 import javax.net.ssl.KeyManagerFactory;
@@ -82,6 +83,10 @@ class TlsTest {
             var stranger = assertThrows(ConnectionLostException.class,
                     () -> Client.connect(address, "x", options.tls(SSLContext.getDefault())));
             assertTrue(stranger.lostCause().startsWith("TLS with 127.0.0.1"), stranger.lostCause());
+            try (Tls channel = (Tls) Address.connect(address, Peer.WITHIN, context)) {
+                ClientTest.assertIsKeptAlive(channel.socket);
+                channel.write(ByteBuffer.wrap("{}\n".getBytes(UTF_8))); // which the agent does not welcome
+            }
         }
     }
 }
