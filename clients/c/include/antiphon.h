@@ -120,7 +120,9 @@ int antiphon_close(antiphon *client, int timeout_ms);
 /* Cuts the connection and frees the handle. For the others this client has crashed. NULL is nothing. */
 void antiphon_drop(antiphon *client);
 
-/* NODE/NAME, as in views. These stand as long as the handle. */
+/* NODE/NAME, as in views. These stand as long as the handle. A client without a name of its own may get
+ * another one when it comes back as a new client: then the first two say that, and what they said before
+ * stands. */
 const char *antiphon_member(const antiphon *client);
 const char *antiphon_name(const antiphon *client);
 const char *antiphon_node(const antiphon *client);

@@ -462,6 +462,9 @@ static void take_welcome(antiphon *client, char *line, size_t length)
 	bool is_same = json_u64(json_member(document, welcome, "resumed"), &lines);
 	if (!is(client, welcome, "node", client->node) || !is(client, welcome, "cluster", client->cluster))
 		return lose(client, "the connection broke, and at its address is the agent of another node now");
+	const char *name = json_string(json_member(document, welcome, "client"));
+	if (name && !take_name(client, name))
+		return lose(client, "no memory for a name");
 	back_keyed(client, json_string(json_member(document, welcome, "resume")));
 	client->back->greets = false;
 	*client->back->reason = 0;

@@ -410,11 +410,30 @@ void antiphon_forget(antiphon *client, uint64_t id)
 
 /* ---- a connection ---- */
 
+bool take_name(antiphon *client, const char *name)
+{
+	if (!strcmp(name, client->name))
+		return true;
+	struct former_name *former = malloc(sizeof *former);
+	char *copy = strdup(name), *member = NULL;
+	if (!former || !copy || asprintf(&member, "%s/%s", client->node, name) < 0) {
+		free(former);
+		free(copy);
+		return false;
+	}
+	*former = (struct former_name){ client->former_names, client->name, client->member };
+	client->former_names = former;
+	client->name = copy;
+	client->member = member;
+	return true;
+}
+
 /* Says hello, and waits for the welcome. */
-static bool say_hello(antiphon *client, const char *name, int64_t deadline_ms, antiphon_error *error)
+static bool say_hello(antiphon *client, int64_t deadline_ms, antiphon_error *error)
 {
 	antiphon_event *reply = NULL;
-	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = OP_HELLO, .name = name }, error);
+	uint64_t id = antiphon_start(client, &(antiphon_request){ .op = OP_HELLO, .name = client->asked_name },
+				     error);
 	if (!id || antiphon_wait(client, id, left_ms(deadline_ms), &reply, error))
 		return false;
 	bool is_member = client->node && client->name && client->cluster && client->build &&
@@ -449,7 +468,9 @@ antiphon *antiphon_connect_with(const char *address, const antiphon_options *giv
 		client->link.fd = -1;
 	if (client && options.token)
 		client->token = strdup(options.token);
-	if (!client || (options.token && !client->token)) {
+	if (client && options.name)
+		client->asked_name = strdup(options.name);
+	if (!client || (options.token && !client->token) || (options.name && !client->asked_name)) {
 		fail(error, ANTIPHON_NO_MEMORY, ANTIPHON_RAN_NO, "no memory for a connection");
 		antiphon_drop(client);
 		return NULL;
@@ -466,7 +487,7 @@ antiphon *antiphon_connect_with(const char *address, const antiphon_options *giv
 		antiphon_drop(client);
 		return NULL;
 	}
-	if (say_hello(client, options.name, deadline_ms, error))
+	if (say_hello(client, deadline_ms, error))
 		return client;
 	if (client->back)
 		antiphon_close(client, 0); /* so that the agent does not wait for it */
@@ -521,7 +542,14 @@ void antiphon_drop(antiphon *client)
 		free(client->pending[i].key);
 	}
 	back_free(client);
+	for (struct former_name *former; (former = client->former_names);) {
+		client->former_names = former->next;
+		free(former->name);
+		free(former->member);
+		free(former);
+	}
 	free(client->token);
+	free(client->asked_name);
 	link_close(&client->link);
 	json_free(&client->document);
 	free(client->pending);

@@ -73,7 +73,14 @@ struct antiphon {
 	uint64_t gone_requests, last_request; /* requests up to the first were of connections that are gone */
 	char *token;
 	char cause[CAUSE_BYTES], last_words[CAUSE_BYTES];
+	char *asked_name; /* NULL: the agent gives it a name, and another one to a new client */
 	char *name, *node, *cluster, *build, *member;
+	struct former_name *former_names; /* which the program may still have */
+};
+
+struct former_name {
+	struct former_name *next;
+	char *name, *member;
 };
 
 /* event.c */
@@ -98,6 +105,8 @@ bool add_pending(antiphon *client, uint64_t id, const antiphon_request *request)
 struct pending take_pending(antiphon *client, struct pending *pending);
 /* Each that waits is told so. */
 void fail_pending(antiphon *client, const char *cause);
+/* What the agent calls this client now, which is a new one. False: no memory. */
+bool take_name(antiphon *client, const char *name);
 /* Behind all that was read. */
 void queue_event(antiphon *client, struct owned_event *owned);
 /* The connection is over for good: all that wait are told so, and then the program. */

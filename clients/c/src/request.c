@@ -286,7 +286,7 @@ int put_request(antiphon *client, const antiphon_request *request, uint64_t id, 
 
 void put_hello_again(antiphon *client)
 {
-	put_line(client, &(antiphon_request){ .op = OP_HELLO, .name = client->name }, 0);
+	put_line(client, &(antiphon_request){ .op = OP_HELLO, .name = client->asked_name }, 0);
 }
 
 void give_back(antiphon *client, const antiphon_event *reply)

@@ -126,20 +126,25 @@ static void *run(void *of)
 	return NULL;
 }
 
-static antiphon *connects(struct script *script, int grace_ms)
+static antiphon *connects_as(struct script *script, const char *name, int grace_ms)
 {
 	static int number;
 	snprintf(script->path, sizeof script->path, "/tmp/antiphon-back-%d-%d", (int)getpid(), number++);
 	listens(script);
 	pthread_create(&script->thread, NULL, run, script);
 	antiphon_error error;
-	const antiphon_options options = { .size = sizeof options, .name = "t", .grace_ms = grace_ms };
+	const antiphon_options options = { .size = sizeof options, .name = name, .grace_ms = grace_ms };
 	antiphon *client = antiphon_connect_with(script->path, &options, 10000, &error);
 	if (!client) {
 		fprintf(stderr, "connect: %s\n", error.reason);
 		exit(1);
 	}
 	return client;
+}
+
+static antiphon *connects(struct script *script, int grace_ms)
+{
+	return connects_as(script, "t", grace_ms);
 }
 
 static void ends(struct script *script)
@@ -541,6 +546,40 @@ static void a_new_client_knows_what_it_lost_and_asks_for_the_rest(void)
 	ends(&script);
 }
 
+static void names_it_anew(struct script *script)
+{
+	take(script);
+	CHECK(hears(script, "{\"hello\":{\"grace\":\"3000ms\",\"id\":1}}"));
+	say(script, "{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"c1\",\"node\":\"n\","
+		    "\"cluster\":\"c\",\"build\":\"b\",\"resume\":\"KEY\"}}\n");
+	CHECK(hears(script, "{\"join\":"));
+	say(script, REPLY "2}\n");
+	cut(script);
+	take(script);
+	CHECK(hears(script, "{\"hello\":{\"grace\":\"3000ms\",\"resume\":\"KEY\",\"lines\":2}}"));
+	say(script, "{\"event\":\"reply\",\"op\":\"hello\",\"welcome\":{\"client\":\"c2\",\"node\":\"n\","
+		    "\"cluster\":\"c\",\"build\":\"b\",\"resume\":\"KEY\"}}\n");
+	CHECK(hears(script, "{\"join\":"));
+	say(script, REPLY "3}\n");
+	CHECK(!*hear(script));
+	cut(script);
+}
+
+static void a_new_client_does_not_insist_on_a_name_that_the_agent_gave(void)
+{
+	struct script script = { .plays = names_it_anew };
+	antiphon *client = connects_as(&script, NULL, 3000);
+	antiphon_error error;
+	const char *name = antiphon_name(client), *member = antiphon_member(client);
+	CHECK(!strcmp(name, "c1") && !strcmp(member, "n/c1"));
+	CHECK(!antiphon_join(client, "g", 10000, &error));
+	COMES(client, ANTIPHON_RESYNC, "g");
+	CHECK(!strcmp(antiphon_name(client), "c2") && !strcmp(antiphon_member(client), "n/c2"));
+	CHECK(!strcmp(name, "c1") && !strcmp(member, "n/c1")); /* they stand */
+	antiphon_drop(client);
+	ends(&script);
+}
+
 #define UNAVAILABLE ",\"error\":{\"code\":\"unavailable\",\"reason\":\"no majority\",\"ran\":\"maybe\"}}\n"
 
 static void gives_back_nothing_for_sure(struct script *script)
@@ -781,6 +820,7 @@ int main(void)
 	an_agent_that_took_more_than_it_was_sent_is_none();
 	a_line_that_is_too_long_ends_the_connection();
 	a_new_client_knows_what_it_lost_and_asks_for_the_rest();
+	a_new_client_does_not_insist_on_a_name_that_the_agent_gave();
 	a_lock_is_not_held_after_unlock_and_a_job_is_led_until_it_is_handed_over();
 	who_cannot_come_back_in_time_is_told_so();
 	const char *binary = getenv("ANTIPHON_BIN");

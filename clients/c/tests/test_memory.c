@@ -43,11 +43,11 @@ void *__wrap_realloc(void *old, size_t size)
 	return is_given() ? __real_realloc(old, size) : NULL;
 }
 
-/* ---- an agent that forgets its client with each connection ---- */
+/* ---- an agent that forgets its client with each connection, and names it anew ---- */
 
 #define BUNDLE "{\"event\":\"bundle\",\"group\":\"g\",\"seq\":1,\"payloads\":[\"a\",\"b\",\"c\"]}\n"
 #define WELCOME                                                                                              \
-	"{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"t\",\"node\":\"n\","      \
+	"{\"event\":\"reply\",\"op\":\"hello\",\"id\":1,\"welcome\":{\"client\":\"c%d\",\"node\":\"n\","    \
 	"\"cluster\":\"c\",\"build\":\"b\",\"resume\":\"KEY\"}}\n"
 
 static int listener;
@@ -61,16 +61,17 @@ static void say(int fd, const char *text)
 
 static void *run(void *nothing)
 {
-	int fd;
+	int fd, number = 0;
 	while ((fd = accept(listener, NULL, NULL)) >= 0) {
 		FILE *lines = fdopen(fd, "r");
-		char line[1024], reply[128];
+		char line[1024], reply[256];
 		bool goes_on = true;
 		while (goes_on && fgets(line, sizeof line, lines)) {
 			const char *id = strstr(line, "\"id\":");
-			if (!strncmp(line, "{\"hello\"", 8))
-				say(fd, WELCOME);
-			else if (id && !strstr(line, "{\"get\"") && !strstr(line, "\"late\"")) {
+			if (!strncmp(line, "{\"hello\"", 8)) {
+				snprintf(reply, sizeof reply, WELCOME, ++number);
+				say(fd, reply);
+			} else if (id && !strstr(line, "{\"get\"") && !strstr(line, "\"late\"")) {
 				snprintf(reply, sizeof reply, "{\"event\":\"reply\",\"id\":%ld,\"token\":%ld}\n", atol(id + 5), atol(id + 5));
 				say(fd, reply);
 			}
@@ -85,7 +86,7 @@ static void *run(void *nothing)
 
 static antiphon *connects(int grace_ms)
 {
-	const antiphon_options options = { .size = sizeof options, .name = "t", .grace_ms = grace_ms };
+	const antiphon_options options = { .size = sizeof options, .grace_ms = grace_ms };
 	return antiphon_connect_with(path, &options, 5000, NULL);
 }
 

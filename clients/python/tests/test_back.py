@@ -286,6 +286,27 @@ class Back:
         client.close()
         peer.end()
 
+    def test_a_new_client_does_not_insist_on_a_name_that_the_agent_gave(self):
+        def first(peer):
+            assert "name" not in peer.welcome(resume="K", client="c1")
+            away.wait(WITHIN)
+
+        def second(peer):
+            hello = peer.welcome(resume="L", client="c2")
+            assert "name" not in hello and hello["resume"] == "K", hello
+            peer.reply("add", value=1)
+            peer.heard("leave")
+        away = threading.Event()
+        peer = self.peer(first, second)
+        client = self.connect(peer.address, grace=5)
+        self.addCleanup(client.close)
+        self.assertEqual(client.member, "a/c1")
+        away.set()
+        until(lambda: client.name == "c2")
+        self.assertEqual((client.member, client.counter("c").add(1)), ("a/c2", 1))
+        client.close()
+        peer.end()
+
     def test_what_was_not_even_said_did_not_happen(self):
         def first(peer):
             peer.welcome(resume="K")

@@ -307,7 +307,6 @@ class Core:
     def _welcome(self, of: dict[str, Any]) -> Welcome:
         if self.link:
             self.link.key = of.get("resume", self.link.key)
-            self._hello["name"] = of["client"]
         return Welcome(of["client"], of["node"], of["cluster"], of["build"])
 
     # What the program asks for.
