@@ -2,6 +2,7 @@ package antiphon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -437,8 +438,39 @@ func TestSeveralPayloadsAreSaidInOneLineAndRefusedOneByOne(t *testing.T) {
 		}
 	}
 	isError(t, g.SendBundle(ctx, nil), ErrRefused, RanNo)
-	long := []byte(strings.Repeat("\x01", 500_000))
+	long := []byte(strings.Repeat("\xff", 2<<20))
 	isError(t, g.SendBundle(ctx, [][]byte{long, long}, Wait), ErrRefused, RanNo)
+}
+
+func TestNoBundleWithinItsBoundsMakesALineThatIsTooLong(t *testing.T) {
+	even, mixed := make([][]byte, 4096), make([][]byte, 4096)
+	for part := range even {
+		even[part], mixed[part] = make([]byte, 253), make([]byte, 122)
+	}
+	mixed[4095] = make([]byte, 540_000)
+	c, ctx := connect(t, func(p *peer) {
+		p.reply("join")
+		for _, payloads := range [][][]byte{even, mixed} {
+			p.reply("send_bundle")
+			var line map[string]struct{ Payloads []Payload }
+			if err := json.Unmarshal(p.lines.Bytes(), &line); err != nil {
+				p.fail("%v", err)
+			}
+			said := line["send_bundle"].Payloads
+			p.expect(len(said), len(payloads))
+			for part, payload := range payloads {
+				if !bytes.Equal(said[part], payload) {
+					p.fail("the payload %d is another", part)
+				}
+			}
+		}
+	})
+	g := must(c.Join(ctx, "g"))(t)
+	for _, payloads := range [][][]byte{even, mixed} {
+		if err := g.SendBundle(ctx, payloads, Wait); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestABundleStopsTheReadingUntilItsLastMessageIsTaken(t *testing.T) {

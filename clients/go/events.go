@@ -129,13 +129,19 @@ type Payload []byte
 // textBytes is how long a text may be: JSON has six bytes for each control character, and a line 4 MiB.
 const textBytes = 600_000
 
+// bundleTextBytes is how long all texts of a bundle may be: the rest of its 1 MiB may stand beside them as base64.
+const bundleTextBytes = 500_000
+
 func (p Payload) String() string { return string(p) }
 
 // MarshalJSON writes it as the agent takes it.
 func (p Payload) MarshalJSON() ([]byte, error) { return json.Marshal(p.plain()) }
 
-func (p Payload) plain() any {
-	if len(p) <= textBytes && utf8.Valid(p) {
+func (p Payload) plain() any { return p.plainUpTo(textBytes) }
+
+// plainUpTo is what stands for it in JSON: a text if it is one of so many bytes at most.
+func (p Payload) plainUpTo(most int) any {
+	if len(p) <= most && utf8.Valid(p) {
 		return string(p)
 	}
 	return map[string][]byte{"base64": p}

@@ -80,8 +80,9 @@ func (g *Group) SendBundle(ctx context.Context, payloads [][]byte, options ...Se
 		return refused("a bundle has one payload at least")
 	}
 	plain := make([]any, len(payloads))
+	share := max(1, bundleTextBytes/len(payloads)) // of the line
 	for part, payload := range payloads {
-		plain[part] = Payload(payload).plain()
+		plain[part] = Payload(payload).plainUpTo(share)
 	}
 	return g.say(ctx, "send_bundle", fields{"group": g.name, "payloads": plain}, options)
 }

@@ -153,9 +153,7 @@ oo::class create antiphon::Group {
     method sendbundle {payloads args} {
         set given [antiphon::Options $args {-safe 0 -wait 0 -binary 0}]
         if {![llength $payloads]} {antiphon::Fail refused "a bundle has one payload at least"}
-        set binary [dict get $given -binary]
-        set all [lmap payload $payloads {antiphon::json::payload $payload $binary}]
-        my Speak send_bundle payloads \[[join $all ,]\] $given
+        my Speak send_bundle payloads [antiphon::json::payloads $payloads [dict get $given -binary]] $given
     }
 
     method Speak {op what said given} {

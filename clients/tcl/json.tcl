@@ -11,6 +11,7 @@ namespace eval antiphon::json {
     }
     lappend escapes \" \\\" \\ \\\\
     variable textBytes 600000 ;# a control character has six bytes in JSON, and a command may have 4 MiB
+    variable bundleTextBytes 500000 ;# all texts of a bundle: the rest of its 1 MiB may stand beside them as base64
     variable token {"(?:[^"\\]|\\.)*"|[][{}]|[^][{}:,"\s]+}
 }
 
@@ -86,11 +87,19 @@ proc antiphon::json::quotes {list} {
     return \[[join [lmap text $list {quote $text}] ,]\]
 }
 
+# Those of a bundle, which is one line: each is a text up to its share.
+proc antiphon::json::payloads {list binary} {
+    variable bundleTextBytes
+    set share [expr {max(1, $bundleTextBytes / [llength $list])}]
+    return \[[join [lmap data $list {payload $data $binary $share}] ,]\]
+}
+
 # A payload: text, or bytes if it is `binary`.
-proc antiphon::json::payload {data binary} {
+proc antiphon::json::payload {data binary {most ""}} {
     variable textBytes
+    if {$most eq ""} {set most $textBytes}
     if {!$binary} {
-        if {[string bytelength $data] <= $textBytes} {return [quote $data]}
+        if {[string bytelength $data] <= $most} {return [quote $data]}
         set data [Utf8 $data]
     }
     return "{\"base64\":\"[binary encode base64 $data]\"}"

@@ -5,7 +5,7 @@ import net from "node:net";
 import { Comeback } from "./comeback.js";
 import { Connection, serving } from "./connection.js";
 import { AntiphonError, byNode, failure } from "./errors.js";
-import { address as read, decode, encode, Said, span } from "./lines.js";
+import { address as read, decode, encode, encodeAll, Said, span } from "./lines.js";
 
 const ASK_AFTER_MS = 60_000; // of silence, whether the agent's host is there, as the agent asks its clients
 const ANSWER_BYTES = 59_744; // the agent takes no longer answer of a handler
@@ -238,7 +238,7 @@ export class Group extends Events {
   /** Says several things in one line. All members are told all of them, with nothing in between, or none. */
   async sendBundle(payloads, options) {
     if (!payloads.length) throw new AntiphonError("refused", "a bundle has one payload at least");
-    await this.#say("send_bundle", { payloads: payloads.map((payload) => encode(payload)) }, options);
+    await this.#say("send_bundle", { payloads: encodeAll(payloads) }, options);
   }
 
   async #say(op, said, { safe, wait = false } = {}) {

@@ -5,6 +5,7 @@ import { Buffer } from "node:buffer";
 const MAX_LINE_BYTES = 64 << 20; // from the agent
 const MAX_COMMAND_BYTES = 4 << 20;
 const TEXT_BYTES = 600_000; // a control character has six bytes in JSON, and a command may have 4 MiB
+const BUNDLE_TEXT_BYTES = 500_000; // all texts of a bundle: the rest of its 1 MiB may stand beside them as base64
 
 /** Lines out of the pieces in which they come. */
 export class Lines {
@@ -46,10 +47,16 @@ export function format(op, fields) {
   return line;
 }
 
+/** Those of a bundle, which is one line: each is a text up to its share. */
+export function encodeAll(payloads) {
+  const share = Math.max(1, Math.floor(BUNDLE_TEXT_BYTES / payloads.length));
+  return payloads.map((payload) => encode(payload, share));
+}
+
 /** A string as it is, bytes in base64. */
-export function encode(payload) {
+export function encode(payload, textBytes = TEXT_BYTES) {
   if (typeof payload === "string") {
-    if (Buffer.byteLength(payload) <= TEXT_BYTES) return payload;
+    if (Buffer.byteLength(payload) <= textBytes) return payload;
     return { base64: Buffer.from(payload).toString("base64") };
   }
   if (!(payload instanceof Uint8Array)) throw new TypeError("a payload is a string or a Uint8Array");

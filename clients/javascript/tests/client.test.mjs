@@ -5,6 +5,7 @@ import fs from "node:fs";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, ConnectionLost } from "../src/index.js";
+import { decode } from "../src/lines.js";
 import { Peer, WITHIN_MS } from "./peer.mjs";
 
 const VIEW = { event: "view", group: "g", id: "1.1", members: ["a/x"], joined: ["a/x"], left: [], crashed: [],
@@ -140,6 +141,22 @@ story("several payloads are said in one line, and refused one by one", async (pe
   for (const payload of [Buffer.from("two"), Buffer.of(255)])
     assert.deepEqual({ ...await group.nextEvent(WITHIN_MS) }, { type: "refused", group: "g", reason: "no", payload });
   await assert.rejects(group.sendBundle([]), { code: "refused", ran: "no" });
+});
+
+const zeros = "\0".repeat(253);
+const bundles = [Array(4096).fill(zeros), Array(4096).fill(Buffer.from(zeros)),
+  [...Array(4095).fill("\0".repeat(122)), "\0".repeat(540_000)]];
+
+story("no bundle within its bounds makes a command that is too long", async (peer) => {
+  await peer.reply("join");
+  for (const payloads of bundles) {
+    const said = await peer.reply("send_bundle");
+    assert.deepEqual(said.payloads.map(decode), payloads.map((payload) => Buffer.from(payload)));
+  }
+  await peer.heard("leave");
+}, async (client) => {
+  const group = await client.join("g");
+  for (const payloads of bundles) await group.sendBundle(payloads, { wait: true });
 });
 
 story("a loop may be left and gone on with; a time limit takes nothing", async (peer) => {

@@ -346,6 +346,14 @@ class Story(unittest.TestCase):
             data = payload.encode() if isinstance(payload, str) else payload
             self.assertEqual(core.decode(json.loads(line)["send"]["payload"]), data)
 
+    def test_no_bundle_within_its_bounds_makes_a_line_that_is_too_long(self):
+        self.joined()
+        for payloads in ([bytes(253)] * 4096, ["\0" * 253] * 4096, [bytes(122)] * 4095 + [bytes(540_000)]):
+            _, line = self.core.ask(self.core.send_bundle("g", payloads, True))
+            self.assertLess(len(line), 4 << 20)
+            said = [core.decode(one) for one in json.loads(line)["send_bundle"]["payloads"]]
+            self.assertEqual(said, [bytes(len(payload)) for payload in payloads])
+
     def test_what_the_agent_would_not_take_is_refused_here(self):
         with self.assertRaises(Error) as refused:
             self.core.ask(core.put("m", "k", b"\xff" * (4 << 20), None, None))

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar, Union
 from .cell import Cell
 from .events import (Answers, Changed, Command, ConnectionLost, Error, Lost, Members, Message, Node, Refused, Request,
                      Resync, Suspended, Transitional, View, Watching, Welcome)
-from .lines import Duration, Payload, decode, encode, failure, line, span
+from .lines import Duration, Payload, decode, encode, encode_all, failure, line, span
 from .link import Link, welcomed
 
 T = TypeVar("T")
@@ -447,7 +447,7 @@ class Core:
     def send_bundle(self, group: str, payloads: Sequence[Payload], safe: bool) -> Ask[None]:
         if not payloads:
             raise Error("refused", "a bundle has one payload at least")
-        return self._say("send_bundle", group, {"payloads": [encode(payload) for payload in payloads]}, safe)
+        return self._say("send_bundle", group, {"payloads": encode_all(payloads)}, safe)
 
     def _say(self, op: str, group: str, said: dict[str, Any], safe: bool) -> Ask[None]:
         self.check()

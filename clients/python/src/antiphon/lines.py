@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,12 +16,19 @@ Payload = bytes | str
 
 AGENT_LINE_BYTES = 4 << 20
 TEXT_BYTES = 600_000  # a text of control characters has six times as many bytes in JSON, and a line 4 MiB
+BUNDLE_TEXT_BYTES = 500_000  # all texts of a bundle: the rest of its 1 MiB may stand beside them as base64
 
 
-def encode(payload: Payload) -> str | dict[str, str]:
+def encode_all(payloads: Sequence[Payload]) -> list[str | dict[str, str]]:
+    """Those of a bundle, which is one line: each is a text up to its share."""
+    share = max(1, BUNDLE_TEXT_BYTES // len(payloads))
+    return [encode(payload, share) for payload in payloads]
+
+
+def encode(payload: Payload, text_bytes: int = TEXT_BYTES) -> str | dict[str, str]:
     data = payload.encode() if isinstance(payload, str) else bytes(payload)
     try:
-        if len(data) <= TEXT_BYTES:
+        if len(data) <= text_bytes:
             return data.decode()
     except UnicodeDecodeError:
         pass

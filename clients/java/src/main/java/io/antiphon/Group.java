@@ -2,7 +2,6 @@ package io.antiphon;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-import com.google.gson.JsonArray;
 import io.antiphon.AntiphonException.Ran;
 import java.util.List;
 
@@ -61,9 +60,7 @@ public final class Group extends Events<Event> {
         if (payloads.isEmpty()) {
             throw new AntiphonException("refused", "a bundle has one payload at least", Ran.NO);
         }
-        JsonArray all = new JsonArray(payloads.size());
-        payloads.forEach(payload -> all.add(Json.encode(payload)));
-        say(new Ask("send_bundle").with("group", name).with("payloads", all), List.of(how));
+        say(new Ask("send_bundle").with("group", name).with("payloads", Json.encode(payloads)), List.of(how));
     }
 
     private void say(Ask ask, List<Send> ways) {

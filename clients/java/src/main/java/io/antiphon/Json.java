@@ -2,6 +2,7 @@ package io.antiphon;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
@@ -22,11 +23,25 @@ import java.util.stream.Stream;
 final class Json {
     /** A text of control characters has six times as many bytes in JSON, and a line has at most 4 MiB. */
     private static final int MOST_TEXT_BYTES = 600_000;
+    /** All texts of a bundle: the rest of its 1 MiB may stand beside them as base64. */
+    private static final int MOST_BUNDLE_TEXT_BYTES = 500_000;
 
     private Json() {}
 
+    /** Those of a bundle, which is one line: each is a text up to its share. */
+    static JsonArray encode(List<byte[]> payloads) {
+        int share = Math.max(1, MOST_BUNDLE_TEXT_BYTES / payloads.size());
+        JsonArray all = new JsonArray(payloads.size());
+        payloads.forEach(payload -> all.add(encode(payload, share)));
+        return all;
+    }
+
     static JsonElement encode(byte[] payload) {
-        if (payload.length <= MOST_TEXT_BYTES) {
+        return encode(payload, MOST_TEXT_BYTES);
+    }
+
+    private static JsonElement encode(byte[] payload, int textBytes) {
+        if (payload.length <= textBytes) {
             try {
                 return new JsonPrimitive(UTF_8.newDecoder().decode(ByteBuffer.wrap(payload)).toString());
             } catch (CharacterCodingException notText) {

@@ -21,6 +21,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
@@ -278,6 +279,30 @@ class ClientTest {
                 assertArrayEquals(payload, refused.payload());
             }
             fails("refused", () -> group.sendBundle(List.of()));
+        }
+    }
+
+    @Test
+    void no_bundle_within_its_bounds_makes_a_line_that_is_too_long() throws Exception {
+        List<byte[]> even = Collections.nCopies(4096, new byte[253]);
+        List<byte[]> mixed = new ArrayList<>(Collections.nCopies(4095, new byte[122]));
+        mixed.add(new byte[540_000]);
+        try (Peer peer = new Peer(script -> {
+            script.reply("join");
+            for (List<byte[]> payloads : List.of(even, mixed)) {
+                var asked = script.hear("send_bundle");
+                var said = asked.getAsJsonArray("payloads");
+                assertEquals(payloads.size(), said.size());
+                for (int part = 0; part < said.size(); part++) {
+                    assertArrayEquals(payloads.get(part), Json.decode(said.get(part)));
+                }
+                script.replyTo(asked.get("id").getAsLong(), "send_bundle");
+            }
+            script.hearTheEnd();
+        }); Client client = peer.connect()) {
+            Group group = client.join("g");
+            group.sendBundle(even, Send.WAIT);
+            group.sendBundle(mixed, Send.WAIT);
         }
     }
 
