@@ -390,6 +390,20 @@ class Story(unittest.TestCase):
         self.core.ask(core.add("c", 1))
         self.assertEqual(json.loads(self.core.link.next())["add"]["counter"], "c")
 
+    def test_a_full_group_of_a_new_client_is_left_behind_its_join(self):
+        self.core = core.Core(LostEvent, link=Link(5))
+        asked, _ = self.core.ask(self.core.join("g", "me"))
+        self.core.link.next()
+        welcome = {"client": "x", "node": "a", "cluster": "s", "build": "1", "resume": "K"}
+        with mock.patch.object(core, "MOST_BYTES", 1000):
+            self.hear({"event": "reply", "op": "join", "id": asked.id}, self.message(1), self.message(2))
+            self.core.come_back(json.dumps({"event": "reply", "welcome": welcome}).encode(), "it broke")
+        again, leave = map(json.loads, self.core.link.next().splitlines())
+        self.assertEqual((again["join"]["group"], leave), ("g", {"leave": {"group": "g"}}))
+        self.assertEqual([type(event) for event in self.take_all(asked.take())], [Message, Message, Lost])
+        self.hear({"event": "reply", "op": "join", "id": again["join"]["id"]}, {"event": "group_left", "group": "g"})
+        self.assertEqual(self.core.groups, {})
+
     def test_a_client_that_closes_or_is_lost_reads_to_the_end(self):
         for end in (lambda: self.core.begin_close(), lambda: self.core.lose("it broke")):
             self.core = core.Core(LostEvent, buffer_bytes=3000)

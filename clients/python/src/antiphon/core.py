@@ -289,8 +289,9 @@ class Core:
                 del self.groups[group]
                 stream.end()
             else:
-                self._tell(group, Resync(group, cause), 0)
+                # First: if the event is too much for a group that is not read, it is left behind its join.
                 self.ask(self._join_again(group))
+                self._tell(group, Resync(group, cause), 0)
         for served, stream in [*self.served.items()]:
             stream.discard()
             if stream.over:
