@@ -6,6 +6,7 @@ import { Comeback } from "./comeback.js";
 import { Connection, serving } from "./connection.js";
 import { AntiphonError, byNode, failure } from "./errors.js";
 import { address as read, decode, encode, encodeAll, Said, span } from "./lines.js";
+import { after } from "./timer.js";
 
 const ASK_AFTER_MS = 60_000; // of silence, whether the agent's host is there, as the agent asks its clients
 const ANSWER_BYTES = 59_744; // the agent takes no longer answer of a handler
@@ -22,7 +23,7 @@ export async function connect(address, options = {}) {
   const hello = { name, token, grace: graceMs ? span(graceMs) : undefined };
   const comeback = graceMs ? new Comeback(dial, hello, graceMs) : undefined;
   const connection = new Connection(dial(), bufferBytes, comeback);
-  const timer = setTimeout(() => connection.cut(`${address} did not answer within ${timeoutMs} ms`), timeoutMs);
+  const timer = after(timeoutMs, () => connection.cut(`${address} did not answer within ${timeoutMs} ms`));
   const welcomed = ({ welcome }) => {
     if (comeback) comeback.key = welcome.resume;
     return new Client(connection, welcome);

@@ -2,6 +2,7 @@
 
 import { AntiphonError } from "./errors.js";
 import { decode, Said } from "./lines.js";
+import { after } from "./timer.js";
 
 const MOST_BYTES = 64 << 20; // of a stream whose reader waits for a reply
 const EVENT_BYTES = 500; // about what an object takes beside its line
@@ -94,10 +95,10 @@ export class Stream {
       this.#readers.push(reader);
       this.#hand();
       if (withinMs === undefined || !this.#readers.includes(reader)) return;
-      reader.timer = setTimeout(() => {
+      reader.timer = after(withinMs, () => {
         this.#readers.splice(this.#readers.indexOf(reader), 1);
         reject(new AntiphonError("timeout", `nothing came within ${withinMs} ms`));
-      }, withinMs);
+      });
     });
   }
 

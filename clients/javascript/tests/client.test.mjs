@@ -174,6 +174,27 @@ story("a loop may be left and gone on with; a time limit takes nothing", async (
   assert.equal((await group.nextEvent(WITHIN_MS)).seq, 2);
 });
 
+test("a time without end, or of weeks, is waited for", { timeout: 2 * WITHIN_MS }, async () => {
+  for (const ms of [Infinity, 2 ** 31]) {
+    const peer = await Peer.start(async () => {
+      await peer.reply("join");
+      await sleep(50);
+      peer.say(VIEW);
+      await peer.heard("leave");
+    });
+    const reply = peer.reply.bind(peer);
+    peer.reply = async (op, fields) => {
+      await sleep(50);
+      return reply(op, fields);
+    };
+    const client = await connect(peer.address, { timeoutMs: ms });
+    const group = await client.join("g");
+    assert.equal((await group.nextEvent(ms)).type, "view");
+    await client.close();
+    await peer.played;
+  }
+});
+
 story("a lock is lost right behind its grant", async (peer) => {
   const { id } = await peer.reply("lock", { token: 7 });
   peer.say({ event: "lost", what: "lock", name: "till", token: 7, id, cause: "lease" });
