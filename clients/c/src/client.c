@@ -9,7 +9,7 @@
 
 #define QUEUE_BYTES ((size_t)64 << 20)
 #define WRITE_MS 30000	  /* for the agent to take something */
-#define MOST_KEPT_BYTES ((size_t)1 << 20) /* that wait to be taken, and a line */
+#define MOST_KEPT_BYTES ((size_t)1 << 20) /* with so many that wait to be taken, no line follows */
 #define MAX_PENDING 16384 /* the agent has 1024 and 2048 under way; then its lines wait */
 #define MAX_DISPATCHED 4096
 
@@ -229,7 +229,7 @@ static size_t kept(const antiphon *client)
 
 static bool must_wait(const antiphon *client, size_t most_kept)
 {
-	return (!client->is_down && link_unwritten(&client->link)) || kept(client) > most_kept;
+	return (!client->is_down && link_unwritten(&client->link)) || kept(client) >= most_kept;
 }
 
 static void write_until(antiphon *client, size_t most_kept)

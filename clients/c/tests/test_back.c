@@ -345,6 +345,37 @@ static void both_ends_say_what_they_took_and_sending_waits_for_it(void)
 	ends(&script);
 }
 
+#define SEND "{\"send\":{\"group\":\"g\",\"payload\":\""
+
+static void takes_a_mebibyte_late(struct script *script)
+{
+	take(script);
+	welcome(script);
+	CHECK(hears(script, SEND "xxx"));
+	script->is_heard = true;
+	CHECK(is_silent(script, 300));
+	say(script, "{\"event\":\"took\",\"lines\":2}\n");
+	CHECK(hears(script, SEND "two\"}}"));
+	CHECK(!*hear(script));
+	cut(script);
+}
+
+static void no_line_follows_while_a_mebibyte_is_not_confirmed(void)
+{
+	struct script script = { .plays = takes_a_mebibyte_late };
+	antiphon *client = connects(&script, 3000);
+	antiphon_error error;
+	static char bytes[1 << 20];
+	size_t others = strlen("{\"hello\":{\"name\":\"t\",\"grace\":\"3000ms\",\"id\":1}}\n" SEND "\"}}\n");
+	memset(bytes, 'x', sizeof bytes);
+	CHECK(!antiphon_send(client, "g", bytes, sizeof bytes - others, 0, &error)); /* which makes a mebibyte of all */
+	while (!script.is_heard)
+		poll(NULL, 0, 1);
+	CHECK(!antiphon_send(client, "g", "two", 3, 0, &error));
+	antiphon_drop(client);
+	ends(&script);
+}
+
 static void is_away_for_a_moment(struct script *script)
 {
 	take(script);
@@ -816,6 +847,7 @@ int main(void)
 	a_bundle_counts_as_one_line();
 	what_was_written_in_part_is_written_whole();
 	both_ends_say_what_they_took_and_sending_waits_for_it();
+	no_line_follows_while_a_mebibyte_is_not_confirmed();
 	a_program_that_polls_comes_back();
 	an_agent_that_took_more_than_it_was_sent_is_none();
 	a_line_that_is_too_long_ends_the_connection();

@@ -43,8 +43,9 @@ final class Traffic {
         queued += line.length;
     }
 
+    /** The agent counts on it: it may stop reading beyond so much that it has not confirmed. */
     boolean isFull() {
-        return queued + keeping > MOST_BYTES;
+        return queued + keeping >= MOST_BYTES;
     }
 
     boolean isDue() {

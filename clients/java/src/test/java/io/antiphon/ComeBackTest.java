@@ -3,6 +3,7 @@ package io.antiphon;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -49,6 +50,18 @@ class ComeBackTest {
     private static String request(String payload) {
         return "{'event':'request','group':'g','request':1,'verb':'v','from':'b','payload':'" + payload
                 + "','within_ms':9}";
+    }
+
+    @Test
+    void no_line_follows_while_a_mebibyte_is_not_confirmed() {
+        Traffic traffic = new Traffic(true);
+        traffic.add(new byte[(1 << 20) - 1]);
+        assertFalse(traffic.isFull());
+        traffic.drain();
+        traffic.add(new byte[1]);
+        assertTrue(traffic.isFull());
+        traffic.letGo(1);
+        assertFalse(traffic.isFull());
     }
 
     @Test
