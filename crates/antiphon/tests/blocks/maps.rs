@@ -371,6 +371,37 @@ fn a_watch_that_lags_while_its_member_may_not_act_begins_again_when_it_may() -> 
     })
 }
 
+/// A lone node does not notice that its lease was over while it stood still.
+#[test]
+fn a_watch_that_lags_while_a_lone_node_stands_still_begins_again_behind_that() -> Result<(), RunError> {
+    World::new(3, ["a"]).run(async |world| {
+        let nodes = cluster(&world, &["a"]).await?;
+        let maps = maps(&nodes).await?;
+        let mut watch = maps[0].watch()?;
+        let first = watch.next().await.ok_or("it has ended")??;
+        assert_eq!(first, WatchEvent::Snapshot(Vec::new()));
+        for value in 0..2_000 {
+            maps[0].put(&text("key"), &value).await?;
+        }
+        world.sleep_ms(2_000).await;
+        world.pause("a", ms(10_000))?;
+        world.until(|| maps[0].get(&text("key")).is_err()).await;
+        while let Ok(event) = tokio::time::timeout(ms(1), watch.next()).await {
+            let event = event.ok_or("it has ended")??;
+            assert!(
+                matches!(event, WatchEvent::Put { .. }),
+                "it cannot read the entries now: {event}"
+            );
+        }
+        let next = tokio::time::timeout(ms(60_000), watch.next()).await?;
+        let Some(Ok(WatchEvent::Snapshot(entries))) = next else {
+            return Err(format!("what it missed was not told: {next:?}").into());
+        };
+        assert_eq!(entries[0].1.value, 1_999);
+        Ok(())
+    })
+}
+
 #[test]
 fn a_watch_that_missed_nothing_does_not_begin_again_when_the_lease_comes_back() -> Result<(), RunError> {
     World::new(12, ABC).run(async |world| {
