@@ -116,6 +116,25 @@ fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> 
 }
 
 #[test]
+fn a_batch_gives_versions_of_what_it_put_and_not_of_what_it_checked_or_removed() -> Result<(), RunError> {
+    World::new(20, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        for key in ["checked", "removed"] {
+            maps[0].put(&text(key), &2).await?;
+        }
+        let batch = maps[1].batch().put(&text("put"), &1)?;
+        let batch = batch.check(&text("checked"), Condition::Present)?;
+        let batch = batch.remove(&text("removed"))?;
+        let versions = batch.commit().await?.ok_or("the condition holds")?;
+        let put = maps[1].get(&text("put"))?.map(|item| item.version);
+        assert!(put.is_some());
+        assert_eq!(versions, [put, None, None]);
+        Ok(())
+    })
+}
+
+#[test]
 fn what_was_read_in_a_component_that_gave_way_is_not_followed_by_an_older_version() -> Result<(), RunError> {
     for seed in 40..45 {
         World::new(seed, ABC).run(async |world| {
