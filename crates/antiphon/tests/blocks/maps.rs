@@ -323,6 +323,25 @@ fn maps_of_other_types_are_refused_and_both_are_named_also_if_neither_member_nam
 }
 
 #[test]
+fn a_definition_that_cannot_be_told_to_a_joiner_is_refused_and_one_that_can_is_taken() -> Result<(), RunError>
+{
+    World::new(8, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let map = |node: &Cluster, bytes: usize| node.map::<u64, u64>("map").types("x".repeat(bytes));
+        let refused = map(&nodes[0], 60_000).join().await.err();
+        let refused = refused.ok_or("a joiner would wait for ever")?.to_string();
+        assert!(refused.contains("shorten it"), "{refused}");
+        let mut maps = Vec::new();
+        for node in &nodes {
+            maps.push(map(node, 58_000).join().await?);
+        }
+        maps[0].put(&1, &2).await?;
+        assert_eq!(maps[2].get_latest(&1).await?.map(|item| item.value), Some(2));
+        Ok(())
+    })
+}
+
+#[test]
 fn a_reader_that_is_slow_misses_the_oldest_changes_before_they_fill_the_memory() -> Result<(), RunError> {
     World::new(19, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
