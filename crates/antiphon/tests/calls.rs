@@ -23,6 +23,7 @@ const ADD_TIMES: Verb<SystemTime, u32, String> = Verb::new("add");
 /// An error of this type can be read from any bytes.
 const ADD_NOTHING: Verb<(), u32, ()> = Verb::new("add");
 const MUCH: Verb<(), Vec<u8>, u32> = Verb::new("much");
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Starts them, each with its calls, and waits until all are members.
@@ -168,6 +169,42 @@ fn a_call_to_all_of_a_member_that_is_cut_off_ends_long_before_its_deadline() -> 
             "{:?}",
             world.now() - parted
         );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_member_that_leaves_without_a_primary_ends_its_calls_and_handlers_and_takes_no_call()
+-> Result<(), RunError> {
+    World::new(11, ABC).run(async |world| {
+        let (nodes, calls) = calls(&world, Order::Total).await?;
+        serve_add(&calls[1])?;
+        let alive = serve_hang(&calls[0])?;
+        let (from, to) = (calls[1].clone(), member(&nodes[0]));
+        let _served = world.spawn("b", async move {
+            from.ask::<_, (), ()>(to, HANG, &(), 5 * MINUTE).await
+        })?;
+        world.until(|| alive.load(SeqCst) == 1).await;
+        world.partition(["a"], ["b", "c"])?;
+        let lost = || nodes[0].view().is_some_and(|view| !view.is_primary());
+        world.until(lost).await;
+        assert_eq!(alive.load(SeqCst), 1);
+        let before = world.now();
+        let (from, to) = (calls[0].clone(), member(&nodes[1]));
+        let asked = world.spawn("a", async move { from.ask(to, ADD, &(1, 2), SECOND).await })?;
+        let leaves = calls[0].clone();
+        let left = world.spawn("a", async move { leaves.leave().await })?;
+        let asked = asked.await?.ok_or("killed")?;
+        let Err(AskError::Failed(error)) = asked else {
+            return Err(format!("{asked:?}").into());
+        };
+        assert_ne!(error.ran(), Ran::Yes);
+        assert!(world.now() - before <= SECOND, "{:?}", world.now() - before);
+        world.until(|| alive.load(SeqCst) == 0).await;
+        let late = calls[0].ask(member(&nodes[1]), ADD, &(1, 2), MINUTE).await;
+        let refused = CallsError::Refused(Refusal::NotMember);
+        assert_eq!(late, Err(AskError::Failed(refused)));
+        assert!(!left.is_finished(), "it cannot tell the others");
         Ok(())
     })
 }

@@ -144,21 +144,24 @@ impl MapBlock {
     ) -> String {
         self.tell_all(desk, wanted, &state, id).await;
         drop(state);
+        // The reader may have missed changes, and was not told the entries since.
+        let mut behind = false;
         while let Some(event) = events.next().await {
-            match event {
-                ReplicaEvent::Machine { event, .. } if wanted.matches(&event.key) => {
-                    desk.print(self.change(event, id)).await;
+            behind |= matches!(event, ReplicaEvent::Synced | ReplicaEvent::Lagged { .. });
+            if behind {
+                // It fails while this member does not serve. There is an event when it serves again.
+                let from_here = |machine: &MapMachine| machine.state().clone();
+                if let Ok((state, following)) = self.machine.read_and_follow(from_here) {
+                    (events, behind) = (following, false);
+                    // They have what this event says.
+                    self.tell_all(desk, wanted, &state, id).await;
+                    continue;
                 }
-                // The reader may have missed changes. The read fails while this member does not serve; then
-                // the entries are told when it serves again.
-                ReplicaEvent::Synced | ReplicaEvent::Lagged { .. } | ReplicaEvent::Lease { held: true } => {
-                    let from_here = |machine: &MapMachine| machine.state().clone();
-                    if let Ok((state, following)) = self.machine.read_and_follow(from_here) {
-                        events = following;
-                        self.tell_all(desk, wanted, &state, id).await;
-                    }
-                }
-                _ => {}
+            }
+            if let ReplicaEvent::Machine { event, .. } = event
+                && wanted.matches(&event.key)
+            {
+                desk.print(self.change(event, id)).await;
             }
         }
         "this node is not a member of the map any more: watch it again".to_owned()

@@ -11,6 +11,7 @@ use crate::Hub;
 use crate::testing::{self, Obedient, SOON};
 
 mod order;
+mod watches;
 
 const TICK: Duration = Duration::from_millis(2);
 

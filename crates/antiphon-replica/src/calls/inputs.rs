@@ -125,7 +125,7 @@ impl Calls {
         }
     }
 
-    /// This member was removed, has left, or is back as a fresh incarnation: calls end, handlers are
+    /// This member was removed, leaves, or is back as a fresh incarnation: calls end, handlers are
     /// cancelled, the next view is its first.
     pub fn handle_resync(&mut self, now: Time, me: Incarnation) {
         self.expire(now);

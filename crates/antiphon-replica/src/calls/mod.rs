@@ -65,7 +65,7 @@
 //! | a server | it has told its reply | the reply comes before the view; or it is lost with the server: may have run |
 //! | a server of a call to all | before that is delivered here | it is not asked |
 //! | the primary is lost | any time | calls wait for its return, their deadlines, or the end of the membership |
-//! | this member is removed, or comes back | any time | its calls end, and its handlers are cancelled |
+//! | this member is removed, leaves, or comes back | any time | its calls end, and its handlers are cancelled |
 
 /// Whether this mistake was planted here: never, except in the simulator and, those that name the calls, in
 /// tests of this crate.

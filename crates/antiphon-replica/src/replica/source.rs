@@ -239,7 +239,8 @@ impl<M: Machine> Sources<M> {
                 number: self.begun,
                 point,
                 offered: false,
-                bytes: agreed.len() as u64 + bytes,
+                // The machine says it.
+                bytes: bytes.saturating_add(agreed.len() as u64),
                 state,
                 ready: VecDeque::new(),
                 ready_bytes: 0,

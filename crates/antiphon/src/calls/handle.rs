@@ -258,7 +258,7 @@ impl Calls {
             .map_err(|_| AskError::Undecodable)
     }
 
-    /// The members of the present view, by seniority; none once the group was left.
+    /// The members of the present view, by seniority; none once this member leaves the group.
     pub fn members(&self) -> Vec<Arc<Member>> {
         self.shared.members()
     }
@@ -268,7 +268,9 @@ impl Calls {
         self.shared.load()
     }
 
-    /// Leaves the group in order. Calls of all handles end.
+    /// Leaves the group in order. At once the calls of all handles end with
+    /// [`Why::MembershipEnded`](super::Why::MembershipEnded), handlers are dropped where they await, and new
+    /// calls are refused with [`Refusal::NotMember`].
     ///
     /// Waits for the primary: while there is none, no other member can be told. Put a timeout around it, or
     /// leave by [`Cluster::leave`](crate::Cluster::leave), which takes bounded time.

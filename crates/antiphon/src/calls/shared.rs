@@ -255,17 +255,23 @@ impl Shared {
         Poll::Ready(())
     }
 
-    /// Nothing more happens: the group was left, or the task was dropped with its node.
-    pub(super) fn finish(self: &Arc<Self>) {
+    /// The group is about to be left. Without a primary that takes long, and nothing comes to its end by it:
+    /// no deadline, no reply. So calls end and handlers stop now, and no new call is taken.
+    pub(super) fn part(self: &Arc<Self>) {
         let mut inside = self.inside();
         let (now, me) = (self.now(), inside.me);
-        inside.machine.handle_resync(now, me);
+        inside.start_over(now, me);
         self.settle(&mut inside);
+    }
+
+    /// Nothing more happens: the group was left, or the task was dropped with its node.
+    pub(super) fn finish(self: &Arc<Self>) {
+        self.part();
+        let mut inside = self.inside();
         inside.waiting.clear();
         inside.running.clear();
         inside.receipts.clear();
         inside.sent_to_all.clear();
-        inside.members.clear();
         let handlers = std::mem::take(&mut inside.handlers);
         drop(inside);
         // The application's code, without the lock.

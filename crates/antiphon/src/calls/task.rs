@@ -36,6 +36,7 @@ async fn work(shared: Arc<Shared>, mut group: Group, _finish: Finish) {
             need = shared.take(&mut events);
         }
         if need.leaves {
+            shared.part();
             // The answer is that it has left, whatever it is.
             let _ = group.leave().await;
             return;

@@ -26,7 +26,9 @@ pub enum ReplicaEvent<E> {
     Progress(Transfer),
     /// This member has the state, and serves. What was applied before is in it, and was not told.
     Synced,
-    /// This node's lease is lost, or is back; without it writes and reads are refused.
+    /// This node's lease is lost, or is back; without it writes and reads are refused. It may be back without
+    /// a word that it was lost: a node that is a majority by itself does not notice that its lease was over
+    /// while it stood still.
     Lease {
         /// Whether it is held.
         held: bool,

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use antiphon_core::MAX_TELL_BYTES;
 use antiphon_core::wire::Level;
 use antiphon_replica::{Ack, At, Config, Replica, Standing};
 
@@ -19,6 +20,8 @@ use crate::{Cluster, ConfigError, Error, Incarnation, Order};
 
 /// The most bytes of what the replica adds to a command.
 const COMMAND_OVERHEAD: usize = 256;
+/// The longest definition of a machine. A source tells it to a joiner in one message, with some words more.
+const MAX_DEFINITION_BYTES: usize = MAX_TELL_BYTES - 1024;
 
 /// A machine to replicate. From [`Cluster::replicated`].
 #[must_use = "nothing happens until `join` or `start`"]
@@ -151,7 +154,8 @@ impl<M: Replicable> ReplicatedBuilder<M> {
     /// [`Replicated::events`] tells how far the state is, [`Replicated::synced`] when it is here.
     ///
     /// # Errors
-    /// [`ReplicaError::Cluster`].
+    /// [`ReplicaError::Cluster`]; with [`Error::Config`] if the machine's definition is too long to be told
+    /// to a joiner.
     ///
     /// # Cancel safety
     /// As [`join`](Self::join).
@@ -165,6 +169,15 @@ impl<M: Replicable> ReplicatedBuilder<M> {
             window_bytes,
             observer,
         } = self;
+        let definition = make().definition().len();
+        if definition > MAX_DEFINITION_BYTES {
+            return Err(ReplicaError::Cluster(Error::Config(ConfigError::Conflict {
+                reason: format!(
+                    "the machine's definition has {definition} bytes, and a joiner can be told {MAX_DEFINITION_BYTES}: \
+                     shorten it (of a map: the text of `types`, and the names of functions)"
+                ),
+            })));
+        }
         let level = if config.agreed { Level::Agreed } else { Level::Safe };
         let mut group = cluster.group(name).order(Order::Total);
         if let Some(window_bytes) = window_bytes {

@@ -568,8 +568,8 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
         self
     }
 
-    /// Writes them. The version of each that put something, in their order; `None`: the condition of one did
-    /// not hold, and nothing was written.
+    /// Writes them. Gives one element for each write, in their order: the version of what it put, `None` for
+    /// a removal or a check. `None` for all: the condition of one did not hold, and nothing was written.
     ///
     /// # Errors
     /// As [`Map::put`]; [`MapError::Codec`] if a condition stands before the first write.
@@ -584,7 +584,11 @@ impl<K: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned> Batch<'_,
         let written = self.map.machine.write(Command { writes: self.writes }).await?;
         match written {
             Ok(written) => {
-                let versions = written.into_iter().map(|one| one.new.map(|entry| entry.version));
+                // A check leaves the entry that was there.
+                let versions = written.into_iter().map(|Written { old, new }| {
+                    let left = old.map(|entry| entry.version);
+                    new.map(|entry| entry.version).filter(|new| Some(*new) != left)
+                });
                 Ok(Some(versions.collect()))
             }
             Err(Refused::Condition { .. }) => Ok(None),

@@ -405,14 +405,15 @@ impl<M: Replicable> Shared<M> {
         self.inside().left = true;
     }
 
+    /// That it is held is told again: a lone node says so when its lease was over by the clock alone, and
+    /// readers that were refused meanwhile wait for that word.
     pub(super) fn set_lease(&self, held: bool) {
         let mut inside = self.inside();
-        if inside.lease == held {
-            return;
+        let was_held = std::mem::replace(&mut inside.lease, held);
+        if held || was_held {
+            inside.tell(ReplicaEvent::Lease { held });
         }
-        inside.lease = held;
-        inside.tell(ReplicaEvent::Lease { held });
-        if !held {
+        if was_held && !held {
             (inside.observer)(Happened::Unsure);
         }
         self.show_status(&mut inside, false);

@@ -116,6 +116,25 @@ fn a_registered_function_computes_at_its_place_of_the_order_at_all_members() -> 
 }
 
 #[test]
+fn a_batch_gives_versions_of_what_it_put_and_not_of_what_it_checked_or_removed() -> Result<(), RunError> {
+    World::new(20, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let maps = maps(&nodes).await?;
+        for key in ["checked", "removed"] {
+            maps[0].put(&text(key), &2).await?;
+        }
+        let batch = maps[1].batch().put(&text("put"), &1)?;
+        let batch = batch.check(&text("checked"), Condition::Present)?;
+        let batch = batch.remove(&text("removed"))?;
+        let versions = batch.commit().await?.ok_or("the condition holds")?;
+        let put = maps[1].get(&text("put"))?.map(|item| item.version);
+        assert!(put.is_some());
+        assert_eq!(versions, [put, None, None]);
+        Ok(())
+    })
+}
+
+#[test]
 fn what_was_read_in_a_component_that_gave_way_is_not_followed_by_an_older_version() -> Result<(), RunError> {
     for seed in 40..45 {
         World::new(seed, ABC).run(async |world| {
@@ -304,6 +323,25 @@ fn maps_of_other_types_are_refused_and_both_are_named_also_if_neither_member_nam
 }
 
 #[test]
+fn a_definition_that_cannot_be_told_to_a_joiner_is_refused_and_one_that_can_is_taken() -> Result<(), RunError>
+{
+    World::new(8, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let map = |node: &Cluster, bytes: usize| node.map::<u64, u64>("map").types("x".repeat(bytes));
+        let refused = map(&nodes[0], 60_000).join().await.err();
+        let refused = refused.ok_or("a joiner would wait for ever")?.to_string();
+        assert!(refused.contains("shorten it"), "{refused}");
+        let mut maps = Vec::new();
+        for node in &nodes {
+            maps.push(map(node, 58_000).join().await?);
+        }
+        maps[0].put(&1, &2).await?;
+        assert_eq!(maps[2].get_latest(&1).await?.map(|item| item.value), Some(2));
+        Ok(())
+    })
+}
+
+#[test]
 fn a_reader_that_is_slow_misses_the_oldest_changes_before_they_fill_the_memory() -> Result<(), RunError> {
     World::new(19, ABC).run(async |world| {
         let nodes = cluster(&world, &ABC).await?;
@@ -367,6 +405,37 @@ fn a_watch_that_lags_while_its_member_may_not_act_begins_again_when_it_may() -> 
             }
         }
         assert_eq!(snapshots, 2, "what it missed was not told");
+        Ok(())
+    })
+}
+
+/// A lone node does not notice that its lease was over while it stood still.
+#[test]
+fn a_watch_that_lags_while_a_lone_node_stands_still_begins_again_behind_that() -> Result<(), RunError> {
+    World::new(3, ["a"]).run(async |world| {
+        let nodes = cluster(&world, &["a"]).await?;
+        let maps = maps(&nodes).await?;
+        let mut watch = maps[0].watch()?;
+        let first = watch.next().await.ok_or("it has ended")??;
+        assert_eq!(first, WatchEvent::Snapshot(Vec::new()));
+        for value in 0..2_000 {
+            maps[0].put(&text("key"), &value).await?;
+        }
+        world.sleep_ms(2_000).await;
+        world.pause("a", ms(10_000))?;
+        world.until(|| maps[0].get(&text("key")).is_err()).await;
+        while let Ok(event) = tokio::time::timeout(ms(1), watch.next()).await {
+            let event = event.ok_or("it has ended")??;
+            assert!(
+                matches!(event, WatchEvent::Put { .. }),
+                "it cannot read the entries now: {event}"
+            );
+        }
+        let next = tokio::time::timeout(ms(60_000), watch.next()).await?;
+        let Some(Ok(WatchEvent::Snapshot(entries))) = next else {
+            return Err(format!("what it missed was not told: {next:?}").into());
+        };
+        assert_eq!(entries[0].1.value, 1_999);
         Ok(())
     })
 }

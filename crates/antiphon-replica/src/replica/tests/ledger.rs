@@ -130,7 +130,11 @@ impl Machine for Ledger {
         let state = Bytes::from(postcard::to_stdvec(&self.state).unwrap());
         let half = self.definition == "half readable";
         let readable = state.slice(..if half { state.len() / 2 } else { state.len() });
-        Ok(FromReader::new(state.len() as u64, move || {
+        let bytes = match self.definition.as_str() {
+            "immeasurable" => u64::MAX,
+            _ => state.len() as u64,
+        };
+        Ok(FromReader::new(bytes, move || {
             let rest: Box<dyn Read + Send> = match half {
                 true => Box::new(Broken),
                 false => Box::new(io::empty()),

@@ -113,6 +113,21 @@ fn a_source_that_cannot_read_its_state_or_half_of_it_says_so_to_the_joiner_and_g
 }
 
 #[test]
+fn a_state_that_is_said_to_have_more_bytes_than_can_be_counted_is_given_all_the_same() {
+    let mut group = Group::new(1, small());
+    group.start("immeasurable");
+    group.next_view(false);
+    group.settle();
+    let joiner = group.start("immeasurable");
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.serving(), [0, joiner]);
+    group.write(0, Ack::All, None).unwrap();
+    group.settle();
+    assert_eq!((group.serving(), group.unanswered(0)), (vec![0, joiner], 0));
+}
+
+#[test]
 fn no_write_waits_for_a_state_that_is_read_slowly() {
     let mut group = group_of(3, small());
     let joiner = join(&mut group);

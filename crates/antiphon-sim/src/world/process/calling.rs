@@ -8,8 +8,8 @@
 //! ```
 //! As in the library, a task reads the group, and callers and handlers do not wait for it: what they say is
 //! sent at once, also while the task is behind with views that are there. Receipts come on a way of their
-//! own, before or after the views. After the application has left, nothing is read any more; all calls end
-//! when the group is left.
+//! own, before or after the views. After the application has left, nothing is read any more. All calls end
+//! when the group is left; the library's end earlier, when it begins to leave.
 
 mod callers;
 mod handlers;
