@@ -9,6 +9,7 @@ use antiphon::Cluster;
 use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSender, Refusal};
 use antiphon_api::blocks::{Code, Failure};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::{Instant, timeout_at};
 
 use crate::hub::of_join;
 
@@ -21,6 +22,9 @@ const MAX_NAME_BYTES: usize = 56;
 const MAX_GROUPS: usize = 256;
 /// Events taken at once.
 const BATCH: usize = 64;
+/// How long a client that comes waits until the node has left the group, with all its session says next. That
+/// takes a moment with a majority, and as long as the outage without one.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// How long leaving all of them may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -108,10 +112,13 @@ impl Groups {
             );
             return Err(Failure::nothing_done(Code::Refused, reason));
         }
+        let until = Instant::now() + LEFT_WITHIN;
         loop {
             let visit = self.visit(group)?;
             let place = visit.place.clone();
-            let mut inside = place.lock().await;
+            let Ok(mut inside) = timeout_at(until, place.lock()).await else {
+                return Err(still_leaving());
+            };
             // The place was left and removed while this task waited for the lock.
             if visit.is_stale() {
                 continue;
@@ -178,6 +185,12 @@ impl Groups {
     }
 }
 
+fn still_leaving() -> Failure {
+    let reason =
+        "this node is still leaving this group, for which it needs a majority: join again in a moment";
+    Failure::nothing_done(Code::Unavailable, reason)
+}
+
 fn of_refusal(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::NotIn => Code::Unavailable,
@@ -228,5 +241,28 @@ impl Drop for Seat {
                 group.leave().await;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::memory::MemoryNetwork;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::testing::cluster;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_does_not_wait_for_the_whole_outage_in_which_its_group_is_still_left() {
+        let groups = Groups::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let visit = groups.visit("g").unwrap();
+        // As the task that leaves it, without a majority.
+        let leaving = visit.place.lock().await;
+        let entered = timeout(2 * LEFT_WITHIN, groups.enter("g", "ann", false)).await;
+        let failure = entered.expect("it waits no longer than that").unwrap_err();
+        assert_eq!(failure.code, Code::Unavailable);
+        assert!(failure.reason.contains("still leaving"), "{}", failure.reason);
+        drop(leaving);
+        assert!(groups.enter("g", "ann", false).await.is_ok());
     }
 }
