@@ -8,8 +8,9 @@ use std::time::Duration;
 use antiphon::Cluster;
 use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSender, Refusal};
 use antiphon_api::blocks::{Code, Failure};
+use futures_util::future::join_all;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::hub::of_join;
 
@@ -172,16 +173,15 @@ impl Groups {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             places.values().cloned().collect()
         };
-        let all = async {
-            for place in places {
-                let mut place = place.lock().await;
-                place.closed = true;
-                if let Some(group) = place.group.take() {
-                    group.leave().await;
-                }
+        // One that cannot be left now does not keep the others from being left.
+        let all = places.into_iter().map(|place| async move {
+            let mut place = place.lock().await;
+            place.closed = true;
+            if let Some(group) = place.group.take() {
+                group.leave().await;
             }
-        };
-        let _ = tokio::time::timeout(CLOSE_WITHIN, all).await;
+        });
+        let _ = timeout(CLOSE_WITHIN, join_all(all)).await;
     }
 }
 
@@ -247,10 +247,9 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use antiphon::memory::MemoryNetwork;
-    use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::cluster;
+    use crate::testing::{SOON, cluster};
 
     #[tokio::test(start_paused = true)]
     async fn a_client_does_not_wait_for_the_whole_outage_in_which_its_group_is_still_left() {
@@ -264,5 +263,17 @@ mod tests {
         assert!(failure.reason.contains("still leaving"), "{}", failure.reason);
         drop(leaving);
         assert!(groups.enter("g", "ann", false).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_group_that_cannot_be_left_does_not_keep_the_others_from_being_left() {
+        let groups = Groups::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let visit = groups.visit("a").unwrap();
+        let _leaving = visit.place.lock().await;
+        let mut seat = groups.enter("b", "ann", false).await.unwrap();
+        groups.close().await;
+        let mut told = Vec::new();
+        while timeout(SOON, seat.next(&mut told)).await.expect("it is left") > 0 {}
+        assert!(matches!(told.last(), Some(ClientEvent::Left { .. })), "{told:?}");
     }
 }
