@@ -39,7 +39,7 @@
 //! # Bounds
 //! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
 //! not queued behind other lines, so a program that takes what it is told always gets on. A WebSocket has
-//! 128 KiB and a line in its own buffers.
+//! 128 KiB and a line to write in its own buffers, and 16 KiB and a line that it reads.
 //!
 //! A connection that breaks gives its place at the node back, and its session stays. The connection that
 //! follows has a place of its own and needs no second session. So a client comes back to a full node, too.
