@@ -28,7 +28,7 @@
 //! | the connection, before a welcome | the session ends: no program has its key |
 //! | the connection, with a closing handshake | the same: only `leave` ends a client at once |
 //! | the connection, in a line or a message | the same: that line was not said, or is told again |
-//! | the connection, since it left something half sent | the same: it is told why |
+//! | the connection, since it left something half sent | the same: the next connection is told why |
 //! | the connection, unnoticed | a new one takes over at once, whatever carries it |
 //! | the connection, by what is no WebSocket or too long | the session ends: its program is in error |
 //! | the program | as the connection |

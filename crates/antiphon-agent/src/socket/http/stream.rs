@@ -176,6 +176,7 @@ impl Reader {
                 () = self.close.comes() => return Err(self.stop()),
             };
             match &message {
+                // What was read of the next one is not known here, and not counted: `READ_BYTES` at most.
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
                 // It may stand in the middle of a message, with its head and mask.
                 Some(Ok(other)) => self.said.other(other.len() + 6),
