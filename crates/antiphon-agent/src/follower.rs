@@ -26,13 +26,8 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Waits for `before`, the follower of the session's former membership, and then replies to the join.
-    /// Calls `ended` if the membership is over before the session.
-    pub(crate) async fn follow(
-        mut self,
-        before: Option<JoinHandle<()>>,
-        joins: Operation,
-        ended: impl FnOnce(),
-    ) {
+    /// Calls `ended` before it tells that the membership is over, and again when nothing more is told.
+    pub(crate) async fn follow(mut self, before: Option<JoinHandle<()>>, joins: Operation, ended: impl Fn()) {
         if let Some(before) = before {
             // It ends with its client, which has left.
             let _ = before.await;
@@ -42,18 +37,23 @@ impl Follower {
         tokio::select! {
             biased;
             () = desk.until_over() => {}
-            () = self.tell() => ended(),
+            () = self.tell(ended) => {}
         }
     }
 
-    async fn tell(&mut self) {
+    async fn tell(&mut self, ended: impl Fn()) {
         let (mut events, mut messages) = (Vec::new(), MessageLines::default());
         while self.seat.next(&mut events).await > 0 {
+            // Nothing follows it, and a program that is told so may join again at once.
+            if let Some(ClientEvent::Left { .. }) = events.last() {
+                ended();
+            }
             match self.desk.outlet() {
                 Outlet::Written(pipe) => self.write(pipe, &mut messages, events.drain(..)).await,
                 _ => self.print(events.drain(..)).await,
             }
         }
+        ended();
     }
 
     async fn print(&self, events: impl Iterator<Item = ClientEvent>) {
@@ -103,13 +103,17 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use antiphon::memory::MemoryNetwork;
     use antiphon::{Cluster, Profile};
     use antiphon_api::{Command, Payload};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::Hub;
     use crate::hub::Events;
+    use crate::testing::{Agent, SOON, until};
 
     /// The next event; messages are noted too.
     async fn next(events: &mut Events, told: &mut Vec<Payload>) -> Event {
@@ -146,6 +150,22 @@ mod tests {
             told,
             [Payload::Text("one".to_owned()), Payload::Text("three".to_owned())]
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_session_may_join_again_before_it_is_told_that_a_group_was_lost() {
+        let agent = Agent::alone().await;
+        let (session, mut events) = agent.hub.session().unwrap();
+        let join = Command::parse(r#"{"join":{"group":"g"}}"#).unwrap();
+        session.obey(join).await;
+        while !matches!(events.next().await, Some(Event::View(_))) {}
+        // So much waits for the program that it cannot be told more.
+        let tell = || timeout(Duration::from_millis(200), session.tell(Event::Took { lines: 0 }));
+        while tell().await.is_ok() {}
+        agent.hub.close().await;
+        until(|| !session.has_joined("g")).await;
+        let lost = async { while !matches!(events.next().await, Some(Event::Lost(_))) {} };
+        timeout(SOON, lost).await.expect("it is told");
     }
 
     /// Each line that it is told, as an event.

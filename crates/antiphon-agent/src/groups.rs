@@ -8,7 +8,9 @@ use std::time::Duration;
 use antiphon::Cluster;
 use antiphon::clients::{Client, ClientEvent, ClientGroup, ClientSender, Refusal};
 use antiphon_api::blocks::{Code, Failure};
+use futures_util::future::join_all;
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::hub::of_join;
 
@@ -21,6 +23,9 @@ const MAX_NAME_BYTES: usize = 56;
 const MAX_GROUPS: usize = 256;
 /// Events taken at once.
 const BATCH: usize = 64;
+/// How long a client that comes waits until the node has left the group, with all its session says next. That
+/// takes a moment with a majority, and as long as the outage without one.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// How long leaving all of them may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -108,10 +113,13 @@ impl Groups {
             );
             return Err(Failure::nothing_done(Code::Refused, reason));
         }
+        let until = Instant::now() + LEFT_WITHIN;
         loop {
             let visit = self.visit(group)?;
             let place = visit.place.clone();
-            let mut inside = place.lock().await;
+            let Ok(mut inside) = timeout_at(until, place.lock()).await else {
+                return Err(still_leaving());
+            };
             // The place was left and removed while this task waited for the lock.
             if visit.is_stale() {
                 continue;
@@ -165,17 +173,22 @@ impl Groups {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             places.values().cloned().collect()
         };
-        let all = async {
-            for place in places {
-                let mut place = place.lock().await;
-                place.closed = true;
-                if let Some(group) = place.group.take() {
-                    group.leave().await;
-                }
+        // One that cannot be left now does not keep the others from being left.
+        let all = places.into_iter().map(|place| async move {
+            let mut place = place.lock().await;
+            place.closed = true;
+            if let Some(group) = place.group.take() {
+                group.leave().await;
             }
-        };
-        let _ = tokio::time::timeout(CLOSE_WITHIN, all).await;
+        });
+        let _ = timeout(CLOSE_WITHIN, join_all(all)).await;
     }
+}
+
+fn still_leaving() -> Failure {
+    let reason =
+        "this node is still leaving this group, for which it needs a majority: join again in a moment";
+    Failure::nothing_done(Code::Unavailable, reason)
 }
 
 fn of_refusal(refusal: &Refusal) -> Failure {
@@ -228,5 +241,39 @@ impl Drop for Seat {
                 group.leave().await;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::memory::MemoryNetwork;
+
+    use super::*;
+    use crate::testing::{SOON, cluster};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_does_not_wait_for_the_whole_outage_in_which_its_group_is_still_left() {
+        let groups = Groups::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let visit = groups.visit("g").unwrap();
+        // As the task that leaves it, without a majority.
+        let leaving = visit.place.lock().await;
+        let entered = timeout(2 * LEFT_WITHIN, groups.enter("g", "ann", false)).await;
+        let failure = entered.expect("it waits no longer than that").unwrap_err();
+        assert_eq!(failure.code, Code::Unavailable);
+        assert!(failure.reason.contains("still leaving"), "{}", failure.reason);
+        drop(leaving);
+        assert!(groups.enter("g", "ann", false).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_group_that_cannot_be_left_does_not_keep_the_others_from_being_left() {
+        let groups = Groups::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let visit = groups.visit("a").unwrap();
+        let _leaving = visit.place.lock().await;
+        let mut seat = groups.enter("b", "ann", false).await.unwrap();
+        groups.close().await;
+        let mut told = Vec::new();
+        while timeout(SOON, seat.next(&mut told)).await.expect("it is left") > 0 {}
+        assert!(matches!(told.last(), Some(ClientEvent::Left { .. })), "{told:?}");
     }
 }

@@ -96,11 +96,12 @@ impl Session {
             self.hub.meters().said();
         }
         match (sent, operation) {
-            (Ok(fate), Some(operation)) => {
+            (Ok(fate), Some(mut operation)) => {
                 let awaited = &mut self.inside().awaited;
                 while awaited.try_join_next().is_some() {}
                 awaited.spawn(async move {
-                    let reply = told_fate(fate.await);
+                    let fate = operation.wait(Ran::Maybe, fate).await;
+                    let reply = fate.map_or_else(not_done, told_fate);
                     operation.reply(reply).await;
                 });
             }
@@ -169,4 +170,73 @@ async fn say(sender: &ClientSender, said: Said<'_>, safe: bool) -> Result<Fate, 
         ClientSendError::Refused(Refusal::NotIn) => not_in(),
         other => unavailable(&other.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::Cluster;
+    use antiphon::memory::Weather;
+    use antiphon_api::blocks::Id;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::Hub;
+    use crate::hub::Events;
+    use crate::testing::{SOON, cluster, until};
+
+    /// Reads until it is told such a thing.
+    async fn hears<T>(told: &mut Events, of: impl Fn(Event) -> Option<T>) -> T {
+        let hears = async {
+            loop {
+                if let Some(heard) = of(told.next().await.expect("the session goes on")) {
+                    break heard;
+                }
+            }
+        };
+        timeout(SOON, hears).await.expect("it is told")
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_message_whose_fate_is_waited_for_can_be_cancelled() {
+        let weather = Weather::new(1);
+        let air = weather.clone();
+        tokio::spawn(async move { air.carry().await });
+        let hub = Hub::new(cluster(weather.network(), 1, true).await);
+        let other = Hub::new(cluster(weather.network(), 2, false).await);
+        let third = cluster(weather.network(), 3, false).await;
+        until(|| {
+            let view = hub.cluster().view();
+            view.is_some_and(|view| view.members.len() == 3)
+        })
+        .await;
+        let (session, mut told) = hub.session().unwrap();
+        let (hearer, _heard) = other.session().unwrap();
+        for session in [&session, &hearer] {
+            let join = r#"{"join":{"group":"g"}}"#;
+            session.obey(Command::parse(join).unwrap()).await;
+        }
+        hears(&mut told, |event| match event {
+            Event::View(view) if view.members.len() == 2 => Some(()),
+            _ => None,
+        })
+        .await;
+        let here = hub.cluster().addr();
+        for there in [other.cluster(), &third].map(Cluster::addr) {
+            weather.change(here, there, |path| path.cut = true);
+            weather.change(there, here, |path| path.cut = true);
+        }
+        for line in [
+            r#"{"send":{"group":"g","payload":"x","safe":true,"id":1}}"#,
+            r#"{"cancel":{"of":1,"id":2}}"#,
+        ] {
+            session.obey(Command::parse(line).unwrap()).await;
+        }
+        let failure = hears(&mut told, |event| match event {
+            Event::Reply(reply) if reply.id == Some(Id::Number(1)) => Some(reply.error),
+            _ => None,
+        })
+        .await
+        .unwrap();
+        assert_eq!((failure.code, failure.ran), (Code::Cancelled, Ran::Maybe));
+    }
 }

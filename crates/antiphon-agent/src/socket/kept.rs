@@ -28,7 +28,7 @@
 //! | the connection, before a welcome | the session ends: no program has its key |
 //! | the connection, with a closing handshake | the same: only `leave` ends a client at once |
 //! | the connection, in a line or a message | the same: that line was not said, or is told again |
-//! | the connection, since it left something half sent | the same: it is told why |
+//! | the connection, since it left something half sent | the same: the next connection is told why |
 //! | the connection, unnoticed | a new one takes over at once, whatever carries it |
 //! | the connection, by what is no WebSocket or too long | the session ends: its program is in error |
 //! | the program | as the connection |
@@ -39,7 +39,7 @@
 //! # Bounds
 //! At most [`MAX_KEPT`] and a line are accepted and not obeyed yet; as much is sent and not taken. `took` is
 //! not queued behind other lines, so a program that takes what it is told always gets on. A WebSocket has
-//! 128 KiB and a line in its own buffers.
+//! 128 KiB and a line to write in its own buffers, and 16 KiB and a line that it reads.
 //!
 //! A connection that breaks gives its place at the node back, and its session stays. The connection that
 //! follows has a place of its own and needs no second session. So a client comes back to a full node, too.

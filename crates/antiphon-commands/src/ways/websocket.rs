@@ -28,6 +28,8 @@ use crate::lane::MAX_SENT;
 
 /// A peer that takes nothing of what is written for so long is hung.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes read at once. Each connection keeps so much memory as long as it is there.
+const READ_BYTES: usize = 16 << 10;
 
 /// An open connection. Dropped with all its clones, it is closed.
 #[derive(Debug, Clone)]
@@ -175,6 +177,7 @@ async fn run(
 /// Bounds of a WebSocket whose messages have at most so many bytes.
 pub(crate) fn config(most: usize) -> WebSocketConfig {
     WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
         .max_message_size(Some(most))
         .max_frame_size(Some(most))
 }
@@ -192,6 +195,11 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_idle_connection_keeps_little_memory_whatever_its_messages_may_have() {
+        assert_eq!(super::config(1 << 20).read_buffer_size, super::READ_BYTES);
+    }
+
     #[test]
     fn the_handshake_is_that_of_the_standard() {
         assert_eq!(

@@ -47,7 +47,9 @@ pub(super) async fn why(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
     let (session, mut events) = hub.session()?;
     let node = asked.path(0).to_owned();
     let command = Command::Why(antiphon_api::command::AskWhy { node });
-    match event(&session, &mut events, command).await? {
+    // Any name may be asked for: a node that does not answer is over.
+    let answered = event(&session, &mut events, command).await;
+    match answered.map_err(|_| over())? {
         Event::Why { node, facts } => {
             let known = serde_json::json!({"node": node, "facts": facts});
             Ok(answer::json(StatusCode::OK, &known))
@@ -155,9 +157,7 @@ pub(super) async fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
         Some(_) => Err(Problem::unavailable(
             "this node is in a component without a majority: see GET /v1/members",
         )),
-        None if lease.said.over.load(Ordering::Relaxed) => Err(Problem::unavailable(
-            "this node has left the cluster, or has stopped: ask another one",
-        )),
+        None if lease.said.over.load(Ordering::Relaxed) => Err(over()),
         None if lease.said.was_held.load(Ordering::Relaxed) => Err(Problem::unavailable(
             "this node was removed from the cluster, and comes back by itself: ask another one, or wait",
         )),
@@ -165,6 +165,10 @@ pub(super) async fn ready(hub: &Hub, lease: &Lease) -> Result<Answer, Problem> {
             "there is no cluster yet: wait until the node has found it",
         )),
     }
+}
+
+fn over() -> Problem {
+    Problem::unavailable("this node has left the cluster, or has stopped: ask another one")
 }
 
 /// What answers a command.

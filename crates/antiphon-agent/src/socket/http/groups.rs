@@ -164,10 +164,9 @@ impl Voice {
                 inside.last += 1;
                 let number = inside.last;
                 let stay = inside.stays.entry(group.to_owned()).or_insert_with(|| {
-                    let (voice, group) = (self.clone(), group.to_owned());
                     // A task of its own: the request that asks first may be gone before the shared client is
                     // in.
-                    tokio::spawn(async move { voice.join(group).await });
+                    tokio::spawn(self.clone().join(group.to_owned(), number));
                     Stay {
                         number,
                         phase: watch::Sender::new(Phase::Coming),
@@ -195,7 +194,8 @@ impl Voice {
         }
     }
 
-    async fn join(self: Arc<Self>, group: String) {
+    /// Joins a group for the stay with this number.
+    async fn join(self: Arc<Self>, group: String, number: u64) {
         let join = |id| {
             let group = group.clone();
             Command::Join(command::Join {
@@ -210,8 +210,10 @@ impl Voice {
             Err(_) => None,
         };
         if let Some(failure) = refused {
-            let stay = self.inside().stays.remove(&group);
-            if let Some(stay) = stay {
+            let mut inside = self.inside();
+            // A newer stay has a join of its own.
+            let is_its_own = inside.stays.get(&group).is_some_and(|stay| stay.number == number);
+            if is_its_own && let Some(stay) = inside.stays.remove(&group) {
                 stay.phase.send_replace(Phase::Refused(failure));
             }
         }
@@ -263,7 +265,16 @@ impl Voice {
                     });
                 }
             }
-            Event::GroupLeft { group } => drop(self.inside().stays.remove(&group)),
+            Event::GroupLeft { group } => {
+                let mut inside = self.inside();
+                let stay = inside.stays.get(&group);
+                let leaves = stay.is_some_and(|stay| matches!(*stay.phase.borrow(), Phase::Leaving));
+                // Otherwise it is the end of a stay that was given up after LEFT_WITHIN. The present stay
+                // goes on: without it here nobody would leave, and each further join would be refused.
+                if leaves {
+                    inside.stays.remove(&group);
+                }
+            }
             Event::Lost(lost) if lost.what == Kind::Group => {
                 if let Some(stay) = self.inside().stays.remove(&lost.name) {
                     let failure = Failure::nothing_done(Code::Unavailable, lost.cause);
@@ -379,6 +390,25 @@ mod tests {
     use crate::socket::halves::Halves;
     use crate::socket::kept::Resumable;
     use crate::testing::{Agent, SOON, until};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_stay_ends_neither_with_the_end_of_an_earlier_one_nor_with_the_join_of_another() {
+        let agent = Agent::alone().await;
+        let voice = Speaker::new(agent.hub.clone()).voice().await.unwrap();
+        let staying = voice.enter("g").await.unwrap();
+        let number = staying.number;
+        drop(staying);
+        // The earlier stay was given up: without a majority the group did not say that it was left.
+        voice.told(Event::GroupLeft {
+            group: "g".to_owned(),
+        });
+        assert!(voice.enter("g").await.is_ok());
+        // It is refused: the session has joined.
+        voice.clone().join("g".to_owned(), number + 1000).await;
+        assert!(voice.enter("g").await.is_ok());
+        let inside = voice.inside();
+        assert_eq!(inside.stays.get("g").map(|stay| stay.number), Some(number));
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_message_that_waits_for_room_when_its_group_goes_may_be_sent_again() {

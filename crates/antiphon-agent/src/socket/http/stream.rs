@@ -45,6 +45,9 @@ use crate::socket::{LOOK_EACH, lines};
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key is 16 bytes in base64.
 const KEY_BYTES: usize = 24;
+/// Bytes read at once. Each connection keeps so much memory as long as it is there, and clears it before each
+/// read; a longer message gets memory of its own.
+const READ_BYTES: usize = 16 << 10;
 
 type Socket = WebSocketStream<Held<Counted<TokioIo<Upgraded>>>>;
 
@@ -62,13 +65,10 @@ pub(super) fn begin(
     tokio::spawn(async move {
         // It fails only if the client has gone.
         if let Ok(upgraded) = upgrade.await {
-            let config = WebSocketConfig::default()
-                .max_message_size(Some(MAX_LINE_BYTES))
-                .max_frame_size(Some(MAX_LINE_BYTES));
             let io = Counted::new(TokioIo::new(upgraded), &halves);
             let said = io.said();
             let (io, close) = Held::new(io);
-            let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+            let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config())).await;
             lines::serve(both(socket, (said, close), busy), place, &hub, &resumable).await;
         }
     });
@@ -78,6 +78,13 @@ pub(super) fn begin(
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(SEC_WEBSOCKET_ACCEPT, accepted(key));
     Ok(answer)
+}
+
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .max_message_size(Some(MAX_LINE_BYTES))
+        .max_frame_size(Some(MAX_LINE_BYTES))
 }
 
 /// The key of a client that wants a WebSocket.
@@ -169,6 +176,7 @@ impl Reader {
                 () = self.close.comes() => return Err(self.stop()),
             };
             match &message {
+                // What was read of the next one is not known here, and not counted: `READ_BYTES` at most.
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
                 // It may stand in the middle of a message, with its head and mask.
                 Some(Ok(other)) => self.said.other(other.len() + 6),
@@ -342,6 +350,19 @@ mod tests {
         let other = halves.begin();
         let has_room = timeout(2 * UNDISTURBED, other.take(STEP)).await;
         assert!(has_room.is_ok(), "the half does not give way");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_websocket_reads_no_more_at_once_than_it_keeps_memory_for() {
+        let (mut near, far) = tokio::io::duplex(4 * READ_BYTES);
+        let mut socket = WebSocketStream::from_raw_socket(far, Role::Server, Some(config())).await;
+        // Texts that are masked with zeros; they fill what is between the two ends.
+        let text = [0x81, 0x80 | 1, 0, 0, 0, 0, b'x'];
+        let texts = text.repeat(4 * READ_BYTES / text.len());
+        near.write_all(&texts).await.unwrap();
+        assert!(matches!(socket.next().await, Some(Ok(Message::Text(_)))));
+        let written = timeout(Duration::from_secs(1), near.write_all(&texts[..2 * READ_BYTES])).await;
+        assert!(written.is_err(), "it has read more");
     }
 
     #[test]

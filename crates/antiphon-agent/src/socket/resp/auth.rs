@@ -14,7 +14,8 @@ use super::talk::{End, Input, Stop, Talk};
 use crate::access::Visitor;
 use crate::socket::SPEAK_WITHIN;
 
-/// What a connection that has shown nothing may have sent.
+/// What a connection that has shown nothing may say: all words of its commands, and the command that is not
+/// whole.
 const MAX_STRANGER_BYTES: usize = 16 << 10;
 /// Wrong tokens of one connection.
 const MAX_WRONG: u32 = 3;
@@ -29,17 +30,23 @@ pub(super) struct Gate<'a> {
     patience: Patience,
 }
 
-/// How long a connection may take to show a token, and how often it may be wrong.
+/// How long a connection may take to show a token, how often it may be wrong, and how much it may say.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     until: Instant,
     wrong: u32,
+    /// Bytes of commands that it has said.
+    said: usize,
 }
 
 impl Default for Patience {
     fn default() -> Self {
         let until = Instant::now() + SPEAK_WITHIN;
-        Self { until, wrong: 0 }
+        Self {
+            until,
+            wrong: 0,
+            said: 0,
+        }
     }
 }
 
@@ -81,21 +88,38 @@ impl Talk<'_> {
             input.read_on().await;
             return Ok(());
         }
-        let end = |reason: &str| {
-            self.shared
-                .said()
-                .ready(|to| to.error(&format!("NOAUTH {reason}")));
-            Err(End::Left(Departure::lost("it showed no token")))
-        };
-        if input.decoder.held() > MAX_STRANGER_BYTES {
-            return end("a command before AUTH is too long");
-        }
+        self.bounds(input.decoder.held())?;
         // What it goes on saying does not give it more time.
         let in_time = Instant::now() < self.gate.patience.until;
         match in_time && timeout_at(self.gate.patience.until, input.read()).await.is_ok() {
             true => Ok(()),
-            false => end("no token was shown in time"),
+            false => self.turn_away("no token was shown in time"),
         }
+    }
+
+    /// Counts a command of a connection that has shown nothing.
+    pub(super) fn count(&mut self, words: &[Bytes]) -> Result<(), End> {
+        if self.gate.is_open {
+            return Ok(());
+        }
+        self.gate.patience.said += words.iter().map(Bytes::len).sum::<usize>();
+        self.bounds(0)
+    }
+
+    /// Whether a connection that has shown nothing may have said so much more than was counted.
+    fn bounds(&self, more: usize) -> Result<(), End> {
+        match self.gate.patience.said + more > MAX_STRANGER_BYTES {
+            true => self.turn_away(&format!(
+                "{MAX_STRANGER_BYTES} bytes at most are taken before AUTH: say it first"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn turn_away(&self, reason: &str) -> Result<(), End> {
+        let text = format!("NOAUTH {reason}");
+        self.shared.said().ready(|to| to.error(&text));
+        Err(End::Left(Departure::lost("it showed no token")))
     }
 
     pub(super) async fn auth(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {

@@ -196,6 +196,7 @@ impl<'a> Talk<'a> {
     }
 
     async fn obey(&mut self, input: &mut Input, words: &[Bytes]) -> Result<(), End> {
+        self.count(words)?;
         let has_room = |said: &Said| said.window.has_room(said.out.len());
         if !has_room(&self.shared.said()) {
             input.patient(self.until(has_room)).await?;

@@ -89,6 +89,17 @@ async fn a_websocket_that_says_something_and_closes_in_one_piece_gets_its_replie
     until(|| node.hub.sessions() <= 1).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_left_is_unavailable_to_those_that_ask_it_about_others() {
+    let node = Agent::alone().await;
+    assert_eq!(node.get("/v1/why/n2").await.status, 200);
+    node.hub.cluster().leave().await.unwrap();
+    timeout(SOON, node.hub.cluster().closed()).await.unwrap();
+    let said = node.get("/v1/why/n2").await;
+    assert_eq!(said.failed(), (503, "unavailable".into(), "no".into()));
+    assert_eq!(said.header("retry-after").as_deref(), Some("1"));
+}
+
 /// All stands still, on one thread: nodes, agent and client. Then the client asks before the agent has read
 /// any event of what it has missed.
 #[tokio::test]
