@@ -336,15 +336,17 @@ impl Story {
     /// The story must be rejected, and for this reason.
     #[track_caller]
     pub(super) fn is_rejected_for(&self, guarantee: &str) {
-        let report = self.judge();
-        assert!(
-            report
-                .violations
-                .iter()
-                .any(|violation| violation.guarantee == guarantee),
-            "{guarantee} should be broken, but: {:?}",
-            report.violations
-        );
+        let violations = self.judge().violations;
+        let is_broken = violations.iter().any(|one| one.guarantee == guarantee);
+        assert!(is_broken, "{guarantee} should be broken, but: {violations:?}");
+    }
+
+    /// Also of a story that is too short for the other checks.
+    #[track_caller]
+    pub(super) fn is_not_rejected_for(&self, guarantee: &str) {
+        let violations = self.judge().violations;
+        let is_broken = violations.iter().any(|one| one.guarantee == guarantee);
+        assert!(!is_broken, "{guarantee} should hold, but: {violations:?}");
     }
 
     #[track_caller]

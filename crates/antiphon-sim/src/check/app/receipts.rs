@@ -9,7 +9,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation, Lineage};
 use crate::agenda::Micros;
 use crate::check::Report;
 use crate::check::history::{End, Epoch, Facts, GroupKey, History, Life, Send, Stay, StayEnd, ViewKey};
-use crate::trace::ProcessId;
+use crate::trace::{GroupIndex, ProcessId};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let delivered = deliveries(history);
@@ -50,17 +50,24 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 )
             });
             let told_in = lineage_at(history, *process, *at);
-            let fate = delivered.get(&message(life, send));
+            let of = message(life, send);
+            let fate = delivered.get(&of);
+            // The lineage may have ended since, and all its views with it.
+            let is_known_there = || {
+                let told_in = view_at(history, *process, life.stays[send.stay].group, *at);
+                fate.is_some() && told_in.is_some_and(|view| has_led_to(history, of, view))
+            };
             let truthful = match outcome {
                 Outcome::Delivered => {
                     // A member of the primary knows what others delivered. One that comes back is told what
                     // became of it in the primary, and not among those that were cut off with it.
                     let was_there = ended.is_none_or(|ended| *at <= ended);
                     fate.is_some_and(|fate| fate.lives_on || fate.by_others > 0 && was_there)
+                        || is_known_there()
                 }
                 Outcome::NotDelivered => fate.is_none_or(|fate| match history.trace.any {
                     true => told_in.is_none_or(|lineage| !fate.lives_in.contains(&lineage)),
-                    false => !fate.lives_on,
+                    false => !fate.lives_on && !is_known_there(),
                 }),
                 Outcome::Unknown => !is_remembered(history, life, send, *at),
             };
@@ -147,6 +154,29 @@ fn lineage_at(history: &History<'_>, process: ProcessId, at: Micros) -> Option<L
     views.next_back().map(|(_, view)| view.lineage)
 }
 
+/// In which view of a group a process is at a time.
+fn view_at(history: &History<'_>, process: ProcessId, group: GroupIndex, at: Micros) -> Option<ViewKey> {
+    let lives = history.lives.iter().filter(|life| life.process == process);
+    let stays = lives
+        .flat_map(|life| &life.stays)
+        .filter(|stay| stay.group == group);
+    let epochs = stays.flat_map(|stay| &stay.epochs);
+    let seen = epochs.filter(|epoch| epoch.at <= at);
+    seen.max_by_key(|epoch| epoch.at).map(Epoch::key)
+}
+
+/// Whether a member that delivered this message went on to a view that led to this one.
+fn has_led_to(history: &History<'_>, (group, sender, payload): MessageKey, view: ViewKey) -> bool {
+    let leading = views_that_lead(history, |_, _, epoch| epoch.key() == view);
+    let mut stays = history.stays().filter(|(_, stay)| stay.key == group);
+    stays.any(|(_, stay)| {
+        stay.epochs.windows(2).any(|pair| {
+            let mut log = pair[0].log.iter();
+            leading.contains(&pair[1].key()) && log.any(|m| (m.sender, m.payload) == (sender, payload))
+        })
+    })
+}
+
 /// A message: payloads are distinct, numbers may begin again with a membership.
 type MessageKey = (GroupKey, Incarnation, u64);
 
@@ -190,18 +220,24 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
 /// member has installed it made a dead end. The others make another view, and what only the dead leader
 /// delivered is rightly called not delivered.
 fn views_that_live_on(history: &History<'_>) -> BTreeSet<ViewKey> {
+    views_that_lead(history, |life, stay, epoch| {
+        let is_last = stay.epochs.last().is_some_and(|last| last.key() == epoch.key());
+        is_last && (stay.end == StayEnd::Left || stay.end == StayEnd::Open && life.is_open())
+    })
+}
+
+/// The views that are such an end for one of their members, or from which one went on to such a view.
+fn views_that_lead(
+    history: &History<'_>,
+    is_end: impl Fn(&Life, &Stay, &Epoch) -> bool,
+) -> BTreeSet<ViewKey> {
     // Successors have higher ids: from the highest down, what follows a view is known before the view itself.
     let mut steps: BTreeMap<(GroupViewId, ViewKey), Vec<Option<ViewKey>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
-            let goes_on = match stay.epochs.get(index + 1) {
-                Some(next) => Some(Some(next.key())),
-                None if stay.end == StayEnd::Left => Some(None),
-                None if stay.end == StayEnd::Open && life.is_open() => Some(None),
-                None => None,
-            };
             let into = steps.entry((epoch.view.id, epoch.key())).or_default();
-            into.extend(goes_on);
+            into.extend(is_end(life, stay, epoch).then_some(None));
+            into.extend(stay.epochs.get(index + 1).map(|next| Some(next.key())));
         }
     }
     let mut alive = BTreeSet::new();

@@ -103,3 +103,30 @@ fn a_second_receipt_is_rejected() {
     }
     story.is_rejected_for("R17");
 }
+
+#[test]
+fn a_receipt_of_what_was_delivered_holds_though_the_lineage_ends_later() {
+    for outcome in [Outcome::Delivered, Outcome::NotDelivered] {
+        let mut story = Story::of(3, Order::Total);
+        story.send(1, 1);
+        story.deliver(0, 1, 1, 1);
+        story.deliver(2, 1, 1, 1);
+        story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
+        story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
+        start_over(&mut story);
+        let view = Arc::new(Story::view(&[0, 2, 9], &[0, 2], 3));
+        story.ballot(0, &view, 0, BallotStep::Accepted);
+        story.ballot(2, &view, 0, BallotStep::Accepted);
+        story.ballot(0, &view, 0, BallotStep::Decided { dead: Vec::new() });
+        story.seen(&view, &[0, 1, 2]);
+        story.group_view(&[0, 2, 9], &[0, 2], &[9], &[], &[], 3, &[0, 1, 2]);
+        told(&mut story, outcome);
+        for process in 0..3 {
+            story.resync(process, "another lineage");
+        }
+        match outcome {
+            Outcome::Delivered => story.is_not_rejected_for("R17"),
+            _ => story.is_rejected_for("R17"),
+        }
+    }
+}
