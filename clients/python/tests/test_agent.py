@@ -32,12 +32,11 @@ LIST = """
 """
 
 
-def free_address():
-    """Below the ports that systems give to connections, one of which might take it before the agent."""
+def listener():
+    """At a free port below those that systems give to connections, one of which might take it before the agent."""
     while True:
         try:
-            with socket.create_server(("127.0.0.1", random.randrange(12000, 32000))) as found:
-                return "127.0.0.1:%d" % found.getsockname()[1]
+            return socket.create_server(("127.0.0.1", random.randrange(12000, 32000)))
         except OSError:
             pass
 
@@ -52,7 +51,10 @@ class Agents:
 
     def agents(self, names, *flags):
         """A cluster; the addresses of its agents."""
-        binds = {name: free_address() for name in names}
+        sockets = [listener() for _ in names]
+        binds = {name: "127.0.0.1:%d" % one.getsockname()[1] for name, one in zip(names, sockets)}
+        for one in sockets:
+            one.close()
         for name, bind in binds.items():
             with (self.folder / f"{name}.json").open("w") as said, (self.folder / f"{name}.log").open("w") as log:
                 agent = subprocess.Popen(
