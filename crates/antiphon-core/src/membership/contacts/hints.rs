@@ -428,15 +428,19 @@ mod tests {
         assert!(!whom.tell(later(75), "[fe80::1]:7400".parse().unwrap()));
     }
 
-    #[test]
-    fn a_locator_that_answers_is_asked_less_often() {
-        let mut whom = Contacts::default();
-        let locators = vec![addr(1), addr(2)];
+    fn with_two_locators() -> (Contacts, Vec<SocketAddr>) {
+        let (mut whom, locators) = (Contacts::default(), vec![addr(1), addr(2)]);
         let hints = Hints {
             locators: locators.clone(),
             ..Hints::default()
         };
         whom.set(Time::ZERO, hints);
+        (whom, locators)
+    }
+
+    #[test]
+    fn a_locator_that_answers_is_asked_less_often() {
+        let (mut whom, locators) = with_two_locators();
         let (known, silent) = (Duration::from_secs(10), Duration::from_secs(1));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         assert_eq!(whom.due(at(0), known, silent), locators);
@@ -450,13 +454,7 @@ mod tests {
 
     #[test]
     fn locators_that_give_other_addresses_than_those_where_they_are_asked_have_answered() {
-        let mut whom = Contacts::default();
-        let locators = vec![addr(1), addr(2)];
-        let hints = Hints {
-            locators: locators.clone(),
-            ..Hints::default()
-        };
-        whom.set(Time::ZERO, hints);
+        let (mut whom, locators) = with_two_locators();
         let pause = Duration::from_secs(10);
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         let silent = |whom: &Contacts, seconds| whom.silent_locators(at(seconds), pause).collect::<Vec<_>>();
