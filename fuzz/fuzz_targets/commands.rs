@@ -17,9 +17,9 @@ fuzz_target!(|data: &[u8]| {
         loop {
             if let Some((command, length)) = &mut behind {
                 let Some(bytes) = lines.take(*length) else { break };
-                assert!(command.misplaced().is_some());
+                assert!(command.is_unread());
                 command.fill(bytes);
-                assert_eq!(command.misplaced(), None);
+                assert!(!command.is_unread());
                 behind = None;
             }
             match lines.pop() {

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use antiphon::clients::{ClientSender, Departure};
 use antiphon::{Cluster, Error};
 use antiphon_api::blocks::{Code, Failure, Reply, Serial};
-use antiphon_api::{Command, Event, command, shortened};
+use antiphon_api::{Command, Event, NOTHING_BEHIND, command, shortened};
 use antiphon_commands::Commands;
 use antiphon_commands::deliver::Serving;
 use tokio::sync::Notify;
@@ -371,13 +371,15 @@ impl Session {
     }
 
     async fn obey_sense(&self, mut command: Command) -> Result<(), Senseless> {
-        let is_in_a_file = command.bytes_behind().is_none();
-        let misplaced = command
-            .misplaced()
-            .filter(|_| !(is_in_a_file && self.may_name_files));
+        let (is_unread, names_a_file) = (command.is_unread(), command.names_a_file());
         let senseless = |reason: &str| Err(Senseless::of(&command, reason));
-        if let Some(reason) = misplaced {
-            return senseless(reason);
+        if is_unread {
+            return senseless(NOTHING_BEHIND);
+        }
+        if names_a_file && !self.may_name_files {
+            return senseless(
+                "a payload from a file is for the node's own program: give it as a text or base64",
+            );
         }
         match &command {
             Command::Leave(command::Leave { group: None, .. }) => {

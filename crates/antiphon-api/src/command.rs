@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::payload::NOTHING_BEHIND;
 use crate::{Event, Payload, Payloads, blocks, commands};
 
 /// The longest line of a command, in bytes, without its end.
@@ -283,7 +282,7 @@ impl Command {
     }
 
     /// The payload of a command that has one.
-    pub fn payload_mut(&mut self) -> Option<&mut Payload> {
+    fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Command::Send(send) => Some(&mut send.payload),
             Command::Tell(tell) => Some(&mut tell.payload),
@@ -314,19 +313,17 @@ impl Command {
         }
     }
 
-    /// Why its payload cannot be taken by a program that takes nothing from files of its clients, or one that
-    /// has read the line alone; none if it can.
-    pub fn misplaced(&mut self) -> Option<&'static str> {
+    /// Whether bytes stand behind the line that were not read.
+    pub fn is_unread(&mut self) -> bool {
         if let Command::SendBundle(send) = self {
-            return send.payloads.bytes_behind().map(|_| NOTHING_BEHIND);
+            return send.payloads.bytes_behind().is_some();
         }
-        match self.payload_mut()? {
-            Payload::File { .. } => {
-                Some("a payload from a file is for the node's own program: give it as a text or base64")
-            }
-            Payload::Behind { read: None, .. } => Some(NOTHING_BEHIND),
-            _ => None,
-        }
+        matches!(self.payload_mut(), Some(Payload::Behind { read: None, .. }))
+    }
+
+    /// Whether its payload is in a file.
+    pub fn names_a_file(&mut self) -> bool {
+        matches!(self.payload_mut(), Some(Payload::File { .. }))
     }
 
     /// The command's word.

@@ -39,5 +39,5 @@ pub use event::{
     Bundle, Departed, Event, Message, NodeView, Part, PeerLink, Removed, Told, View, ViewMember, ViewName,
 };
 pub use lines::{LineBuffer, TooLong};
-pub use payload::{Payload, Payloads};
+pub use payload::{NOTHING_BEHIND, Payload, Payloads};
 pub use text::{Today, ago, now_ms, time_of_day, utc};

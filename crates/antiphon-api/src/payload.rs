@@ -99,7 +99,7 @@ impl Payload {
 }
 
 /// Why a payload that should stand behind a line is not taken.
-pub(crate) const NOTHING_BEHIND: &str = "bytes behind a line are taken by an agent, on a connection of JSON lines without `grace`: give them as a text or base64";
+pub const NOTHING_BEHIND: &str = "bytes behind a line are taken by an agent, on a connection of JSON lines without `grace`: give them as a text or base64";
 
 const NO_BASE64: &str = "the payload is no base64 (standard alphabet, padded)";
 

@@ -2,7 +2,7 @@
 //! the first line of a connection without HTTP is a `hello` with it.
 //!
 //! Behind a line may stand bytes as they are, as many as the line says. A line that cannot be read may have
-//! some behind it, and then the connection ends: nobody must have what he sends read as commands.
+//! some behind it, and then the connection ends: what is in them must not be read as commands.
 
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -169,8 +169,7 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
 
 /// Whether bytes may stand behind a line that cannot be read: then they would be read as lines.
 pub(super) fn may_have_bytes(line: &[u8]) -> bool {
-    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-    has(b"\"bytes\"") || has(b"\\u00")
+    memchr::memmem::find(line, b"\"bytes\"").is_some()
 }
 
 /// How a connection ends of which it is not known where the next line begins.

@@ -269,9 +269,9 @@ async fn obey(session: &Session, parsed: Result<Command, Box<Event>>) -> Control
             return ControlFlow::Break(Departure::Left);
         }
         Ok(mut command) => {
-            let unread = command.bytes_behind().is_some() && command.misplaced().is_some();
+            let is_unread = command.is_unread();
             session.obey(command).await;
-            if unread {
+            if is_unread {
                 return ControlFlow::Break(Departure::lost("it sent bytes behind a line"));
             }
         }
