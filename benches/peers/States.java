@@ -1,6 +1,6 @@
-import java.io.DataInputStream;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.util.ArrayList;
 import org.jgroups.JChannel;
 import org.jgroups.Receiver;
 import org.jgroups.View;
@@ -23,14 +23,17 @@ public class States {
                 for (byte[] part : state) out.write(part);
             }
             @Override public void setState(InputStream in) throws Exception {
-                // As ours it keeps what it got.
-                byte[][] kept = new byte[2048][];
-                DataInputStream data = new DataInputStream(in);
-                for (int at = 0; at < kept.length; at++) {
-                    byte[] part = data.readNBytes(1 << 20);
-                    if (part.length == 0) break;
-                    kept[at] = part;
-                    got[0] += part.length;
+                // As ours it keeps what it got. A read may give less than it was asked for.
+                ArrayList<byte[]> kept = new ArrayList<>();
+                byte[] part = new byte[1 << 20];
+                int filled = 0;
+                for (int read; (read = in.read(part, filled, part.length - filled)) > 0; got[0] += read) {
+                    filled += read;
+                    if (filled == part.length) {
+                        kept.add(part);
+                        part = new byte[1 << 20];
+                        filled = 0;
+                    }
                 }
             }
         });
