@@ -1,8 +1,10 @@
 package antiphon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -102,4 +104,85 @@ func TestRequestsForWhichThereIsNoRoomAreTurnedAway(t *testing.T) {
 	}
 	<-begun
 	must(c.Counter("c").Add(ctx, 1))(t)
+}
+
+// servesNothing waits until no goroutine serves a verb.
+func servesNothing(t *testing.T) {
+	t.Helper()
+	stacks := make([]byte, 4<<20)
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte(".(*Client).answer(")) {
+			return
+		}
+	}
+	t.Errorf("a verb is served still:\n%s", stacks[:runtime.Stack(stacks, true)])
+}
+
+func TestARequestIsOverAndNothingIsServedWhenTheConnectionIsOver(t *testing.T) {
+	for _, closes := range []bool{false, true} { // the client
+		begun, over := make(chan struct{}), make(chan error, 1)
+		c, ctx := connect(t, func(p *peer) {
+			p.reply("serve")
+			for number := range 2 { // of which one waits
+				p.say(`{"event":"request","group":"g","request":%d,"verb":"v","from":"b","payload":"","within_ms":600000}`, number)
+			}
+			<-begun
+			if !closes {
+				p.conn.Close()
+			}
+		})
+		err := c.Serve(ctx, "g", "v", func(of context.Context, _ *Request) ([]byte, error) {
+			close(begun) // not twice
+			select {
+			case <-of.Done():
+			case <-time.After(20 * time.Second):
+			}
+			over <- of.Err()
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		if closes {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-over; err != context.Canceled {
+			t.Errorf("expected that the request is over, came %v", err)
+		}
+		<-c.Done()
+		isError(t, c.Serve(ctx, "g", "w", nil), ErrConnection, RanNo)
+		servesNothing(t)
+	}
+}
+
+func TestAServeWhoseContextIsOverHasBegunOnlyIfTheAgentSaysSo(t *testing.T) {
+	asked := make(chan struct{})
+	c, ctx := connect(t, func(p *peer) {
+		for _, failed := range []string{`,"error":{"code":"cancelled","reason":"no","ran":"no"}`, ""} {
+			id := p.heard("serve")["id"]
+			asked <- struct{}{}
+			p.expect(p.heard("cancel"), map[string]any{"of": id})
+			p.say(`{"event":"reply","op":"serve","id":%v%s}`, id, failed)
+		}
+		p.say(`{"event":"request","group":"g","request":1,"verb":"v","from":"b","payload":"yes","within_ms":600000}`)
+		p.expect(p.reply("answer")["payload"], "YES")
+	})
+	handler := func(of context.Context, r *Request) ([]byte, error) {
+		return []byte(strings.ToUpper(r.Payload.String())), of.Err()
+	}
+	serve := func() error {
+		waits, cancel := context.WithCancel(ctx)
+		go func() {
+			<-asked
+			cancel()
+		}()
+		return c.Serve(waits, "g", "v", handler)
+	}
+	isError(t, serve(), ErrCancelled, RanMaybe)
+	servesNothing(t)
+	isError(t, serve(), ErrCancelled, RanMaybe)
+	isError(t, c.Serve(ctx, "g", "v", handler), ErrRefused, RanNo) // the one before may have begun
 }

@@ -84,10 +84,9 @@ impl HalfSaid {
         (inside.bytes, inside.last) = (bytes, Some(Instant::now()));
     }
 
-    /// So many bytes were no part of what is not whole.
+    /// Something came that is no part of what is half said, of which there are so many bytes.
     pub(super) fn other(&self, bytes: usize) {
-        let mut inside = self.inside();
-        inside.bytes = inside.bytes.saturating_sub(bytes);
+        self.inside().bytes = bytes;
     }
 
     /// What comes from now on is thrown away.

@@ -9,6 +9,9 @@
 //! it answers. So this layer follows the heads of the frames, no more than it takes to find where a Close
 //! begins, and reads nothing behind that until the Close is let through.
 //!
+//! By the same heads it knows how many bytes came of a message that is not whole: tungstenite does not say
+//! what it has read behind the message that it gives.
+//!
 //! A Close that is none by the standard, without a mask or too long, is passed on: tungstenite says what is
 //! wrong with it.
 
@@ -24,19 +27,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const CLOSE: u8 = 0x88;
 /// The most bytes of a Close's payload.
 const MAX_CLOSE_BYTES: u8 = 125;
+/// In the first byte of a frame: it is the last one of its message.
+const FINAL: u8 = 0x80;
+/// There, too: it is a Close, a Ping or a Pong.
+const CONTROL: u8 = 0x08;
+/// In the second byte.
 const MASKED: u8 = 0x80;
 const MASK_BYTES: u64 = 4;
 
 /// A connection below a WebSocket, whose Close is held back.
 pub(super) struct Held<S> {
     stream: S,
-    at: At,
     close: Close,
 }
 
-/// The Close of a connection. A cheap handle.
+/// The Close of a connection, and what comes before it. A cheap handle.
 #[derive(Clone, Default)]
-pub(super) struct Close(Arc<Mutex<Phase>>);
+pub(super) struct Close(Arc<Mutex<Inside>>);
+
+#[derive(Default)]
+struct Inside {
+    frames: Frames,
+    phase: Phase,
+}
 
 #[derive(Default)]
 enum Phase {
@@ -49,13 +62,26 @@ enum Phase {
     LetThrough(Vec<u8>),
 }
 
+/// The frames of a client, as far as they have come.
+#[derive(Debug, Default)]
+struct Frames {
+    at: At,
+    /// The first byte of the present frame.
+    first: u8,
+    /// How many bytes of the present frame have come.
+    frame_bytes: usize,
+    /// Those of the whole frames of a message that is not whole.
+    message_bytes: usize,
+}
+
 /// Where the last byte of a client stood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum At {
     /// At the end of a frame.
+    #[default]
     End,
     /// It was the first one of a frame.
-    First(u8),
+    First,
     /// In the length; so many bytes of it are to come.
     Length { left: u8, so_far: u64, mask: u64 },
     /// In the mask or the payload; so many bytes of them are to come.
@@ -66,18 +92,24 @@ impl At {
     fn inside(left: u64) -> Self {
         if left == 0 { At::End } else { At::Inside(left) }
     }
+}
 
+impl Frames {
     /// Follows the frames through these bytes. Gives where the second byte of a Close stands, if one begins
     /// here: its first byte tells too little, and can be passed on.
     fn follow(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut position = 0;
         while let Some(byte) = bytes.get(position).copied() {
-            *self = match *self {
-                At::End => At::First(byte),
-                At::First(first) => {
+            let begin = position;
+            self.at = match self.at {
+                At::End => {
+                    self.first = byte;
+                    At::First
+                }
+                At::First => {
                     let length = byte & !MASKED;
                     let mask = if byte & MASKED == 0 { 0 } else { MASK_BYTES };
-                    if first == CLOSE && mask > 0 && length <= MAX_CLOSE_BYTES {
+                    if self.first == CLOSE && mask > 0 && length <= MAX_CLOSE_BYTES {
                         return Some(position);
                     }
                     let so_far = 0;
@@ -114,8 +146,30 @@ impl At {
                 }
             };
             position += 1;
+            self.came(position - begin);
         }
         None
+    }
+
+    /// So many bytes of the present frame came.
+    fn came(&mut self, bytes: usize) {
+        self.frame_bytes += bytes;
+        if self.at != At::End {
+            return;
+        }
+        let frame = std::mem::take(&mut self.frame_bytes);
+        // A control frame may stand between the frames of a message.
+        if self.first & CONTROL == 0 {
+            self.message_bytes = match self.first & FINAL {
+                0 => self.message_bytes + frame,
+                _ => 0,
+            };
+        }
+    }
+
+    /// How many bytes have come of what is not whole.
+    fn half_bytes(&self) -> usize {
+        self.message_bytes + self.frame_bytes
     }
 }
 
@@ -130,20 +184,25 @@ impl Close {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        matches!(*self.phase(), Phase::Held(_))
+        matches!(self.inside().phase, Phase::Held(_))
+    }
+
+    /// How many bytes were read of a message, or a frame, that is not whole.
+    pub(super) fn half_bytes(&self) -> usize {
+        self.inside().frames.half_bytes()
     }
 
     /// From here on it is read like anything else.
     pub(super) fn let_through(&self) {
-        let mut phase = self.phase();
-        let held = match &mut *phase {
+        let mut inside = self.inside();
+        let held = match &mut inside.phase {
             Phase::Open => Vec::new(),
             Phase::Held(held) | Phase::LetThrough(held) => std::mem::take(held),
         };
-        *phase = Phase::LetThrough(held);
+        inside.phase = Phase::LetThrough(held);
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +212,6 @@ impl<S> Held<S> {
         let close = Close::default();
         let held = Self {
             stream,
-            at: At::End,
             close: close.clone(),
         };
         (held, close)
@@ -167,7 +225,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        match &mut *this.close.phase() {
+        match &mut this.close.inside().phase {
             Phase::Open => {}
             // Nobody is woken: when it is let through, it is read anew.
             Phase::Held(_) => return Poll::Pending,
@@ -183,10 +241,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
         }
         let before = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, into))?;
-        if let Some(begin) = this.at.follow(&into.filled()[before..]) {
+        let mut inside = this.close.inside();
+        if let Some(begin) = inside.frames.follow(&into.filled()[before..]) {
             let held = into.filled()[before + begin..].to_vec();
             into.set_filled(before + begin);
-            *this.close.phase() = Phase::Held(held);
+            inside.phase = Phase::Held(held);
             if begin == 0 {
                 return Poll::Pending;
             }
@@ -267,9 +326,9 @@ mod tests {
         .concat();
         let all = [&before[..], &frame(CLOSE, &[3, 232])].concat();
         for cut in [1, 2, 3, 5, 64, 4096, all.len()] {
-            let (mut at, mut found) = (At::End, None);
+            let (mut frames, mut found) = (Frames::default(), None);
             for (number, piece) in all.chunks(cut).enumerate() {
-                found = at.follow(piece).map(|position| number * cut + position);
+                found = frames.follow(piece).map(|position| number * cut + position);
                 if found.is_some() {
                     break;
                 }
@@ -277,7 +336,31 @@ mod tests {
             assert_eq!(found, Some(before.len() + 1), "{cut}");
         }
         for wrong in [&[CLOSE, 2, 3, 232][..], &[CLOSE, MASKED | 126, 0, 126]] {
-            assert_eq!(At::End.follow(wrong), None);
+            assert_eq!(Frames::default().follow(wrong), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_whole_is_counted_however_the_bytes_are_cut() {
+        let (text, ping) = (frame(0x81, b"whole"), frame(0x89, b"ping"));
+        let (begin, middle) = (frame(0x01, &[b'x'; 300]), frame(0x00, b"y"));
+        for (said, half) in [
+            ([&text[..], &text, &ping].concat(), 0),
+            ([&text[..], &begin[..1]].concat(), 1),
+            ([&text[..], &ping, &text[..7]].concat(), 7),
+            ([&text[..], &ping[..6]].concat(), 6),
+            ([&text[..], &begin].concat(), begin.len()),
+            ([&begin[..], &ping, &middle].concat(), begin.len() + middle.len()),
+            ([&begin[..], &ping[..3]].concat(), begin.len() + 3),
+            ([&begin[..], &middle, &frame(0x80, b""), &text[..2]].concat(), 2),
+        ] {
+            for cut in [1, 2, 3, 5, 64, said.len()] {
+                let mut frames = Frames::default();
+                for piece in said.chunks(cut) {
+                    assert_eq!(frames.follow(piece), None);
+                }
+                assert_eq!(frames.half_bytes(), half, "{cut}: {}", said.escape_ascii());
+            }
         }
     }
 

@@ -64,6 +64,7 @@ struct Voice {
 
 #[derive(Debug, Default)]
 struct Inside {
+    /// The last number that was given to a stay or a command.
     last: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Reply>>,
     stays: BTreeMap<String, Stay>,
@@ -72,7 +73,7 @@ struct Inside {
 /// A group that it is in.
 #[derive(Debug)]
 struct Stay {
-    /// Which one, of those that there were.
+    /// Which one, of those that there were. It is also the id of its join.
     number: u64,
     /// Ends with the stay.
     phase: watch::Sender<Phase>,
@@ -85,10 +86,33 @@ struct Stay {
 
 #[derive(Debug, Clone)]
 enum Phase {
+    /// The join has no reply. What the group tells until then is of an earlier stay: a session is told the
+    /// end of a membership before the reply to its next join.
     Coming,
+    /// The join is done, and the first view comes next.
+    Joined,
     In,
     Leaving,
     Refused(Failure),
+}
+
+impl Inside {
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+impl Stay {
+    fn coming(number: u64) -> Self {
+        Self {
+            number,
+            phase: watch::Sender::new(Phase::Coming),
+            requests: 0,
+            room: Arc::new(Semaphore::new(ROOM_BYTES)),
+            since: Instant::now(),
+        }
+    }
 }
 
 impl Speaker {
@@ -161,19 +185,12 @@ impl Voice {
                         LINGER.as_secs()
                     )));
                 }
-                inside.last += 1;
-                let number = inside.last;
+                let number = inside.next_number();
                 let stay = inside.stays.entry(group.to_owned()).or_insert_with(|| {
                     // A task of its own: the request that asks first may be gone before the shared client is
                     // in.
                     tokio::spawn(self.clone().join(group.to_owned(), number));
-                    Stay {
-                        number,
-                        phase: watch::Sender::new(Phase::Coming),
-                        requests: 0,
-                        room: Arc::new(Semaphore::new(ROOM_BYTES)),
-                        since: Instant::now(),
-                    }
+                    Stay::coming(number)
                 });
                 stay.requests += 1;
                 let staying = Staying {
@@ -205,7 +222,7 @@ impl Voice {
                 id: Some(id),
             })
         };
-        let refused = match self.ask(join, ()).await {
+        let refused = match self.ask_as(number, join, ()).await {
             Ok(reply) => reply.error,
             Err(_) => None,
         };
@@ -226,15 +243,20 @@ impl Voice {
         command: impl FnOnce(Id) -> Command,
         held: impl Send + 'static,
     ) -> Result<Reply, Problem> {
+        let number = self.inside().next_number();
+        self.ask_as(number, command, held).await
+    }
+
+    /// The same with this number as the id.
+    async fn ask_as(
+        self: &Arc<Self>,
+        number: u64,
+        command: impl FnOnce(Id) -> Command,
+        held: impl Send + 'static,
+    ) -> Result<Reply, Problem> {
         let (told, reply) = oneshot::channel();
-        let id = {
-            let mut inside = self.inside();
-            inside.last += 1;
-            let id = inside.last;
-            inside.waiting.insert(id, told);
-            id
-        };
-        let (voice, command) = (self.clone(), command(Id::Number(id)));
+        self.inside().waiting.insert(number, told);
+        let (voice, command) = (self.clone(), command(Id::Number(number)));
         // An operation that is dropped halfway would keep its id. So a task of its own outlives the request.
         tokio::spawn(async move {
             voice.session.obey(command).await;
@@ -247,9 +269,16 @@ impl Voice {
     fn told(self: &Arc<Self>, event: Event) {
         match event {
             Event::Reply(reply) => {
-                if let Some(Id::Number(id)) = reply.id
-                    && let Some(told) = self.inside().waiting.remove(&id)
+                let Some(Id::Number(id)) = reply.id else {
+                    return;
+                };
+                let mut inside = self.inside();
+                if let Some(stay) = inside.stays.values().find(|stay| stay.number == id)
+                    && reply.error.is_none()
                 {
+                    stay.phase.send_replace(Phase::Joined);
+                }
+                if let Some(told) = inside.waiting.remove(&id) {
                     // Its client may be gone.
                     let _ = told.send(reply);
                 }
@@ -257,7 +286,7 @@ impl Voice {
             Event::View(view) => {
                 if let Some(stay) = self.inside().stays.get(&view.group) {
                     stay.phase.send_if_modified(|phase| {
-                        let comes = matches!(phase, Phase::Coming);
+                        let comes = matches!(phase, Phase::Joined);
                         if comes {
                             *phase = Phase::In;
                         }
@@ -276,7 +305,14 @@ impl Voice {
                 }
             }
             Event::Lost(lost) if lost.what == Kind::Group => {
-                if let Some(stay) = self.inside().stays.remove(&lost.name) {
+                let mut inside = self.inside();
+                let stay = inside.stays.get(&lost.name);
+                let comes = stay.is_some_and(|stay| matches!(*stay.phase.borrow(), Phase::Coming));
+                // It is the end of an earlier stay, as above.
+                if comes {
+                    return;
+                }
+                if let Some(stay) = inside.stays.remove(&lost.name) {
                     let failure = Failure::nothing_done(Code::Unavailable, lost.cause);
                     stay.phase.send_replace(Phase::Refused(failure));
                 }
@@ -381,6 +417,8 @@ pub(super) async fn events(hub: &Hub, asked: &Asked, busy: Busy) -> Result<Answe
 
 #[cfg(test)]
 mod tests {
+    use antiphon_api::View;
+    use antiphon_api::blocks::Lost;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::timeout;
 
@@ -408,6 +446,57 @@ mod tests {
         assert!(voice.enter("g").await.is_ok());
         let inside = voice.inside();
         assert_eq!(inside.stays.get("g").map(|stay| stay.number), Some(number));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_group_tells_before_a_join_has_its_reply_is_of_an_earlier_stay() {
+        let agent = Agent::alone().await;
+        let voice = Speaker::new(agent.hub.clone()).voice().await.unwrap();
+        let number = voice.inside().next_number();
+        voice.inside().stays.insert("g".to_owned(), Stay::coming(number));
+        let phase = || {
+            let inside = voice.inside();
+            inside.stays.get("g").map(|stay| stay.phase.borrow().clone())
+        };
+        let view = || {
+            Event::View(View {
+                group: "g".to_owned(),
+                id: "1.1".to_owned(),
+                members: Vec::new(),
+                joined: Vec::new(),
+                left: Vec::new(),
+                crashed: Vec::new(),
+                causes: BTreeMap::new(),
+                transitional: Vec::new(),
+                primary: true,
+                synced: None,
+            })
+        };
+        let lost = || {
+            Event::Lost(Lost {
+                what: Kind::Group,
+                name: "g".to_owned(),
+                token: None,
+                id: None,
+                cause: "slow: it did not read".to_owned(),
+            })
+        };
+        for earlier in [view(), lost()] {
+            voice.told(earlier);
+            let phase = phase();
+            assert!(matches!(phase, Some(Phase::Coming)), "{phase:?}");
+        }
+        voice.told(Event::Reply(Reply {
+            id: Some(Id::Number(number)),
+            ..Reply::default()
+        }));
+        voice.told(view());
+        let is_in = phase();
+        assert!(matches!(is_in, Some(Phase::In)), "{is_in:?}");
+        // The end of the present stay is its own.
+        voice.told(lost());
+        let over = phase();
+        assert!(over.is_none(), "{over:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,10 +176,10 @@ impl Reader {
                 () = self.close.comes() => return Err(self.stop()),
             };
             match &message {
-                // What was read of the next one is not known here, and not counted: `READ_BYTES` at most.
-                Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(0),
-                // It may stand in the middle of a message, with its head and mask.
-                Some(Ok(other)) => self.said.other(other.len() + 6),
+                // Behind the whole ones that were read a half one may stand already, and has its time, too.
+                Some(Ok(Message::Text(_) | Message::Binary(_))) => self.said.whole(self.close.half_bytes()),
+                // It may stand in the middle of a message.
+                Some(Ok(_)) => self.said.other(self.close.half_bytes()),
                 _ => {
                     if let Some(reason) = self.said.gave_way() {
                         return Err(Stop::GaveWay(reason));
@@ -308,7 +308,7 @@ mod tests {
     use std::time::Duration;
 
     use antiphon::memory::MemoryNetwork;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio::time::timeout;
 
     use super::super::{Beginning, Http};
@@ -317,16 +317,11 @@ mod tests {
     use crate::socket::halves::UNDISTURBED;
     use crate::testing::cluster;
 
-    /// It sends half a message and then pings, and reads no answer to them. The agent reads nothing more
-    /// while an answer waits to be written.
-    #[tokio::test(start_paused = true)]
-    async fn a_half_message_gives_way_while_its_reader_waits_for_the_answer_to_a_ping() {
-        const STEP: usize = 64 << 10;
-        let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
-        let halves = Halves::of(2 * STEP);
+    /// The client's end of a WebSocket, with so much room between both ends.
+    async fn client(hub: &Hub, halves: &Halves, room: usize) -> DuplexStream {
         let http = Http::new(hub.clone(), Resumable::default(), halves.clone());
         let visitor = Access::default().local(hub.meters().clone());
-        let (mut near, far) = tokio::io::duplex(1024);
+        let (mut near, far) = tokio::io::duplex(room);
         tokio::spawn(http.serve(far, Vec::new(), Beginning::Request, visitor));
         let request = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         near.write_all(request.as_bytes()).await.unwrap();
@@ -334,6 +329,17 @@ mod tests {
         while !head.ends_with(b"\r\n\r\n") {
             head.push(near.read_u8().await.unwrap());
         }
+        near
+    }
+
+    /// It sends half a message and then pings, and reads no answer to them. The agent reads nothing more
+    /// while an answer waits to be written.
+    #[tokio::test(start_paused = true)]
+    async fn a_half_message_gives_way_while_its_reader_waits_for_the_answer_to_a_ping() {
+        const STEP: usize = 64 << 10;
+        let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let halves = Halves::of(2 * STEP);
+        let mut near = client(&hub, &halves, 1024).await;
         // The first fragment of a text, and pings; all are masked with zeros. The first 64 KiB are free.
         let length = 2 * STEP + STEP / 2;
         let mut fragment = vec![0x01_u8, 0x80 | 127];
@@ -350,6 +356,37 @@ mod tests {
         let other = halves.begin();
         let has_room = timeout(2 * UNDISTURBED, other.take(STEP)).await;
         assert!(has_room.is_ok(), "the half does not give way");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_message_that_comes_together_with_a_whole_one_is_not_waited_for_without_end() {
+        let hub = Hub::new(cluster(&MemoryNetwork::new(), 1, true).await);
+        let line = br#"{"members":{"id":1}}"#;
+        // All are masked with zeros.
+        let text = [&[0x81_u8, 0x80 | line.len() as u8, 0, 0, 0, 0][..], line].concat();
+        let ping = [0x89_u8, 0x80, 0, 0, 0, 0];
+        let fragment = [0x01_u8, 0x80 | 1, 0, 0, 0, 0, b'x'];
+        for (behind, ends) in [
+            (Vec::new(), false),
+            (ping.to_vec(), false),
+            (text[..text.len() - 1].to_vec(), true),
+            ([&ping[..], &text[..1]].concat(), true),
+            ([&text[..], &ping, &fragment].concat(), true),
+        ] {
+            let mut near = client(&hub, &Halves::default(), 4096).await;
+            near.write_all(&[&text[..], &behind].concat()).await.unwrap();
+            let mut told = Vec::new();
+            // Twice as long as the rest may take.
+            let ended = timeout(Duration::from_secs(120), near.read_to_end(&mut told)).await;
+            let told = String::from_utf8_lossy(&told);
+            assert!(told.contains(r#""op":"members""#), "{told}");
+            assert_eq!(ended.is_ok(), ends, "{behind:?}: {told}");
+            assert_eq!(
+                told.contains("did not come within 60 s"),
+                ends,
+                "{behind:?}: {told}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
