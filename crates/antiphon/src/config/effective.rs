@@ -32,7 +32,7 @@ pub struct Effective {
     pub seeds: Vec<Seed>,
     /// The sources of addresses among the seeds, as they were given.
     pub sources: Vec<String>,
-    /// Locators, as they were given.
+    /// Locators, as they were given, each once.
     pub locators: Vec<String>,
     /// The DNS servers for what is found by name at run time, instead of those of the system.
     pub dns_servers: Vec<SocketAddr>,
@@ -114,10 +114,9 @@ impl Given {
             parsed.map_err(|error| Error::value("seeds", format!("seeds {error}")))?;
         }
         let locators = list("locators", self.locators.clone())?.unwrap_or_default();
-        for locator in &locators {
-            Source::locator(locator)
-                .map_err(|error| Error::value("locators", format!("locators {error}")))?;
-        }
+        let locators = Source::locators(locators)
+            .map_err(|error| Error::value("locators", format!("locators {error}")))?;
+        let locators = locators.into_iter().map(|(text, _)| text).collect();
         let dns_servers = list("dns-server", self.dns_server.clone())?.unwrap_or_default();
         let dns_servers = dns_servers.iter().map(|text| dns_server(text));
         let dns_servers = dns_servers.collect::<Result<_, _>>()?;

@@ -178,6 +178,10 @@ fn sources_are_told_from_seeds_and_what_cannot_be_meant_is_refused_by_name() {
     let effective = given(text).effective().unwrap();
     assert_eq!(effective.sources, ["dns:db.example", "file:/etc/nodes"]);
     assert_eq!(effective.locators, ["loc.example"]);
+    let often =
+        "cluster = \"c\"\ninsecure = true\nlocators = [\"10.0.0.9\", \"l.example\", \"10.0.0.9:7410\"]";
+    let often = given(often).effective().unwrap();
+    assert_eq!(often.locators, ["10.0.0.9", "l.example"]);
     assert_eq!(
         effective.dns_servers,
         ["10.0.0.53:53".parse().unwrap(), "[::1]:8600".parse().unwrap()]

@@ -8,7 +8,7 @@ use antiphon_core::text::shortened;
 use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources, is_link_local, link_local};
 use tokio::sync::watch;
 
-use super::source::is_of_a_host;
+use super::source::{canonical, is_of_a_host};
 use crate::ClusterEvent;
 use crate::cluster::ClusterShared;
 
@@ -192,6 +192,7 @@ fn sources_of(entries: &[Entry]) -> Sources {
 pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
     let (found, of_nobody): (Vec<SocketAddr>, Vec<SocketAddr>) = found
         .into_iter()
+        .map(canonical)
         .partition(|addr| addr.port() != 0 && is_of_a_host(addr.ip()));
     if let Some(first) = of_nobody.first() {
         problem.get_or_insert_with(|| format!("{first} is left out: no host is reached there"));
@@ -344,6 +345,19 @@ mod tests {
             ),
             "and when it is over"
         );
+    }
+
+    /// A locator answers by its IPv4 address alone: the other form of it would count as silent.
+    #[test]
+    fn an_ipv4_address_in_its_ipv6_form_is_the_same_locator() {
+        let board = board(false);
+        board
+            .place("written".into(), Finds::Locators)
+            .is(addr("10.0.0.9:7410"));
+        let named = board.place("named".into(), Finds::Locators);
+        named.found(vec![addr("[::ffff:10.0.0.9]:7410"), addr("[fd00::9]:7410")]);
+        let hints = board.hints().borrow().clone();
+        assert_eq!(hints.locators, [addr("10.0.0.9:7410"), addr("[fd00::9]:7410")]);
     }
 
     #[test]

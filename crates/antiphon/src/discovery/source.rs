@@ -1,5 +1,6 @@
 //! The one syntax for where nodes are found.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -143,6 +144,19 @@ impl Source {
         }
     }
 
+    /// These locators, each once, however it is written: a locator that is asked at two of its addresses
+    /// answers at one, and would count as silent at the other.
+    pub(crate) fn locators(given: Vec<String>) -> Result<Vec<(String, Self)>, SourceError> {
+        let (mut different, mut known) = (Vec::new(), BTreeSet::new());
+        for text in given {
+            let source = Self::locator(&text)?;
+            if known.insert(source.to_string()) {
+                different.push((text, source));
+            }
+        }
+        Ok(different)
+    }
+
     /// The multicast group of this source, for a node of this cluster.
     pub(crate) fn multicast(&self, cluster: &str) -> Option<Result<Multicast, SourceError>> {
         let Kind::Multicast { group, interface } = &self.0 else {
@@ -180,12 +194,21 @@ pub(crate) fn target(text: &str, port: u16) -> Result<Kind, SourceError> {
         Some(addr) if !is_of_a_host(addr.ip()) => {
             Err(wrong(text, "no host is reached there: give the address of one"))
         }
-        Some(addr) => Ok(Kind::Fixed(addr)),
+        Some(addr) => Ok(Kind::Fixed(canonical(addr))),
         // Resolvers take a number for an address: 7410 for 0.0.28.242.
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
             Err(wrong(text, "a number alone is no address: give 10.0.0.1:7400"))
         }
         None => named(text, text, port),
+    }
+}
+
+/// The IPv4 address itself, of one in its IPv6 form: nodes and locators that are asked at `::ffff:10.0.0.9`
+/// answer as `10.0.0.9`.
+pub(super) fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, addr.port()),
+        IpAddr::V6(_) => addr,
     }
 }
 
@@ -431,6 +454,32 @@ mod tests {
             assert!(error.contains("no host is reached there"), "{error}");
         }
         assert!(Source::locator("a b").is_err());
+    }
+
+    #[test]
+    fn a_locator_counts_once_however_it_is_written() {
+        let given = [
+            "10.0.0.9",
+            "10.0.0.9:7410",
+            "[::ffff:10.0.0.9]:7410",
+            "loc.example",
+            "dns:loc.example:7410",
+            "10.0.0.9:1",
+        ];
+        let kept = Source::locators(given.map(str::to_owned).to_vec()).unwrap();
+        let kept: Vec<(&str, String)> = kept
+            .iter()
+            .map(|(text, source)| (text.as_str(), source.to_string()))
+            .collect();
+        assert_eq!(
+            kept,
+            [
+                ("10.0.0.9", "10.0.0.9:7410".to_owned()),
+                ("loc.example", "dns:loc.example:7410".to_owned()),
+                ("10.0.0.9:1", "10.0.0.9:1".to_owned()),
+            ]
+        );
+        assert!(Source::locators(vec!["10.0.0.9".to_owned(), "a b".to_owned()]).is_err());
     }
 
     #[test]

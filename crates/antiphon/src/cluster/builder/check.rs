@@ -80,6 +80,16 @@ mod tests {
     use crate::Cluster;
 
     #[test]
+    fn a_locator_that_is_given_often_is_one() {
+        let node = Cluster::builder("c").name("n");
+        let (_, found) = node.clone().locators(["127.0.0.1"; 17]).split_seeds().unwrap();
+        assert!(!found.is_empty());
+        let different = (1..18).map(|port| format!("127.0.0.1:{port}"));
+        let error = node.locators(different).check(&[], &[]).unwrap_err().to_string();
+        assert!(error.contains("`locators` has 17 sources"), "{error}");
+    }
+
+    #[test]
     fn what_a_node_would_refuse_later_is_refused_before_anything_is_opened() {
         let node = || Cluster::builder("c").name("n");
         let good = GroupOptions::default();

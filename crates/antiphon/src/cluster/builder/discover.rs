@@ -45,10 +45,9 @@ impl Builder {
                 .map_err(|error| conflict(format!("`seeds` {error}")))?;
             found.nodes.push(source);
         }
-        for text in &self.locators {
-            let locator = Source::locator(text).map_err(|error| conflict(format!("`locators` {error}")))?;
-            found.locators.push(locator);
-        }
+        let locators = Source::locators(self.locators.clone())
+            .map_err(|error| conflict(format!("`locators` {error}")))?;
+        found.locators = locators.into_iter().map(|(_, source)| source).collect();
         for locator in &found.locators {
             if let Kind::Fixed(addr) = locator.0 {
                 self.check_loopback("locators", addr)?;
