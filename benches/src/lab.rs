@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use antiphon_lab::Network;
 
@@ -48,34 +48,52 @@ pub(crate) fn lock() -> Result<File, Failure> {
 
 /// Set at SIGINT and SIGTERM.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Held while hosts are made, and at the end by the thread that removes them: hosts that were made meanwhile
+/// would stay.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// Whether the program is about to end: what is measured now is that its members go.
 pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Removes the lab at SIGINT and SIGTERM, then ends the program.
-pub(crate) fn remove_at_signals() {
-    std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
+/// Does not return if the program is about to end: it ends when everything is removed, and until then nothing
+/// is to be started.
+pub(crate) fn wait_if_interrupted() {
+    while is_interrupted() {
+        std::thread::park();
+    }
+}
+
+/// From now on SIGINT and SIGTERM remove the lab, and then end the program.
+pub(crate) fn remove_at_signals() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |error: std::io::Error| format!("cannot handle signals: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let [interrupt, terminate] = {
+        let _runtime = runtime.enter();
+        [SignalKind::interrupt(), SignalKind::terminate()].map(signal)
+    };
+    let (mut interrupt, mut terminate) = (interrupt.map_err(failed)?, terminate.map_err(failed)?);
+    std::thread::spawn(move || {
         let code = runtime.block_on(async {
-            let mut terminate =
-                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok()?;
             tokio::select! {
-                _ = tokio::signal::ctrl_c() => Some(130),
-                _ = terminate.recv() => Some(143),
+                _ = interrupt.recv() => 130,
+                _ = terminate.recv() => 143,
             }
         });
-        if let Some(code) = code {
-            INTERRUPTED.store(true, Ordering::Relaxed);
-            forget_neighbours();
-            Network::remove_all(PREFIX);
-            processors::remove_shares();
-            scratch::sweep();
-            std::process::exit(code);
-        }
+        INTERRUPTED.store(true, Ordering::Relaxed);
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        forget_neighbours();
+        Network::remove_all(PREFIX);
+        processors::remove_shares();
+        scratch::sweep();
+        std::process::exit(code);
     });
+    Ok(())
 }
 
 impl Lab {
@@ -86,7 +104,10 @@ impl Lab {
         if !offload {
             need("ethtool", &["ethtool"])?;
         }
-        let network = Network::new(PREFIX, nodes, 1)?;
+        let network = {
+            let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            Network::new(PREFIX, nodes, 1)?
+        };
         let lab = Self { network, nodes };
         remember_neighbours(nodes)?;
         for (namespace, device) in lab.ends() {
@@ -150,6 +171,7 @@ impl Lab {
 
     /// A program on a node's host. What it prints can be read, unless told otherwise.
     pub(crate) fn command(&self, node: usize, program: &Path) -> Command {
+        wait_if_interrupted();
         let mut command = self.network.command(node, program);
         command
             .stdin(Stdio::piped())

@@ -44,6 +44,7 @@ mod swarm;
 mod table;
 mod tools;
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -228,13 +229,17 @@ fn main() -> ExitCode {
         Ok(lock) => lock,
         Err(failure) => return told(Err(failure)),
     };
-    lab::remove_at_signals();
-    let result = run(bench);
-    while lab::is_interrupted() {
-        // What was measured has failed, or counts no more; the process ends when everything is removed.
-        std::thread::park();
+    if let Err(failure) = lab::remove_at_signals() {
+        return told(Err(failure));
     }
-    told(result)
+    // A lab panics if its hosts are removed while it is used.
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(bench)));
+    // What was measured meanwhile has failed, or counts no more.
+    lab::wait_if_interrupted();
+    match result {
+        Ok(result) => told(result),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 fn run(bench: Bench) -> Result<(), Failure> {

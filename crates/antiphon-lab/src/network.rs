@@ -19,6 +19,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,7 +85,12 @@ impl Network {
 
     /// Deletes every network of this program: for a program that is about to end without dropping anything.
     pub fn remove_all(prefix: &str) {
-        sweep(prefix, |pid| pid == std::process::id());
+        let own = |pid: u32| pid == std::process::id();
+        // A process that was just being started may come into its namespace while they are looked through.
+        for name in namespaces_of(prefix, own) {
+            end_all(&name);
+        }
+        sweep(prefix, own);
     }
 
     /// A bridge, and an interface of every host on it.
@@ -319,7 +325,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         for host in 0..=self.hosts {
             end_all(&self.namespace(host));
-            let _ = quiet(Command::new("ip").args(["netns", "del", &self.namespace(host)]));
+            let _ = quiet(tool("ip").args(["netns", "del", &self.namespace(host)]));
         }
     }
 }
@@ -364,7 +370,7 @@ fn end_all(namespace: &str) {
 }
 
 fn pids(namespace: &str) -> Vec<i32> {
-    let listed = Command::new("ip").args(["netns", "pids", namespace]).output();
+    let listed = tool("ip").args(["netns", "pids", namespace]).output();
     let listed = listed.map(|output| output.stdout).unwrap_or_default();
     let pids = String::from_utf8_lossy(&listed);
     pids.split_whitespace()
@@ -382,14 +388,14 @@ fn try_everything() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root".to_owned());
     }
-    for (tool, argument) in [("ip", "-V"), ("nft", "-v")] {
-        if !quiet(Command::new(tool).arg(argument)) {
-            return Err(format!("network namespaces need the command {tool}"));
+    for (name, argument) in [("ip", "-V"), ("nft", "-v")] {
+        if !quiet(tool(name).arg(argument)) {
+            return Err(format!("network namespaces need the command {name}"));
         }
     }
     let probe = format!("antiphon{}x-probe", std::process::id());
-    let made = quiet(Command::new("ip").args(["netns", "add", &probe]));
-    let _ = quiet(Command::new("ip").args(["netns", "del", &probe]));
+    let made = quiet(tool("ip").args(["netns", "add", &probe]));
+    let _ = quiet(tool("ip").args(["netns", "del", &probe]));
     if made {
         Ok(())
     } else {
@@ -399,28 +405,37 @@ fn try_everything() -> Result<(), String> {
 
 /// Deletes the namespaces that programs with this prefix have left behind, and ends the processes in them.
 fn sweep(prefix: &str, whose: impl Fn(u32) -> bool) {
-    let listed = Command::new("ip")
-        .args(["netns", "list"])
-        .output()
-        .map(|o| o.stdout)
-        .unwrap_or_default();
-    for name in String::from_utf8_lossy(&listed)
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-    {
+    for name in namespaces_of(prefix, whose) {
+        end_all(&name);
+        let _ = quiet(tool("ip").args(["netns", "del", &name]));
+    }
+}
+
+/// The namespaces of programs with this prefix.
+fn namespaces_of(prefix: &str, whose: impl Fn(u32) -> bool) -> Vec<String> {
+    let listed = tool("ip").args(["netns", "list"]).output();
+    let listed = listed.map(|output| output.stdout).unwrap_or_default();
+    let is_meant = |name: &&str| {
         let pid = name
             .strip_prefix(prefix)
             .and_then(|rest| rest.split_once('x'))
             .and_then(|(pid, _)| pid.parse::<u32>().ok());
-        if pid.is_some_and(&whose) {
-            end_all(name);
-            let _ = quiet(Command::new("ip").args(["netns", "del", name]));
-        }
-    }
+        pid.is_some_and(&whose)
+    };
+    let listed = String::from_utf8_lossy(&listed);
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
+    names.filter(is_meant).map(str::to_owned).collect()
+}
+
+/// A tool that a Ctrl-C at the terminal does not end: it has a process group of its own.
+fn tool(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.process_group(0);
+    command
 }
 
 fn ip(arguments: &[&str]) {
-    let output = Command::new("ip")
+    let output = tool("ip")
         .args(arguments)
         .output()
         .expect("ip was there a moment ago");
@@ -433,7 +448,7 @@ fn ip(arguments: &[&str]) {
 }
 
 fn nft(namespace: &str, rules: &str) {
-    let mut child = Command::new("ip")
+    let mut child = tool("ip")
         .args(["netns", "exec", namespace, "nft", "-f", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
