@@ -102,6 +102,7 @@ fn holds(arguments: &[&str]) -> (Value, Vec<String>) {
         "call_violations",
         "map_entries_lost",
         "stale_tokens",
+        "left_badly",
     ] {
         assert_eq!(summary[count], 0, "{story}");
     }

@@ -366,3 +366,32 @@ pub(super) fn per_second() -> u128 {
 pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::screen::Screen;
+    use super::*;
+    use crate::args::DemoArgs;
+
+    #[test]
+    fn the_demo_does_not_hold_if_a_node_ends_with_an_error_when_it_is_told_to_leave() {
+        let screen = Screen::new(true);
+        let args = DemoArgs {
+            nodes: 3,
+            agents: false,
+            json: true,
+            logs: None,
+        };
+        let mut story = Story::new(&args, &screen).unwrap();
+        for (name, code) in [("ann", 0), ("ben", 1)] {
+            let mut node = std::process::Command::new("sh");
+            let ends = format!("while read -r line; do case $line in *leave*) exit {code};; esac; done");
+            node.args(["-c", &ends]);
+            let actor = Process::start(&story.stage, name, node).unwrap();
+            story.actors.push(Arc::new(actor));
+        }
+        let (_, figures) = story.verdict(false);
+        assert_eq!(figures.left_badly, 1, "{figures:?}");
+        assert!(!figures.hold());
+    }
+}

@@ -196,6 +196,7 @@ fn text(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) -> Vec<S
         ("call violations", sheet.call_violations, calls.as_str()),
         ("map entries lost", figures.map_entries_lost, ""),
         ("stale lock tokens", figures.stale_tokens, ""),
+        ("left badly", figures.left_badly, ""),
     ] {
         let colour = if many == 0 { "32" } else { "1;31" };
         lines.push(format!(
@@ -246,6 +247,7 @@ fn summary(sheet: &Sheet, figures: &Figures, holds: bool) -> Value {
         "stale_tokens": figures.stale_tokens,
         "map_entries": figures.map_entries,
         "map_entries_lost": figures.map_entries_lost,
+        "left_badly": figures.left_badly,
     });
     // A sheet is a struct of numbers, strings and lists of them.
     let counts = serde_json::to_value(sheet).expect("a sheet has only string keys");
