@@ -4,8 +4,8 @@ import { Buffer } from "node:buffer";
 import net from "node:net";
 import { Comeback } from "./comeback.js";
 import { Connection, serving } from "./connection.js";
-import { AntiphonError, byNode, failure } from "./errors.js";
-import { address as read, decode, encode, encodeAll, Said, span } from "./lines.js";
+import { AntiphonError } from "./errors.js";
+import { address as read, byNode, decode, encode, encodeAll, failure, Said, span } from "./lines.js";
 import { after } from "./timer.js";
 
 const ASK_AFTER_MS = 60_000; // of silence, whether the agent's host is there, as the agent asks its clients

@@ -18,9 +18,9 @@
  * does not wait.
  */
 
-import { AntiphonError, ConnectionLost, failure } from "./errors.js";
+import { AntiphonError, ConnectionLost } from "./errors.js";
 import { Ledger } from "./ledger.js";
-import { decode, format, Lines, parse, Said } from "./lines.js";
+import { decode, failure, format, Lines, parse, Said } from "./lines.js";
 import { Bundle, Stream } from "./stream.js";
 
 const CLOSE_WITHIN_MS = 5000; // for leaving in order
@@ -78,7 +78,8 @@ export class Connection {
       this.check();
       signal?.throwIfAborted();
       const number = ++this.#lastNumber;
-      const line = format(op, op === "why" ? fields : { ...fields, id: number }); // `why` is answered in its order
+      const named = op === "why" ? fields : { ...fields, id: number }; // `why` is answered in its order
+      const line = this.#line(op, named, failed);
       const abort = () => {
         reject(signal.reason);
         if (this.#noRoom.delete(entry)) return done(); // the agent knows nothing of it
@@ -112,6 +113,16 @@ export class Connection {
       if (this.#ledger) this.#keep(entry, urgent);
       else this.#socket.write(line);
     });
+  }
+
+  /** What is too long for a line has failed before it was said. */
+  #line(op, fields, failed) {
+    try {
+      return format(op, fields);
+    } catch (error) {
+      failed(error);
+      throw error;
+    }
   }
 
   /** Does something that waits for more than a reply, as one operation. */

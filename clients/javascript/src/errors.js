@@ -1,5 +1,3 @@
-import { decode } from "./lines.js";
-
 /** Something was not done. `ran` says whether it happened all the same: "no", "maybe" or "yes". */
 export class AntiphonError extends Error {
   name = "AntiphonError";
@@ -23,17 +21,4 @@ export class ConnectionLost extends AntiphonError {
     super("connection", cause, ran);
     this.cause = cause;
   }
-}
-
-/** The error of a reply, with what the reply has beside it. */
-export function failure(error, { version, failures = {} } = {}) {
-  return new AntiphonError(error.code, error.reason, error.ran, {
-    version: version === undefined ? undefined : BigInt(version),
-    payload: error.payload === undefined ? undefined : decode(error.payload),
-    failures: byNode(failures, (why) => failure(why)),
-  });
-}
-
-export function byNode(of, read) {
-  return new Map(Object.entries(of).map(([node, one]) => [node, read(one)]));
 }

@@ -1,6 +1,7 @@
-/** What goes over the connection: lines of JSON, whole numbers of 64 bits, payloads, times, addresses. */
+/** What goes over the connection: lines of JSON, whole numbers of 64 bits, payloads, errors, times, addresses. */
 
 import { Buffer } from "node:buffer";
+import { AntiphonError } from "./errors.js";
 
 const MAX_LINE_BYTES = 64 << 20; // from the agent
 const MAX_COMMAND_BYTES = 4 << 20;
@@ -43,8 +44,9 @@ export function format(op, fields) {
   let line = JSON.stringify({ [op]: fields }, plain) + "\n";
   if (op === "add") line = line.replace(/,"by":"(-?\d+)"/, ',"by":$1');
   const bytes = Buffer.byteLength(line);
-  if (bytes > MAX_COMMAND_BYTES) throw new RangeError(`${op}: ${bytes} bytes; a command has at most 4 MiB`);
-  return line;
+  if (bytes <= MAX_COMMAND_BYTES) return line;
+  const reason = `${op} has ${bytes} bytes, and the agent takes ${MAX_COMMAND_BYTES}: make it shorter`;
+  throw new AntiphonError("refused", reason); // the agent would end the connection
 }
 
 /** Those of a bundle, which is one line: each is a text up to its share. */
@@ -65,6 +67,19 @@ export function encode(payload, textBytes = TEXT_BYTES) {
 
 export function decode(payload) {
   return typeof payload === "string" ? Buffer.from(payload) : Buffer.from(payload.base64, "base64");
+}
+
+/** The error of a reply, with what the reply has beside it. */
+export function failure(error, { version, failures = {} } = {}) {
+  return new AntiphonError(error.code, error.reason, error.ran, {
+    version: version === undefined ? undefined : BigInt(version),
+    payload: error.payload === undefined ? undefined : decode(error.payload),
+    failures: byNode(failures, (why) => failure(why)),
+  });
+}
+
+export function byNode(of, read) {
+  return new Map(Object.entries(of).map(([node, one]) => [node, read(one)]));
 }
 
 /** Bytes under a name, and the same as `text`. */

@@ -143,6 +143,23 @@ story("several payloads are said in one line, and refused one by one", async (pe
   await assert.rejects(group.sendBundle([]), { code: "refused", ran: "no" });
 });
 
+story("what is too long for a line is refused before it is said, and leaves nothing behind", async (peer) => {
+  await peer.reply("add", { value: 1 });
+  await peer.heard("leave");
+}, async (client) => {
+  const long = "x".repeat(4 << 20);
+  const refused = { name: "AntiphonError", code: "refused", reason: /the agent takes 4194304/, ran: "no" };
+  for (let time = 0; time < 2; time++) {
+    await assert.rejects(client.join(long), refused);
+    await assert.rejects(client.serve("g", long, () => {}), refused);
+    await assert.rejects(client.lock(long), refused);
+    await assert.rejects(client.map("m").put(long, "v"), refused);
+    await assert.rejects(client.command("flush", { key: long }, "all", { reply: false }), refused);
+    await assert.rejects(client.why(long), refused);
+  }
+  assert.equal(await client.counter("c").add(), 1n);
+});
+
 const zeros = "\0".repeat(253);
 const bundles = [Array(4096).fill(zeros), Array(4096).fill(Buffer.from(zeros)),
   [...Array(4095).fill("\0".repeat(122)), "\0".repeat(540_000)]];

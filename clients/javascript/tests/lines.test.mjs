@@ -50,7 +50,8 @@ test("payloads come back as they were, and no allowed one makes a command that i
     assert.deepEqual(decode(JSON.parse(line).send.payload), Buffer.from(payload));
   }
   assert.throws(() => encode(7), TypeError);
-  assert.throws(() => format("put", { key: "x".repeat(5 << 20) }), RangeError);
+  const reason = "put has 5242899 bytes, and the agent takes 4194304: make it shorter";
+  assert.throws(() => format("put", { key: "x".repeat(5 << 20) }), { code: "refused", reason, ran: "no" });
   assert.equal(format("why", { node: "\ud800" }), '{"why":{"node":"\ufffd"}}\n', "half a character is no UTF-8");
 });
 
