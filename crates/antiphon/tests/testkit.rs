@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use antiphon::testkit::{RunError, SceneError, World};
 use antiphon::{
     Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Error, Event, Group, Order, Outcome, Parting,
-    TellOutcome,
+    SendError, TellOutcome,
 };
 
 /// The example is a test, too.
@@ -556,6 +556,98 @@ fn without_a_primary_a_group_is_not_left_and_the_cluster_is() -> Result<(), RunE
         tokio::time::timeout(seconds(30), nodes[0].leave()).await??;
         Ok(())
     })
+}
+
+/// It has accepted more than the others have room for, so it is a member yet when the primary is back.
+#[test]
+fn a_group_that_is_left_takes_no_message_when_it_has_a_primary_again() -> Result<(), RunError> {
+    World::new(19, ABC).run(async |world| {
+        let nodes = cluster(&world, &ABC).await?;
+        let mut groups = groups(&world, &nodes).await?;
+        let left = groups.remove(0);
+        let sender = left.sender();
+        let filler = left.sender();
+        let filling = tokio::spawn(async move { while filler.send([0; 8_000]).await.is_ok() {} });
+        world.sleep_ms(5_000).await;
+        filling.abort();
+        assert_eq!(sender.try_send([0; 8_000]).err(), Some(SendError::Full));
+        drop(left);
+        world.sleep_ms(50).await;
+        assert_eq!(sender.try_send("late").err(), Some(SendError::Closed));
+        world.partition(["a"], ["b", "c"])?;
+        world.partition(["b"], ["c"])?;
+        let no_primary = |node: &Cluster| node.view().is_some_and(|view| !view.is_primary());
+        world.until(|| nodes.iter().all(no_primary)).await;
+        assert_eq!(sender.try_send("later").err(), Some(SendError::NotPrimary));
+        world.heal();
+        let mut answer = None;
+        world
+            .until(|| {
+                answer = Some(sender.try_send("again").err());
+                answer != Some(Some(SendError::NotPrimary))
+            })
+            .await;
+        assert_eq!(answer, Some(Some(SendError::Closed)), "{:#?}", world.lines());
+        let joined = nodes[0].group("g").order(Order::Total).join().await;
+        assert!(
+            matches!(joined, Err(Error::StillLeaving { .. })),
+            "it is a member yet: {joined:?}"
+        );
+        // The others read, it is out, and may come again.
+        for mut group in groups {
+            tokio::spawn(async move { while group.next().await.is_some() {} });
+        }
+        while let Err(error) = nodes[0].group("g").order(Order::Total).join().await {
+            assert!(matches!(error, Error::StillLeaving { .. }), "{error}");
+            world.sleep_ms(10).await;
+        }
+        Ok(())
+    })
+}
+
+/// The others have gone on without it if the pause was long, and it does not know that when it wakes.
+#[test]
+fn a_group_that_is_left_right_after_a_pause_is_left_and_may_be_joined_again() -> Result<(), RunError> {
+    for pause in [Duration::from_millis(500), seconds(20)] {
+        World::new(20, ABC).run(async |world| {
+            let nodes = cluster(&world, &ABC).await?;
+            let mut groups = groups(&world, &nodes).await?;
+            let group = groups.remove(0);
+            let sender = group.sender();
+            // Its time comes while the node stands still, so it leaves as soon as that runs again.
+            let leaving = world.spawn("a", async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                group.leave().await
+            })?;
+            let until = world.now() + pause;
+            world.pause("a", pause)?;
+            tokio::time::timeout(seconds(60), leaving)
+                .await??
+                .ok_or("it has ended")??;
+            assert!(world.now() >= until, "{:?}", world.now());
+            assert_eq!(sender.try_send("late").err(), Some(SendError::Closed));
+            let mut members: [Vec<String>; 2] = Default::default();
+            world
+                .until(|| {
+                    for (group, members) in groups.iter_mut().zip(&mut members) {
+                        while let Some(event) = group.try_next() {
+                            if let Event::View(view) = event {
+                                *members = view.members.iter().map(|member| member.name.clone()).collect();
+                            }
+                        }
+                    }
+                    members.iter().all(|members| *members == ["b", "c"])
+                })
+                .await;
+            world.until(|| nodes.iter().all(|node| sees(node, 3))).await;
+            let mut again = nodes[0].group("g").order(Order::Total).join().await?;
+            groups[0].send("welcome").await?.delivered().await;
+            world.sleep_ms(50).await;
+            assert_eq!(heard(&mut again), ["welcome"]);
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 #[test]
