@@ -198,7 +198,73 @@ async fn addresses_of(kind: &Kind, resolver: &Resolver) -> Vec<Answer> {
 
 #[cfg(all(test, feature = "dns"))]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
+
+    /// What a server does that is asked for IPv6 addresses.
+    #[derive(Debug, Clone, Copy)]
+    enum OnIpv6 {
+        Fails,
+        IsSilent,
+    }
+
+    /// A server, for as long as the tests run, that has 10.0.0.1 for each name.
+    fn server(on_ipv6: OnIpv6) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut question = [0; 1500];
+            while let Ok((length, from)) = socket.recv_from(&mut question) {
+                if let Some(answer) = answer(&question[..length], on_ipv6) {
+                    // A resolver that is gone asks nobody any more.
+                    let _ = socket.send_to(&answer, from);
+                }
+            }
+        });
+        addr
+    }
+
+    fn answer(question: &[u8], on_ipv6: OnIpv6) -> Option<Vec<u8>> {
+        const SERVER_FAILURE: u8 = 2;
+        // The name ends with an empty label; type and class follow.
+        let end = 12 + question[12..].iter().position(|byte| *byte == 0)? + 5;
+        let kind = [question[end - 4], question[end - 3]];
+        let (code, bytes) = match (u16::from_be_bytes(kind), on_ipv6) {
+            (1, _) => (0, vec![10, 0, 0, 1]),
+            (28, OnIpv6::Fails) => (SERVER_FAILURE, vec![]),
+            (28, OnIpv6::IsSilent) => return None,
+            _ => (0, vec![]),
+        };
+        let answers = u8::from(!bytes.is_empty());
+        let mut out = question[..2].to_vec();
+        out.extend([0x84 | (question[2] & 1), 0x80 | code]);
+        out.extend([0, 1, 0, answers, 0, 0, 0, 0]);
+        out.extend(&question[12..end]);
+        if answers > 0 {
+            // The name of the question, at offset 12; the class, 5 s, and how many bytes.
+            out.extend([0xc0, 12, kind[0], kind[1], 0, 1, 0, 0, 0, 5, 0, bytes.len() as u8]);
+            out.extend(bytes);
+        }
+        Some(out)
+    }
+
+    #[tokio::test]
+    async fn a_name_has_its_ipv4_addresses_though_nothing_comes_of_the_question_for_ipv6() {
+        let nodes = Kind::Dns {
+            name: "nodes.example".to_owned(),
+            port: 7400,
+        };
+        for on_ipv6 in [OnIpv6::Fails, OnIpv6::IsSilent] {
+            let resolver = Resolver::new(&[server(on_ipv6)]).unwrap();
+            let (found, problem) = Names::default().resolve(&[nodes.clone()], &resolver).await;
+            assert_eq!(
+                found,
+                ["10.0.0.1:7400".parse().unwrap()],
+                "{on_ipv6:?}: {problem:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_host_of_a_service_that_does_not_resolve_keeps_no_former_addresses_of_the_others() {
