@@ -138,8 +138,8 @@ impl Made {
         options.cache_size = 0;
         options.positive_max_ttl = Some(Duration::ZERO);
         options.negative_max_ttl = Some(Duration::ZERO);
-        // Silence at one of its questions, for IPv4 and IPv6, must end before `WITHIN`: the answer to the other
-        // comes with it.
+        // Silence at one of its questions, for IPv4 and IPv6, must end before `WITHIN`: the answer to the
+        // other comes with it.
         options.timeout = Duration::from_secs(2);
         options.attempts = 1;
         builder
