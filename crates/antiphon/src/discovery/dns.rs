@@ -257,7 +257,9 @@ mod tests {
         };
         for on_ipv6 in [OnIpv6::Fails, OnIpv6::IsSilent] {
             let resolver = Resolver::new(&[server(on_ipv6)]).unwrap();
-            let (found, problem) = Names::default().resolve(&[nodes.clone()], &resolver).await;
+            let (found, problem) = Names::default()
+                .resolve(std::slice::from_ref(&nodes), &resolver)
+                .await;
             assert_eq!(
                 found,
                 ["10.0.0.1:7400".parse().unwrap()],
