@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::mistake::{self, EXAMPLE};
 use crate::{Event, Payload, Payloads, blocks, commands};
 
 /// The longest line of a command, in bytes, without its end.
@@ -262,23 +263,15 @@ impl Command {
         // Once more, for the reason and the echo.
         let error = |reason, request| Box::new(Event::Error { reason, request });
         let value: Value = serde_json::from_str(line).map_err(|parse| {
-            let example = r#"{"send":{"group":"chat","payload":"hello"}}"#;
-            let reason = format!("not JSON ({parse}); expected one object, such as {example}");
+            let reason = format!("not JSON ({parse}); expected one object, such as {EXAMPLE}");
             error(reason, Value::String(shortened(line)))
         })?;
-        // The value has only the last of two fields of one name, so it may make sense where the line does
-        // not.
-        let parse = serde_json::from_value::<Self>(value.clone())
-            .err()
-            .unwrap_or(refused);
-        let known = r#"{"hello":{"name"}}, {"join":{"group"}}, {"send":{"group","payload","safe","scope"}}, {"send_bundle":{"group","payloads","safe"}}, {"tell":{"group","to","payload","wait"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"members":{"group"}}, {"why":{"node"}}, {"leave":{}}, {"leave":{"group"}}, or an operation on a block: lock, unlock, lead, resign, put, get, remove, watch, add, take_ids, serve, answer, call, cancel, command, serve_command, commands (`antiphon node --help` has their fields)"#;
+        let reason = mistake::reason(&value, &refused);
         let echoed = match line.len() <= ECHOED_BYTES {
             true => value,
             false => id_of(&value).unwrap_or_else(|| Value::String(shortened(line))),
         };
-        // It names what it does not know, which may be as long as the line.
-        let parse = shortened(&parse.to_string());
-        Err(error(format!("{parse}; expected {known}"), echoed))
+        Err(error(reason, echoed))
     }
 
     /// The payload of a command that has one.
@@ -551,7 +544,7 @@ mod tests {
             (r#"{"send":{"group":"g","payload":7}}"#, "expected a payload"),
             (r#"{"sned":{}}"#, "sned"),
             (r#"{"leave":{},"why":{"node":"a"}}"#, "expected"),
-            (r#"{"lock":{"name":"x","within":5}}"#, "expected a string"),
+            (r#"{"lock":{"name":"x","within":5}}"#, "such as \"5s\""),
             (r#"{"lock":{"name":"x","within":"5"}}"#, "such as 250ms"),
             (r#"{"lock":{"name":"x","id":-1}}"#, "id must be"),
             (r#"{"unlock":{"name":"x"}}"#, "token"),
@@ -606,7 +599,8 @@ mod tests {
                 panic!("{line}")
             };
             let told = serde_json::to_string(&error).unwrap();
-            assert!(told.len() < 1100 && told.contains("expected"), "{told}");
+            let has_remedy = told.contains("expected") || told.contains("takes");
+            assert!(told.len() < 1100 && has_remedy, "{told}");
         }
     }
 

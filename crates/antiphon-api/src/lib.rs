@@ -31,6 +31,7 @@ pub mod commands;
 pub mod console;
 mod event;
 mod lines;
+mod mistake;
 mod payload;
 mod text;
 
