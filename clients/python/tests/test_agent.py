@@ -99,8 +99,9 @@ class Agents:
         tls = ssl.create_default_context(cafile=self.folder / "agent.pem")
         with self.assertRaisesRegex(antiphon.ConnectionLost, "token"):
             self.connect(address, tls=tls)
-        with self.assertRaises(ssl.SSLCertVerificationError):
+        with self.assertRaisesRegex(antiphon.ConnectionLost, "TLS with .* failed") as untrusted:
             self.connect(address, tls=True, token=token.read_text().strip())
+        self.assertIsInstance(untrusted.exception.__cause__, ssl.SSLCertVerificationError)
         client = self.client(address, "ann", tls=tls, token=token.read_text().strip(), grace=10)
         group = client.join("g")
         view = group.next(WITHIN)

@@ -103,10 +103,11 @@ class Threads(unittest.TestCase):
     def test_an_agent_that_says_nothing_is_not_waited_for(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = "127.0.0.1:%d" % silent.getsockname()[1]
-            with self.assertRaises(TimeoutError):
-                antiphon.connect(address, timeout=0.2)
-            with self.assertRaises(TimeoutError):
-                asyncio.run(antiphon.aio.connect(address, timeout=0.2))
+            for connect in (antiphon.connect, lambda *at, **more: asyncio.run(antiphon.aio.connect(*at, **more))):
+                with self.assertRaisesRegex(antiphon.ConnectionLost, "did not answer within 0.2 s: ") as late:
+                    connect(address, timeout=0.2)
+                self.assertEqual(late.exception.ran, "no")
+                self.assertIsInstance(late.exception.__cause__, (TimeoutError, asyncio.TimeoutError))
 
     def test_a_thread_that_does_not_read_its_group_still_gets_its_reply(self):
         peer = Peer(busy_group)

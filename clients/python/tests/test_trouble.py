@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -77,6 +78,11 @@ def not_json_to_it(peer):
 
 def says_nothing(peer):
     peer.over()
+
+
+def no_tls(peer):
+    peer.connection.recv(1000)
+    peer.say({"event": "error", "reason": "not JSON"})
 
 
 def ended_watch(peer):
@@ -163,6 +169,27 @@ class Both:
         self.cut(client)
         self.peer.end()
 
+    def test_where_no_agent_serves_the_error_is_one_of_the_client(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            nobody = "127.0.0.1:%d" % free.getsockname()[1]
+        for address, cause in ((nobody, ConnectionRefusedError), ("unix:/nonexistent/agent", FileNotFoundError),
+                               ("unix:/" + "x" * 200, OSError), ("a.invalid:7480", socket.gaierror)):
+            with self.assertRaisesRegex(antiphon.ConnectionLost, "no agent serves at .*: start one there") as raised:
+                self.connect(address)
+            self.assertEqual((raised.exception.code, raised.exception.ran), ("connection", "no"))
+            self.assertIn(address, raised.exception.reason)
+            self.assertIsInstance(raised.exception.__cause__, cause)
+        for address in ("7480", "127.0.0.1:x", "127.0.0.1:70000", ":7480"):
+            self.assertRaises(ValueError, self.connect, address)
+
+    def test_an_agent_without_tls_is_told_of_as_such(self):
+        peer = Peer(no_tls, greet=False)
+        with self.assertRaisesRegex(antiphon.ConnectionLost, "TLS with .* failed .*the agent has to speak it") as raised:
+            self.connect(peer.address, tls=True)
+        self.assertIsInstance(raised.exception.__cause__, ssl.SSLError)
+        self.assertEqual(raised.exception.ran, "no")
+        peer.end()
+
     def test_a_unix_socket_whose_queue_is_full_is_tried_again(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             path = folder + "/agent"
@@ -171,7 +198,7 @@ class Both:
             listener.settimeout(WITHIN)
             with address.try_unix(path):
                 self.assertIsNone(address.try_unix(path))
-                with self.assertRaises(TimeoutError):
+                with self.assertRaisesRegex(antiphon.ConnectionLost, "did not answer within 0.1 s"):
                     self.connect("unix:" + path, timeout=0.1)
                 came = in_background(lambda: self.connect("unix:" + path, timeout=WITHIN))
                 time.sleep(0.05)

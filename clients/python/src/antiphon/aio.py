@@ -43,6 +43,7 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
 
     `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
     `tls`: a context, or True for the default one.
+    `timeout`: in seconds. `ConnectionLost` if there is no agent by then, or it cannot be reached.
     """
     where = place.address(address)
     link = Link(seconds(grace)) if grace else None
@@ -54,8 +55,8 @@ async def connect(address: str, name: str | None = None, *, timeout: float = 10.
         except BaseException:
             client._cut()
             raise
-    except asyncio.TimeoutError:  # before Python 3.11 another class
-        raise TimeoutError(f"the agent did not answer within {timeout} s") from None
+    except (OSError, asyncio.TimeoutError) as error:  # before Python 3.11 the second is not one of the first
+        raise place.not_reached(address, error, timeout) from error
     return client
 
 

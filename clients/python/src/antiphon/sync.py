@@ -45,18 +45,22 @@ def connect(address: str, name: str | None = None, *, timeout: float = 10.0,
 
     `grace`: for how many seconds it tries to come back when its connection breaks, at most 10.
     `tls`: a context, or True for the default one.
+    `timeout`: in seconds. `ConnectionLost` if there is no agent by then, or it cannot be reached.
     """
     where = place.address(address)
     link = Link(seconds(grace)) if grace else None
     opening = functools.partial(_open, where, place.tls_of(tls, where))
-    sock = opening(timeout)
-    sock.settimeout(None)
-    client = Client(sock, buffer_bytes, link, opening)
     try:
-        client._called(client._do(lambda: client._core.hello(name, token), timeout))
-    except BaseException:
-        client._cut()
-        raise
+        sock = opening(timeout)
+        sock.settimeout(None)
+        client = Client(sock, buffer_bytes, link, opening)
+        try:
+            client._called(client._do(lambda: client._core.hello(name, token), timeout))
+        except BaseException:
+            client._cut()
+            raise
+    except OSError as error:
+        raise place.not_reached(address, error, timeout) from error
     return client
 
 
