@@ -436,7 +436,8 @@ impl Session {
             Command::Why(command::AskWhy { node }) => {
                 return match self.hub.cluster().why(node.clone()).await {
                     Ok(report) => {
-                        let event = told::why(&report, &self.hub.names_now());
+                        let no_view = self.hub.readiness().why_no_view();
+                        let event = told::why(&report, &self.hub.names_now(), no_view);
                         self.desk.print(event).await;
                         Ok(())
                     }

@@ -110,6 +110,11 @@ impl Readiness {
         self.judge(self.said.held.load(Ordering::Relaxed)).err()
     }
 
+    /// Why the node is in no view, if it is in none.
+    pub(crate) fn why_no_view(&self) -> Option<String> {
+        self.cluster.view().is_none().then(|| self.without_a_view())
+    }
+
     /// The same by the clock; otherwise the view in which it is ready.
     pub(crate) async fn check(&self) -> Result<Arc<NodeView>, String> {
         // Before the view, which may change meanwhile.
@@ -323,6 +328,29 @@ mod tests {
         };
         let reason = timeout(SOON, refused).await.expect("it is refused");
         assert!(reason.contains("no majority answers this node"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_second_node_of_a_name_says_that_it_is_not_admitted_and_why() {
+        let network = MemoryNetwork::new();
+        let first = cluster(&network, 1, true).await;
+        until(|| first.view().is_some()).await;
+        let builder = Cluster::builder("test").name("n1").bind("10.0.0.2:7400");
+        let builder = builder.memory(&network).profile(Profile::local());
+        let second = builder.seeds(["10.0.0.1:7400"]).start().await.unwrap();
+        let readiness = Readiness::of(second);
+        let says = || {
+            readiness
+                .why_not()
+                .is_some_and(|reason| reason.contains("the name n1 is taken"))
+        };
+        until(says).await;
+        assert!(
+            readiness
+                .why_no_view()
+                .unwrap()
+                .contains("does not admit this node")
+        );
     }
 
     #[tokio::test(start_paused = true)]
