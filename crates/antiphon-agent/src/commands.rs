@@ -408,8 +408,7 @@ mod tests {
         let (hub, _port, _serving) = alone("ended").await;
         let commands = hub.commands().unwrap();
         let (queue, _events) = crate::outlet::queue();
-        let desk = Desk::new(Outlet::Queued(queue), hub.names().clone(), hub.meters().clone());
-        let desk = Arc::new(desk);
+        let desk = Arc::new(Desk::new(Outlet::Queued(queue), false, &hub));
         // The verb is still served, as it is for a command whose turn came just before the session's end.
         let _serving = serve(commands, "flush", &desk).unwrap();
         desk.close();

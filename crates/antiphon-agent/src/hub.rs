@@ -41,6 +41,7 @@ use crate::metrics::{Meters, Reload, Removal};
 pub use crate::outlet::Events;
 use crate::outlet::{Outlet, queue};
 use crate::pipe::{MAX_BYTES, Text, pipe};
+use crate::ready::Readiness;
 use crate::{Names, commands, told};
 
 /// The most sessions of a node.
@@ -57,6 +58,7 @@ pub struct Hub(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     cluster: Cluster,
+    readiness: Arc<Readiness>,
     /// Sessions at a time.
     most: usize,
     names: Arc<Mutex<Names>>,
@@ -79,18 +81,23 @@ pub struct Full;
 
 impl Hub {
     /// The sessions of this node: none yet.
+    ///
+    /// # Panics
+    /// If it is called outside a Tokio runtime.
     pub fn new(cluster: Cluster) -> Self {
         Self::of(cluster, MAX_SESSIONS)
     }
 
     /// The same with another bound of sessions.
     pub(crate) fn of(cluster: Cluster, most: usize) -> Self {
+        let readiness = Arc::new(Readiness::of(cluster.clone()));
         Self(Arc::new(Inner {
             most,
-            blocks: Blocks::new(cluster.clone()),
+            blocks: Blocks::new(cluster.clone(), readiness.clone()),
             groups: Groups::new(cluster.clone()),
             commands: OnceLock::new(),
             cluster,
+            readiness,
             names: Arc::default(),
             clients: Mutex::default(),
             freed: Notify::new(),
@@ -100,13 +107,14 @@ impl Hub {
         }))
     }
 
-    /// A program comes. What it is told comes from the queue, which ends with the session.
+    /// A program comes. What it is told comes from the queue, which ends with the session. What it asks waits
+    /// for a cluster or a majority only for a moment, unless it says for how long.
     ///
     /// # Errors
     /// [`Full`].
     pub fn session(&self) -> Result<(Session, Events), Full> {
         let (queue, events) = queue();
-        Ok((self.open(Outlet::Queued(queue), false)?, events))
+        Ok((self.open_for(Outlet::Queued(queue), false, true)?, events))
     }
 
     /// The same for a program that reads lines. `takes_bytes`: whether it can be told what stands behind a
@@ -119,6 +127,11 @@ impl Hub {
     }
 
     pub(crate) fn open(&self, outlet: Outlet, may_name_files: bool) -> Result<Session, Full> {
+        self.open_for(outlet, may_name_files, false)
+    }
+
+    /// `hurries`: what it asks is refused rather than to wait for a majority.
+    fn open_for(&self, outlet: Outlet, may_name_files: bool, hurries: bool) -> Result<Session, Full> {
         let mut clients = self.clients();
         if clients.len() >= self.0.most {
             return Err(Full);
@@ -131,7 +144,7 @@ impl Hub {
         };
         drop(clients);
         Ok(Session {
-            desk: Arc::new(Desk::new(outlet, self.0.names.clone(), self.0.meters.clone())),
+            desk: Arc::new(Desk::new(outlet, hurries, self)),
             hub: self.clone(),
             inside: Arc::new(Mutex::new(Inside {
                 name,
@@ -156,6 +169,11 @@ impl Hub {
     /// The node.
     pub fn cluster(&self) -> &Cluster {
         &self.0.cluster
+    }
+
+    /// Whether it may act for the cluster.
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.0.readiness
     }
 
     pub(crate) fn names(&self) -> &Arc<Mutex<Names>> {
@@ -302,6 +320,11 @@ impl Session {
         self.inside().welcomed
     }
 
+    /// Whether its node may act for the cluster.
+    pub(crate) fn readiness(&self) -> &Readiness {
+        self.hub.readiness()
+    }
+
     fn departure(&self) -> MutexGuard<'_, Departure> {
         self.departure.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -413,7 +436,8 @@ impl Session {
             Command::Why(command::AskWhy { node }) => {
                 return match self.hub.cluster().why(node.clone()).await {
                     Ok(report) => {
-                        let event = told::why(&report, &self.hub.names_now());
+                        let no_view = self.hub.readiness().why_no_view();
+                        let event = told::why(&report, &self.hub.names_now(), no_view);
                         self.desk.print(event).await;
                         Ok(())
                     }

@@ -15,6 +15,7 @@
 //! - [`access`]: what programs must show at the TCP port;
 //! - `metrics`: what is counted and measured of all this;
 //! - [`console`]: a socket at which a node answers what it knows, and a client for it;
+//! - `ready`: whether the node may act for its cluster, and why not;
 //! - `commands`: what sessions ask peers, and serve for them, by [`antiphon_commands`];
 //! - [`Names`]: what incarnations are called.
 //!
@@ -33,6 +34,7 @@ mod metrics;
 mod names;
 mod outlet;
 mod pipe;
+mod ready;
 pub mod socket;
 pub mod stdio;
 #[cfg(test)]

@@ -251,12 +251,15 @@ fn write_number(number: impl Serialize, text: &mut Vec<u8>) {
     serde_json::to_writer(text, &number).expect("a number is written to memory");
 }
 
-/// What is known about a name, one sentence each.
-pub(crate) fn why(report: &WhyReport, names: &Names) -> Event {
-    let facts = match report.entries.as_slice() {
+/// What is known about a name, one sentence each. `no_view`: why the node that answers is in no view; then it
+/// says nothing of who was never in one.
+pub(crate) fn why(report: &WhyReport, names: &Names, no_view: Option<String>) -> Event {
+    let mut facts: Vec<String> = match report.entries.as_slice() {
+        [] if no_view.is_some() => Vec::new(),
         [] => vec![report.to_string()],
         entries => entries.iter().map(|entry| names.why(entry)).collect(),
     };
+    facts.extend(no_view.map(|why| format!("now: the node that answers is in no view; {why}")));
     Event::Why {
         node: report.name.clone(),
         facts,
@@ -361,9 +364,17 @@ mod tests {
             name: "x".into(),
             entries: vec![],
         };
-        match why(&report, &Names::default()) {
-            Event::Why { facts, .. } => assert!(facts[0].contains("no node called x")),
-            other => panic!("{other:?}"),
+        for (no_view, expected) in [
+            (None, "no node called x"),
+            (
+                Some("it is not admitted".to_owned()),
+                "is in no view; it is not admitted",
+            ),
+        ] {
+            match why(&report, &Names::default(), no_view) {
+                Event::Why { facts, .. } => assert!(matches!(&facts[..], [fact] if fact.contains(expected))),
+                other => panic!("{other:?}"),
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use antiphon_api::blocks::{self, Code, Failure, Ran, Reply, Span, To, Word};
 use antiphon_api::{Command, Payload};
 use bytes::Bytes;
 
-use super::desk::{Desk, Operation, too_late};
+use super::desk::{Desk, Operation};
 use super::failure::{not_done, of_all, of_call, of_member};
 use super::worker::{Block, Job};
 
@@ -195,7 +195,7 @@ impl CallBlock {
     async fn do_call(self, call: blocks::Call, payload: Bytes, mut operation: Operation) {
         let left = operation.time_left().unwrap_or(WITHIN.0);
         if left.is_zero() {
-            let failure = too_late(operation.within());
+            let failure = operation.too_late();
             operation.reply(not_done(failure)).await;
             return;
         }
@@ -203,7 +203,15 @@ impl CallBlock {
         let done = operation
             .wait(Ran::Maybe, self.call(&desk, call, payload, left))
             .await;
-        operation.reply(done.unwrap_or_else(not_done)).await;
+        let mut reply = done.unwrap_or_else(not_done);
+        if let Some(failure) = reply.error.as_mut()
+            && failure.code == Code::Timeout
+            && let Some(why) = operation.why_not_ready()
+            && !failure.reason.contains(&why)
+        {
+            failure.reason = format!("not all that were called answered in the time: {why}");
+        }
+        operation.reply(reply).await;
     }
 }
 

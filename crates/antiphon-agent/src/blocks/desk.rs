@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep_until};
 use super::failure::not_done;
 use super::writes::Writes;
 use super::{LATE, MAX_BYTES, MAX_LONG, MAX_QUICK, MAX_WATCHES};
-use crate::Names;
 use crate::metrics::Meters;
 use crate::outlet::Outlet;
+use crate::ready::{PATIENCE, Readiness};
+use crate::{Hub, Names};
 
 /// The longest id that is a string.
 const MAX_ID_BYTES: usize = 64;
@@ -42,6 +43,9 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Desk {
     outlet: Outlet,
+    /// Its operations are refused rather than to wait for a majority, unless they say for how long they wait.
+    hurries: bool,
+    readiness: Arc<Readiness>,
     /// The session is over: operations that wait for other programs are cancelled, and what is held is given
     /// back.
     over: watch::Sender<bool>,
@@ -77,12 +81,14 @@ struct Waiting {
 }
 
 impl Desk {
-    pub(crate) fn new(outlet: Outlet, names: Arc<Mutex<Names>>, meters: Arc<Meters>) -> Self {
+    pub(crate) fn new(outlet: Outlet, hurries: bool, hub: &Hub) -> Self {
         Self {
             outlet,
+            hurries,
+            readiness: hub.readiness().clone(),
             over: watch::Sender::new(false),
-            names,
-            meters,
+            names: hub.names().clone(),
+            meters: hub.meters().clone(),
             quick: Arc::new(Semaphore::new(MAX_QUICK)),
             long: Arc::new(Semaphore::new(MAX_LONG)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
@@ -155,6 +161,7 @@ impl Desk {
             id,
             kind,
             cancelled,
+            since: Instant::now(),
             until: within.and_then(|within| Instant::now().checked_add(within)),
             within,
             places: place.into_iter().collect(),
@@ -349,6 +356,7 @@ pub(crate) struct Operation {
     kind: Kind,
     /// None for an operation without an id: nobody can cancel it.
     cancelled: Option<oneshot::Receiver<()>>,
+    since: Instant,
     within: Option<Duration>,
     until: Option<Instant>,
     places: Vec<OwnedSemaphorePermit>,
@@ -362,8 +370,22 @@ impl Operation {
         self.id.clone()
     }
 
-    pub(super) fn within(&self) -> Option<Duration> {
-        self.within
+    /// Whether it has waited so long for a majority that its carrier would rather have an answer.
+    pub(super) fn has_waited(&self) -> bool {
+        self.desk.hurries && self.since.elapsed() >= PATIENCE
+    }
+
+    /// What did not happen in its time.
+    pub(super) fn too_late(&self) -> Failure {
+        let within = Span(self.within.unwrap_or_default());
+        let why = self.why_not_ready();
+        let why = why.unwrap_or_else(|| "give it more time, or try again".to_owned());
+        Failure::nothing_done(Code::Timeout, format!("it did not happen within {within}: {why}"))
+    }
+
+    /// Why this node may not act for its cluster now, if it may not.
+    pub(super) fn why_not_ready(&self) -> Option<String> {
+        self.desk.readiness.why_not()
     }
 
     /// How much of its time is left, if it has a limit.
@@ -396,7 +418,6 @@ impl Operation {
     /// `ran`.
     pub(crate) async fn wait<T>(&mut self, ran: Ran, work: impl Future<Output = T>) -> Result<T, Failure> {
         let until = self.until.map(|until| until + LATE);
-        let within = self.within;
         let late = async {
             match until {
                 Some(until) => sleep_until(until).await,
@@ -407,7 +428,7 @@ impl Operation {
             biased;
             done = work => return Ok(done),
             () = self.cancelled() => cancelled_by_program(),
-            () = late => too_late(within),
+            () = late => self.too_late(),
         };
         failure.ran = ran;
         Err(failure)
@@ -428,7 +449,7 @@ impl Operation {
         if self.desk.is_over() && self.kind != Kind::Quick {
             return Some(cancelled_by_program());
         }
-        over.then(|| too_late(self.within))
+        over.then(|| self.too_late())
     }
 
     /// Returns when it is cancelled, or the session is over.
@@ -502,13 +523,4 @@ fn does_not_wait(number: u64) -> Failure {
 
 fn cancelled_by_program() -> Failure {
     Failure::nothing_done(Code::Cancelled, "it was cancelled")
-}
-
-/// What did not happen in its time.
-pub(super) fn too_late(within: Option<Duration>) -> Failure {
-    let within = Span(within.unwrap_or_default());
-    Failure::nothing_done(
-        Code::Timeout,
-        format!("it did not happen within {within}: give it more time, or try again"),
-    )
 }

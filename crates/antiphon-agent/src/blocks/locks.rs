@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::begun::Copies;
-use super::desk::{Desk, Operation, too_late};
+use super::desk::{Desk, Operation};
 use super::failure::{leaving, not_done, of_hand_over, of_release, of_replica, of_wait};
 use super::maps::until_of_no_use;
 use super::worker::{Block, Job};
@@ -166,7 +166,7 @@ impl LockBlock {
         let hold = match got {
             Ok(Some(hold)) => hold,
             Ok(None) => {
-                let failure = too_late(operation.within());
+                let failure = operation.too_late();
                 operation.reply(not_done(failure)).await;
                 return;
             }

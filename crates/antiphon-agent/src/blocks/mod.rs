@@ -54,6 +54,8 @@
 //! | what | then |
 //! |---|---|
 //! | no cluster yet, no state yet | operations wait; `within` counts, `cancel` works |
+//! | no cluster or no majority for [`PATIENCE`](crate::ready::PATIENCE), and the block is not joined | those of HTTP and RESP without `within` are refused (`unavailable`); they never began |
+//! | `within` is over while there is no cluster or no majority | the error says that |
 //! | no majority | new ones are refused (`unavailable`); those under way are answered when it is back, or at the removal (`unknown`) |
 //! | no majority, of calls | they wait for it until their time is over |
 //! | `within` is over, and the group has no leader to end a lock's wait by its clock | the wait ends here, [`LATE`] later |
@@ -104,6 +106,7 @@ use self::maps::MapBlock;
 pub(crate) use self::maps::MapCopy;
 use self::worker::Job;
 pub(crate) use self::writes::key_of;
+use crate::ready::Readiness;
 use crate::stdio::check_file;
 
 /// What the names of the blocks' groups begin with.
@@ -132,6 +135,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Blocks {
     cluster: Cluster,
+    readiness: Arc<Readiness>,
     inside: Mutex<Inside>,
     copies: Copies,
     holders: Holders,
@@ -192,9 +196,10 @@ impl Place {
 }
 
 impl Blocks {
-    pub(crate) fn new(cluster: Cluster) -> Self {
+    pub(crate) fn new(cluster: Cluster, readiness: Arc<Readiness>) -> Self {
         Self {
             cluster,
+            readiness,
             inside: Mutex::default(),
             copies: Copies::default(),
             holders: Holders::default(),
@@ -344,23 +349,26 @@ impl Blocks {
         let (queue, jobs) = mpsc::unbounded_channel();
         // Not closed.
         let _ = queue.send(job);
-        let cluster = self.cluster.clone();
+        let (cluster, readiness) = (self.cluster.clone(), self.readiness.clone());
         let workers = &mut inside.workers;
         match &place {
             Place::Locks => workers.spawn(worker::run(
                 LockBlock::join(cluster, group, self.copies.clone(), self.holders.clone()),
                 jobs,
+                readiness,
             )),
             Place::Counters => workers.spawn(worker::run(
                 CounterBlock::join(cluster, group, self.copies.clone()),
                 jobs,
+                readiness,
             )),
             Place::Map(map) => {
                 let joined = MapBlock::join(cluster, group, map.clone(), self.copies.clone());
-                workers.spawn(worker::run(joined, jobs))
+                workers.spawn(worker::run(joined, jobs, readiness))
             }
             Place::Calls(name) => {
-                workers.spawn(worker::run(CallBlock::join(cluster, group, name.clone()), jobs))
+                let joined = CallBlock::join(cluster, group, name.clone());
+                workers.spawn(worker::run(joined, jobs, readiness))
             }
         };
         inside.queues.insert(place, queue);

@@ -1,6 +1,7 @@
 //! The task of one block: joins it, and begins what is asked of it in the order of the lines.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use tokio::task::JoinSet;
 
 use super::desk::Operation;
 use super::failure::{leaving, not_done};
+use crate::ready::{Patience, Readiness};
 
-/// How often the worker looks for cancelled and late operations among those that wait for the join.
+/// How often the worker looks for cancelled and late operations among those that wait for the join, and
+/// whether the node can join at all.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is asked of a block.
@@ -26,6 +29,15 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// The program itself has said for how long it waits.
+    fn says_how_long(&self) -> bool {
+        match &self.command {
+            Command::Lock(lock) => lock.within.is_some(),
+            Command::Call(call) => call.within.is_some(),
+            _ => false,
+        }
+    }
+
     /// Replies in a task of its own: the session may be slow, and others wait for the block. The worker waits
     /// for these tasks before it ends, or replies would be lost when the node leaves.
     fn refuse(self, failure: Failure, tasks: &mut JoinSet<()>) {
@@ -49,12 +61,17 @@ pub(super) trait Block: Send + Sync + 'static {
 pub(super) async fn run<B: Block>(
     join: impl Future<Output = Result<B, Failure>>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
+    readiness: Arc<Readiness>,
 ) {
     let mut tasks = JoinSet::new();
     let mut waiting = Vec::new();
     let joined = {
         let mut join = pin!(join);
+        let mut patience = Patience::default();
         loop {
+            let hopeless = patience.look(&readiness);
+            waiting = drop_those_over(waiting, hopeless.as_ref(), &mut tasks);
+            while tasks.try_join_next().is_some() {}
             tokio::select! {
                 biased;
                 joined = &mut join => break joined,
@@ -64,8 +81,6 @@ pub(super) async fn run<B: Block>(
                 },
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            waiting = drop_those_over(waiting, &mut tasks);
-            while tasks.try_join_next().is_some() {}
         }
     };
     let block = match joined {
@@ -110,10 +125,12 @@ async fn begin<B: Block>(block: &B, job: Job, tasks: &mut JoinSet<()>) {
     }
 }
 
-fn drop_those_over(waiting: Vec<Job>, tasks: &mut JoinSet<()>) -> Vec<Job> {
+/// `hopeless`: the node has not been ready for a while, and why. None of these has begun.
+fn drop_those_over(waiting: Vec<Job>, hopeless: Option<&Failure>, tasks: &mut JoinSet<()>) -> Vec<Job> {
     let mut still = Vec::with_capacity(waiting.len());
     for mut job in waiting {
-        match job.operation.is_over() {
+        let hopeless = hopeless.filter(|_| !job.says_how_long() && job.operation.has_waited());
+        match job.operation.is_over().or_else(|| hopeless.cloned()) {
             Some(failure) => job.refuse(failure, tasks),
             None => still.push(job),
         }

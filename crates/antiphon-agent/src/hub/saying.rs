@@ -79,7 +79,15 @@ impl Session {
         // Without a majority that may take for ever, and what the session says next waits behind it.
         match tokio::time::timeout_at(since + FIRST_VIEW_WITHIN, sender.came_in()).await {
             Ok(()) => say(&sender, said, safe).await,
-            Err(_) => Err(not_in()),
+            Err(_) => Err(self.not_in_yet()),
+        }
+    }
+
+    /// Its view did not come in time.
+    fn not_in_yet(&self) -> Failure {
+        match self.readiness().why_not() {
+            Some(why) => unavailable(&format!("this client is not in the group yet: {why}")),
+            None => not_in(),
         }
     }
 

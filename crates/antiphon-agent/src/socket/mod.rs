@@ -39,6 +39,8 @@ mod parity;
 mod resp;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unready;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcp};

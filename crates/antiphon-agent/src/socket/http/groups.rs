@@ -201,8 +201,12 @@ impl Voice {
                 };
                 (stay.phase.subscribe(), staying)
             };
-            let arrived = phase.wait_for(|phase| matches!(phase, Phase::In | Phase::Refused(_)));
-            match arrived.await.map(|phase| phase.clone()) {
+            let arrived = async {
+                let there = phase.wait_for(|phase| matches!(phase, Phase::In | Phase::Refused(_)));
+                there.await.map(|phase| phase.clone())
+            };
+            // The stay goes on, and later requests are in when its view comes.
+            match self.session.readiness().wait(arrived).await? {
                 Ok(Phase::Refused(failure)) => return Err(failure.into()),
                 Ok(_) => return Ok(staying),
                 // The shared client left, or the group was lost: this request makes it join again.

@@ -21,7 +21,8 @@
 //! A request line of [`MAX_REQUEST_LINE`], a head of [`MAX_HEAD_BYTES`] and [`MAX_HEADERS`], whole within
 //! [`wire::HEAD_WITHIN`]; a body of [`MAX_BODY_BYTES`] within [`BODY_WITHIN`], and all of them together what
 //! [`body`] says; idle between requests for [`IDLE_FOR`]. Requests of one connection are answered one after
-//! the other, in their order. A request that waits for the cluster waits as long as its client is there.
+//! the other, in their order. A request that waits for the cluster while that has a majority waits
+//! as long as its client is there.
 //!
 //! # What happens when…
 //! | what | then |
@@ -30,7 +31,7 @@
 //! | the client goes while it reads events | it is out of the group, or the watch is over |
 //! | the client does not read | its group removes it after 10 s, its connection ends after 30 s |
 //! | the client is gone when its lock is granted | the lock is free when its time is over |
-//! | no cluster yet, no majority | 503 at once, or it waits: what the operation itself does |
+//! | no cluster yet, no majority | 503 at once or after [`PATIENCE`](crate::ready::PATIENCE); with `within`, 504 when that is over |
 //! | the node leaves | streams end with `lost`, what waits is answered, locks are free |
 //! | the node dies | connections end; of what was not answered nobody knows whether it happened |
 //! | what was sent is no HTTP | 400, 414 or 431 without a body, and the connection ends |
@@ -100,7 +101,6 @@ pub(super) struct Http(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     hub: Hub,
-    lease: exchange::Lease,
     speaker: groups::Speaker,
     held: Arc<locks::Held>,
     halves: Halves,
@@ -129,7 +129,6 @@ pub(super) fn has(method: &str, path: &str) -> bool {
 impl Http {
     pub(super) fn new(hub: Hub, resumable: Resumable, halves: Halves) -> Self {
         Self(Arc::new(Inner {
-            lease: exchange::Lease::of(hub.cluster().clone()),
             speaker: groups::Speaker::new(hub.clone()),
             held: locks::Held::new(),
             halves,
@@ -224,7 +223,6 @@ impl Http {
         }
         let Inner {
             hub,
-            lease,
             speaker,
             held,
             halves,
@@ -233,7 +231,7 @@ impl Http {
         let body = Unread::new(body, halves);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
-            Does::Ready => exchange::ready(hub, lease).await,
+            Does::Ready => exchange::ready(hub).await,
             Does::Metrics => Ok(answer::text(
                 crate::metrics::CONTENT_TYPE,
                 crate::metrics::read(hub).await,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::encode::Version;
 use super::redis::{done, text};
 use super::said::{Place, Role};
-use super::shape::Shape;
+use super::shape::{Shape, told};
 use super::talk::{Input, Stop, Talk};
 
 impl Talk<'_> {
@@ -23,7 +23,8 @@ impl Talk<'_> {
         self.shared.said().groups.insert(group.to_owned(), place);
     }
 
-    /// Comes into a group, and waits for its first view.
+    /// Comes into a group, and waits for its first view. If that does not come since the node is not ready, it
+    /// is in the group all the same, and tells nothing of it until it is asked for it again.
     async fn enter(&self, input: &mut Input, group: &str, role: Role) -> Result<(), Stop> {
         self.take_part(group, role);
         let (name, joined) = (group.to_owned(), |id| command::Join {
@@ -40,14 +41,39 @@ impl Talk<'_> {
             self.shared.said().groups.remove(&name);
             return Err(stop);
         }
-        let settled = self.until(|said| said.groups.get(&name).is_none_or(|place| place.entered));
-        input.patient(settled).await?;
+        if role == Role::Publisher {
+            self.session.hears(group, false);
+        }
+        self.settle(input, group).await
+    }
+
+    /// Waits for the first view of a group that it has joined.
+    async fn settle(&self, input: &mut Input, group: &str) -> Result<(), Stop> {
+        let settled = self.until(|said| said.groups.get(group).is_none_or(|place| place.entered));
+        let settled = input.patient(self.session.readiness().wait(settled)).await?;
+        if let Err(failure) = settled
+            && self.wait_no_more(group)
+        {
+            return Stop::error(told(&failure));
+        }
         match self.role(group) {
             Some(_) => Ok(()),
             None => Stop::error(format!(
                 "LOST this client was removed from {group} at once: try again"
             )),
         }
+    }
+
+    /// No confirmation of this group may come later, out of its turn. False if its view has just come, or the
+    /// group is gone.
+    fn wait_no_more(&self, group: &str) -> bool {
+        let mut said = self.shared.said();
+        let Some(place) = said.groups.get_mut(group).filter(|place| !place.entered) else {
+            return false;
+        };
+        place.role = Role::Publisher;
+        self.session.hears(group, false);
+        true
     }
 
     /// Leaves a group, and waits until nothing more is told of it.
@@ -82,7 +108,6 @@ impl Talk<'_> {
                 self.leave(input, &other).await?;
             }
             self.enter(input, &group, Role::Publisher).await?;
-            self.session.hears(&group, false);
         }
         let send = command::Send {
             group: Some(group.clone()),
@@ -116,14 +141,29 @@ impl Talk<'_> {
             )),
             Some(Role::Publisher | Role::Subscriber) => {
                 self.session.hears(&channel, true);
-                let mut said = self.shared.said();
-                if let Some(place) = said.groups.get_mut(&channel) {
-                    place.role = Role::Subscriber;
+                if !self.subscribes(&channel) {
+                    // It is confirmed with its first view, as above.
+                    return self.settle(input, &channel).await;
                 }
-                said.confirm("subscribe", Some(&channel));
                 Ok(())
             }
         }
+    }
+
+    /// A group that it has joined is a channel from here on. It is confirmed at once if it has its view.
+    fn subscribes(&self, channel: &str) -> bool {
+        let mut said = self.shared.said();
+        let entered = match said.groups.get_mut(channel) {
+            Some(place) => {
+                place.role = Role::Subscriber;
+                place.entered
+            }
+            None => true,
+        };
+        if entered {
+            said.confirm("subscribe", Some(channel));
+        }
+        entered
     }
 
     pub(super) async fn unsubscribe(&self, input: &mut Input, words: &[Bytes]) -> Result<(), Stop> {
