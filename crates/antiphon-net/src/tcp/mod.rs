@@ -42,6 +42,7 @@ mod outbound;
 mod preamble;
 pub(crate) mod refusals;
 mod socket;
+mod strangers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,6 +69,7 @@ use refusals::Refusals;
 
 pub use enquiry::{Reached, enquire};
 pub use socket::listen;
+pub use strangers::is_of_an_agent;
 
 /// Settings of a TCP transport. Made with [`TcpConfig::new`], then changed field by field.
 #[derive(Debug, Clone)]
