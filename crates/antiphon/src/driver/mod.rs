@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use antiphon_core::wire::{Cause, NodeView, Subview};
 use antiphon_core::{
-    Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node,
-    Output, PeerLinks, Time,
+    Alone, Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent,
+    LinkCause, Node, Output, PeerLinks, Time,
 };
 use antiphon_net::witness::LastVoteRecord;
 use antiphon_net::{Fault, Faults, Input, Inputs, Lack, Transport};
@@ -375,7 +375,16 @@ impl Driver {
                 });
             }
             CoreEvent::Alone { reason } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, ?reason, "founds a cluster of itself alone");
+                let node = &self.shared.settings.name;
+                match reason {
+                    // The settings say so in as many words.
+                    Alone::Told => {
+                        tracing::info!(target: "antiphon::membership", %node, %reason, "founds a cluster of itself alone");
+                    }
+                    _ => {
+                        tracing::warn!(target: "antiphon::membership", %node, %reason, "founds a cluster of itself alone");
+                    }
+                }
                 self.shared.hub().publish(ClusterEvent::Alone { reason });
             }
             CoreEvent::Refused { reason, fatal } => {
