@@ -247,7 +247,7 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
         };
     }
     let (named, others) = sockets(args.cluster.as_deref(), args.node.as_deref());
-    // Those of other names are named if none is meant, and their answers are not waited for after the others'.
+    // Those of other names are shown if none is meant, and are waited for no longer than the others.
     let mut others = pin!(async {
         tokio::time::sleep(OTHERS_AFTER).await;
         heard(ask_each(others)).await

@@ -1,5 +1,5 @@
-//! Addresses that were given as nodes', and at which an agent serves programs: the likeliest slip in a list of
-//! seeds.
+//! Addresses that were given as nodes', and at which an agent serves programs: the likeliest slip in a list
+//! of seeds.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ impl Agents {
 
     /// Those of them that are among these addresses.
     pub(super) fn among(&self, addrs: &[SocketAddr]) -> Vec<SocketAddr> {
-        let known = addrs.iter().filter(|addr| self.known.contains(addr));
+        let known = addrs.iter().filter(|addr| self.known.contains(*addr));
         known.copied().collect()
     }
 
