@@ -175,6 +175,12 @@ pub enum Input {
         /// What was noticed.
         trouble: PathTrouble,
     },
+    /// An agent's port for programs is at an address that was dialled as a node's; its
+    /// [`PathTrouble`](Input::PathTrouble) follows.
+    AgentPort {
+        /// The address.
+        to: SocketAddr,
+    },
     /// The system refused this node something that it needs.
     Lack {
         /// What.
@@ -194,7 +200,10 @@ impl Input {
         match self {
             Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
             Input::Probe { frame } => frame.len(),
-            Input::PathTrouble { .. } | Input::Lack { .. } | Input::Lifeline { .. } => 0,
+            Input::PathTrouble { .. }
+            | Input::AgentPort { .. }
+            | Input::Lack { .. }
+            | Input::Lifeline { .. } => 0,
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum ClusterEvent {
         /// stranger learns anything: only the logs of those nodes say which it is (target `antiphon::net`).
         /// The event as text says what to check.
         rejecting: Vec<SocketAddr>,
+        /// Of those again, the ones at which an agent serves programs: a node has another port.
+        agents: Vec<SocketAddr>,
         /// What ends this state.
         awaits: Awaits,
     },

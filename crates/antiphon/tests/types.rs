@@ -304,6 +304,7 @@ fn the_types_of_the_api_read_each_event_as_it_was_written() {
         ClusterEvent::Forming {
             missing: vec![a.addr],
             rejecting: vec![a.addr],
+            agents: Vec::new(),
             awaits: Awaits::Founders {
                 present: 1,
                 needed: 2,

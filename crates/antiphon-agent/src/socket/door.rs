@@ -8,8 +8,10 @@
 //!                     └─ plain ─► an error, in the words of what it speaks
 //! ```
 
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use antiphon_api::Event;
@@ -40,6 +42,12 @@ const ASK_EACH: Duration = Duration::from_secs(10);
 const ASKED: u32 = 6;
 /// What each record of a TLS handshake begins with.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// What a connection of a node begins with. No TLS does: there a version follows.
+const OF_A_NODE: &[u8] = &[TLS_HANDSHAKE, 0];
+/// What a node is told. Nodes and `antiphon doctor` know an agent by that this is an event.
+const NO_NODE: &str = "this is the port of an agent for programs (--listen), and a node speaks here: give it the own address of the node here (--bind), by default port 7400";
+/// Hosts whose nodes were logged, at most.
+const MAX_LOGGED: usize = 256;
 
 /// What connections come to.
 #[derive(Clone)]
@@ -51,6 +59,8 @@ pub(super) struct Door {
     halves: Halves,
     /// For connections of all kinds, also those that have said nothing yet.
     places: Arc<Semaphore>,
+    /// Hosts whose nodes have spoken here: each is logged once.
+    astray: Arc<Mutex<BTreeSet<IpAddr>>>,
 }
 
 /// Why a connection is not served, and what it is told.
@@ -69,6 +79,7 @@ impl Door {
             resumable,
             halves,
             places: Arc::new(Semaphore::new(hub.most())),
+            astray: Arc::default(),
         }
     }
 
@@ -120,9 +131,16 @@ impl Door {
 
     /// Serves a connection behind its handshake.
     async fn greet(&self, stream: TcpStream, mut visitor: Visitor, certificates: &Certificates) {
-        let mut first = [0];
+        let mut first = [0; OF_A_NODE.len()];
         match timeout(SPEAK_WITHIN, stream.peek(&mut first)).await {
-            Ok(Ok(1..)) if first == [TLS_HANDSHAKE] => {}
+            Ok(Ok(length @ 1..)) if &first[..length] == OF_A_NODE => {
+                let no = No {
+                    why: Refused::Plain,
+                    reason: NO_NODE.to_owned(),
+                };
+                return self.serve(stream, visitor, Some(no)).await;
+            }
+            Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {}
             Ok(Ok(1..)) => {
                 let no = No {
                     why: Refused::Plain,
@@ -218,6 +236,7 @@ impl Door {
             }
             Way::Http(_) | Way::Resp => return Ok(way),
             Way::LongCommand => resp::TOO_LONG,
+            Way::Unknown if first.starts_with(OF_A_NODE) => NO_NODE,
             Way::Unknown if first[0] == TLS_HANDSHAKE => {
                 "this port speaks no TLS: connect without it, or give the agent --tls-cert and --tls-key"
             }
@@ -231,10 +250,25 @@ impl Door {
         }))
     }
 
+    /// A node of that host dials this port, and does so again and again.
+    fn note_node(&self, host: Option<IpAddr>) {
+        let Some(host) = host else { return };
+        let mut astray = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        if astray.len() < MAX_LOGGED && astray.insert(host) {
+            tracing::warn!(
+                target: "antiphon::agent", %host,
+                "a node speaks at the port for programs (--listen): its seeds should name the own address of the node here (--bind), by default port 7400"
+            );
+        }
+    }
+
     /// Tells it why it is not served, as it speaks itself.
     async fn refuse(&self, mut stream: impl Connection, first: &[u8], no: No) {
         let No { why, reason } = no;
         self.hub.meters().refused(why);
+        if first.starts_with(OF_A_NODE) {
+            self.note_node(stream.host());
+        }
         let speaks = way(first);
         let text = if let Some(Way::Http(_)) = speaks {
             let status = match why {

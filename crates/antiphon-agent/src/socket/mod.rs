@@ -43,7 +43,7 @@ mod tests;
 mod unready;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcp};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcp};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdUnix;
@@ -85,11 +85,20 @@ const PART_WITHIN: Duration = Duration::from_secs(1);
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {
     /// Whether the other end sends nothing any more. That is known before what it has sent is read.
     fn has_ended(&self) -> bool;
+
+    /// The host at the other end, if that is known.
+    fn host(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 impl Connection for TcpStream {
     fn has_ended(&self) -> bool {
         has_ended(self)
+    }
+
+    fn host(&self) -> Option<IpAddr> {
+        self.peer_addr().ok().map(|addr| addr.ip())
     }
 }
 

@@ -415,6 +415,15 @@ async fn plain_where_tls_is_spoken_is_told_so_in_its_own_words_and_so_is_tls_whe
     )
     .await;
     assert!(told.contains("this port speaks no TLS"), "{told}");
+    // A node that takes this port for a node's is told so, with TLS or without, in a way that it knows.
+    for tls in [false, true] {
+        let port = Port::open(&format!("astray-{tls}"), tls, false, false).await;
+        let told = all(&mut port.plain().await, b"\x16\0\0\0ATPH and a frame").await;
+        assert!(
+            told.starts_with(r#"{"event":"refused""#) && told.contains("the port of an agent for programs"),
+            "{told}"
+        );
+    }
     assert!(port.tls_as(None).await.is_err());
 }
 

@@ -112,6 +112,9 @@ pub struct Forming {
     pub missing: Vec<String>,
     /// Those of them that end each connection as soon as this node has spoken.
     pub rejecting: Vec<String>,
+    /// Those of them at which an agent serves programs: a node has another port.
+    #[serde(default)]
+    pub agents: Vec<String>,
     /// Other nodes without a view that have answered: name and address.
     pub candidates: Vec<(String, String)>,
     /// Whether it may found the cluster with them.

@@ -18,6 +18,7 @@ mod show;
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use antiphon_agent::console::{Answered, Client, ClientError, place};
@@ -245,11 +246,22 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
             false => Err(another(args, &client)),
         };
     }
-    let (clients, mute) = running(args.cluster.as_deref(), args.node.as_deref()).await;
-    let mut wanted: Vec<Client> = clients
-        .into_iter()
-        .filter(|client| is_meant(args, client))
-        .collect();
+    let (named, others) = sockets(args.cluster.as_deref(), args.node.as_deref());
+    // Those of other names are shown if none is meant, and are waited for no longer than the others.
+    let mut others = pin!(async {
+        tokio::time::sleep(OTHERS_AFTER).await;
+        heard(ask_each(others)).await
+    });
+    let mut named = pin!(heard(ask_each(named)));
+    let mut known = None;
+    let (clients, mute) = loop {
+        tokio::select! {
+            found = &mut named => break found,
+            found = &mut others, if known.is_none() => known = Some(found),
+        }
+    };
+    let (mut wanted, astray): (Vec<Client>, Vec<Client>) =
+        clients.into_iter().partition(|client| is_meant(args, client));
     if wanted.len() > 1 {
         let list: Vec<String> = wanted.iter().map(describe).collect();
         return Err(Failed::usage(format!(
@@ -267,12 +279,12 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
             Ok(client)
         }
         None => {
-            // Those of other names were not asked yet.
-            let (others, _) = match args.node.is_some() || args.cluster.is_some() {
-                true => running(None, None).await,
-                false => (Vec::new(), Vec::new()),
+            let (mut answering, _) = match known {
+                Some(known) => known,
+                None => others.await,
             };
-            Err(Failed::run(nobody(args, &others, &mute)))
+            answering.extend(astray);
+            Err(Failed::run(nobody(args, &answering, &mute)))
         }
     }
 }
@@ -307,12 +319,25 @@ pub(crate) type Mute = (PathBuf, ClientError);
 /// shows that its node has another cluster or name, the command does not wait for that node: it may be
 /// stopped.
 pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<Mute>) {
+    heard(ask_each(sockets(cluster, node).0)).await
+}
+
+/// The consoles whose nodes may have this cluster and name, as far as their own names tell, and the others.
+fn sockets(cluster: Option<&str>, node: Option<&str>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let may_be = |path: &PathBuf| place::may_be(path, cluster, node);
+    place::running().into_iter().partition(may_be)
+}
+
+/// Connects to all of them at once.
+fn ask_each(paths: Vec<PathBuf>) -> JoinSet<Result<Client, Mute>> {
     let mut asked = JoinSet::new();
-    for path in place::running() {
-        if place::may_be(&path, cluster, node) {
-            asked.spawn(async move { Client::connect(&path).await.map_err(|error| (path, error)) });
-        }
+    for path in paths {
+        asked.spawn(async move { Client::connect(&path).await.map_err(|error| (path, error)) });
     }
+    asked
+}
+
+async fn heard(mut asked: JoinSet<Result<Client, Mute>>) -> (Vec<Client>, Vec<Mute>) {
     let (mut clients, mut mute) = (Vec::new(), Vec::new());
     while let Some(asked) = asked.join_next().await {
         match asked {
@@ -341,6 +366,8 @@ fn describe(client: &Client) -> String {
     on_one_line(&line)
 }
 
+/// A node that lives has answered by then, and those of other names need not be asked.
+const OTHERS_AFTER: Duration = Duration::from_millis(200);
 /// Nodes named at most: a user who means none of them has mistyped, or asks on another host.
 const OTHERS_SHOWN: usize = 20;
 
@@ -353,7 +380,10 @@ fn nobody(args: &AskArgs, others: &[Client], mute: &[Mute]) -> String {
         (None, None) => "no node answers here".to_owned(),
     };
     if !others.is_empty() {
-        let mut text = format!("{which}, but these do:");
+        let mut text = match mute {
+            [] => format!("{which}, but these do:"),
+            mute => format!("{which}:{}\nThese answer:", listed(mute)),
+        };
         for other in others.iter().take(OTHERS_SHOWN) {
             text.push('\n');
             text.push_str(&describe(other));
@@ -361,7 +391,6 @@ fn nobody(args: &AskArgs, others: &[Client], mute: &[Mute]) -> String {
         if others.len() > OTHERS_SHOWN {
             text.push_str(&format!("\n  and {} others", others.len() - OTHERS_SHOWN));
         }
-        text.push_str(&listed(mute));
         return text;
     }
     if !mute.is_empty() {

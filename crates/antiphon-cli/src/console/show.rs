@@ -141,8 +141,13 @@ fn forming(text: &mut String, forming: &Forming) {
     if !forming.missing.is_empty() {
         line(text, format!("no answer from {}", forming.missing.join(", ")));
     }
-    if !forming.rejecting.is_empty() {
-        line(text, rejected_by(&forming.rejecting));
+    if !forming.agents.is_empty() {
+        line(text, misled_to(&forming.agents));
+    }
+    let is_node = |addr: &&String| !forming.agents.contains(addr);
+    let rejecting: Vec<String> = forming.rejecting.iter().filter(is_node).cloned().collect();
+    if !rejecting.is_empty() {
+        line(text, rejected_by(&rejecting));
     }
     for (name, addr) in &forming.candidates {
         line(
@@ -169,6 +174,13 @@ fn forming(text: &mut String, forming: &Forming) {
         text,
         "`antiphon doctor` with this node's settings looks at each step".to_owned(),
     );
+}
+
+fn misled_to(agents: &[String]) -> String {
+    format!(
+        "{} is the port of an agent for programs (--listen): give the node's own address (--bind), by default port 7400",
+        agents.join(", ")
+    )
 }
 
 fn rejected_by(rejecting: &[String]) -> String {

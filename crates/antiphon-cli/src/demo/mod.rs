@@ -22,6 +22,7 @@ mod story;
 
 use std::io;
 
+use antiphon_agent::console::place;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,6 +44,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failed> {
         story.autopsy();
     }
     let (sheet, figures) = story.verdict(outcome.is_err());
+    // Nodes that were killed have left the sockets of their consoles: this look removes them.
+    drop(place::running());
     story.leave_logs()?;
     let holds = sheet.holds() && figures.hold() && outcome.is_ok();
     sheet::show(&screen, &sheet, &figures, holds);

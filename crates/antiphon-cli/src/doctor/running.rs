@@ -211,6 +211,18 @@ fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
                 return Step::failed("running", "refused", subject, cause, "do what the refusal says");
             }
         }
+        if !forming.agents.is_empty() {
+            return Step::failed(
+                "running",
+                "agent-port",
+                subject,
+                format!(
+                    "{cause}; {} is the port of an agent for programs (--listen)",
+                    forming.agents.join(", ")
+                ),
+                "give it the node's own address (--bind), by default port 7400",
+            );
+        }
         if !forming.rejecting.is_empty() {
             return Step::failed(
                 "running",
@@ -293,6 +305,7 @@ mod tests {
             forming: Some(Forming {
                 missing: vec!["127.0.0.1:7402".to_owned()],
                 rejecting: Vec::new(),
+                agents: Vec::new(),
                 candidates: Vec::new(),
                 founder: true,
                 asks: None,

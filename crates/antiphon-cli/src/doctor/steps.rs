@@ -6,7 +6,7 @@ use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
 use antiphon_core::{EngineKind, Policy};
 use antiphon_net::Lack;
-use antiphon_net::tcp::Reached;
+use antiphon_net::tcp::{Reached, is_of_an_agent};
 
 use super::report::{Report, Step};
 use super::seeds::{Asked, Enquiries};
@@ -98,6 +98,11 @@ impl Enquiries {
                 "closed",
                 "it takes the connection and ends it without a word".to_owned(),
                 "a node at its limit of connections does this, an overloaded proxy, or something that is no node: look which process has that port, and into its log",
+            ),
+            Reached::Stranger(bytes) if is_of_an_agent(bytes) => (
+                "agent-port",
+                "this is the port of an agent for programs (--listen)".to_owned(),
+                "give the node's own address (--bind), by default port 7400",
             ),
             Reached::Stranger(bytes) => (
                 "stranger",

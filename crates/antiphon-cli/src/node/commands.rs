@@ -1,7 +1,5 @@
 //! Commands to peers of an agent: its list, its gate, and what both need of the node.
 
-use std::net::SocketAddr;
-
 use antiphon::Cluster;
 use antiphon_commands::gate::Gate;
 use antiphon_commands::{Commands, Config, Tls};
@@ -77,11 +75,7 @@ impl Opened {
 }
 
 async fn listen(addr: &str) -> Result<Gate, Failed> {
-    let addr: SocketAddr = addr.parse().map_err(|_| {
-        Failed::usage(format!(
-            "--commands-listen {addr}: expected an address with its port, such as 0.0.0.0:7490 or [::]:7490"
-        ))
-    })?;
+    let addr = super::address("--commands-listen", addr, "0.0.0.0:7490 or [::]:7490").await?;
     Gate::bind(addr)
         .await
         .map_err(|error| Failed::run(format!("cannot listen at {addr} for commands of peers: {error}")))

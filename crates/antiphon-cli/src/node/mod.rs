@@ -373,16 +373,35 @@ impl Listening {
 }
 
 async fn listen(agent: &Agent, access: Access) -> Result<Listener, Failed> {
-    let addrs = agent.listen.iter().flatten().map(|addr| {
-        addr.parse::<SocketAddr>().map_err(|_| {
-            Failed::usage(format!(
-                "--listen {addr}: expected an address with its port, such as {LISTEN} or [::1]:7480"
-            ))
-        })
-    });
-    let addrs = addrs.collect::<Result<Vec<_>, _>>()?;
+    let mut addrs = Vec::new();
+    for text in agent.listen.iter().flatten() {
+        addrs.push(address("--listen", text, &format!("{LISTEN} or [::1]:7480")).await?);
+    }
     let listening = Listener::guarded(agent.socket.as_deref(), &addrs, access).await;
     listening.map_err(refused)
+}
+
+/// The address of a flag; a name is looked up once, now.
+async fn address(flag: &str, text: &str, such_as: &str) -> Result<SocketAddr, Failed> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let is_name = text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains([':', '[']) && port.parse::<u16>().is_ok()
+    });
+    if !is_name {
+        return Err(Failed::usage(format!(
+            "{flag} {text}: expected an address or a name with its port, such as {such_as}"
+        )));
+    }
+    let found = tokio::net::lookup_host(text).await;
+    let found = found.map_err(|error| {
+        Failed::run(format!(
+            "{flag} {text} is no address and no name that resolves ({error})"
+        ))
+    });
+    let first = found?.next();
+    first.ok_or_else(|| Failed::run(format!("{flag} {text}: the name has no address")))
 }
 
 /// Opens all that an agent with these settings opens for programs and for commands, and closes it again.

@@ -5,6 +5,9 @@
 //!                                               ├─ Lifeline ─────► records, until it ends (lifeline.rs)
 //!                                               └─ of an enquiry ► a notice, and its end (enquiry.rs)
 //! ```
+//! A program that takes the port for an agent's is told so in what it speaks, and its connection ends
+//! (strangers.rs).
+//!
 //! A connection that has brought no authentic frame in time is closed: a port scanner, a browser, a slow
 //! loris. The core says what is authentic, through [`Connection`].
 //!
@@ -32,7 +35,7 @@ use tokio::time::Instant;
 
 use super::buffer::ReadBuffers;
 use super::preamble::{self, PREAMBLE_BYTES, Start};
-use super::{Common, Counted, TcpConfig, canonical, lifeline, socket};
+use super::{Common, Counted, TcpConfig, canonical, lifeline, socket, strangers};
 use crate::transport::Silence;
 use crate::{Connection, Input};
 
@@ -305,7 +308,13 @@ impl Inbound {
                     self.asks = matches!(start, Start::Asking(_));
                     break;
                 }
-                Start::Other => break,
+                Start::Other => match strangers::answer_to(self.decoder.buffer()) {
+                    Some(answer) => {
+                        self.turn_away(answer).await;
+                        return false;
+                    }
+                    None => break,
+                },
                 Start::Incomplete => {}
             }
             if !matches!(self.read().await, Read::Some) {
@@ -319,6 +328,16 @@ impl Inbound {
         // If no task waits to dial this peer, nothing needs the news.
         let _ = self.common.alive.send(self.from);
         true
+    }
+
+    /// Ends the connection of a program that takes this port for an agent's.
+    async fn turn_away(&mut self, answer: &'static str) {
+        self.common.refusals.program(self.connection.remote());
+        tokio::select! {
+            () = strangers::part(&mut self.stream, answer) => {}
+            // Others need its place.
+            () = self.connection.changed() => {}
+        }
     }
 
     /// By this time something authentic must have come.

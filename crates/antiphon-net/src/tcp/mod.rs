@@ -11,7 +11,8 @@
 //! It closes the connection when nothing came for long: what a node holds grows with the peers it speaks to,
 //! not with the peers it knows. A connection begins with its dialler's advertised `preamble`; the kind of its
 //! first frame shows what it is for. A node never writes on an inbound connection, unless its dialler asked
-//! for a notice ([`enquire`]): a byte or an end towards the dialler is trouble.
+//! for a notice ([`enquire`]): a byte or an end towards the dialler is trouble. Only a program that takes the
+//! port for an agent's is told so.
 //!
 //! Probes ([`antiphon_core::Output::Probe`]) go by a UDP socket on the same port number, if one was given.
 //!
@@ -42,6 +43,7 @@ mod outbound;
 mod preamble;
 pub(crate) mod refusals;
 mod socket;
+mod strangers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,6 +70,7 @@ use refusals::Refusals;
 
 pub use enquiry::{Reached, enquire};
 pub use socket::listen;
+pub use strangers::is_of_an_agent;
 
 /// Settings of a TCP transport. Made with [`TcpConfig::new`], then changed field by field.
 #[derive(Debug, Clone)]

@@ -28,7 +28,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, Common, Counted, connect, preamble, socket};
+use super::{AbortOnDrop, Common, Counted, connect, preamble, socket, strangers};
 use crate::{Input, Lack};
 
 /// Frames that may wait for a connection.
@@ -436,7 +436,14 @@ impl Path {
                     }
                     received.drain(..).for_each(|queued| batch.push(queued));
                 }
-                error = unexpected(stream) => return End::Failed(Failure::of(&error)),
+                error = unexpected(stream) => {
+                    if strangers::is_agent_port(&error) {
+                        // If the driver is gone, nobody needs to know.
+                        let input = Input::AgentPort { to: self.to };
+                        let _ = self.common.inputs.urgent.send(input).await;
+                    }
+                    return End::Failed(Failure::of(&error));
+                }
                 () = &mut idle => {
                     let mut line = lock(&self.line);
                     let until = line.used + idle_timeout;
@@ -567,19 +574,14 @@ async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 /// Returns when the other side does what it never does to a connection that it only receives on: end it, or
 /// write.
 pub(super) async fn unexpected(stream: &TcpStream) -> io::Error {
-    let mut byte = [0];
+    let mut said = [0; strangers::TELLING_BYTES];
     loop {
         if let Err(error) = stream.readable().await {
             return error;
         }
-        match stream.try_read(&mut byte) {
+        match stream.try_read(&mut said) {
             Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
-            Ok(_) => {
-                return io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a byte on a connection that only receives",
-                );
-            }
+            Ok(length) => return strangers::unexpected(&said[..length]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return error,
         }

@@ -65,6 +65,12 @@ impl Refusals {
         self.note("not-a-stream", remote, &error.to_string());
     }
 
+    /// A program spoke, and took this port for an agent's.
+    pub(crate) fn program(&self, remote: SocketAddr) {
+        let text = "a program speaks at this node's port: it should connect to an agent's --listen";
+        self.note("program", remote, text);
+    }
+
     /// A datagram was none of ours. Any host can send those: they are no connections, and counted elsewhere.
     pub(crate) fn datagram(&self, remote: SocketAddr, error: &DatagramError) {
         if let Some(suppressed) = self.may_log("not-a-datagram") {

@@ -536,7 +536,11 @@ impl Shared {
 fn bytes_of(input: &Input) -> usize {
     match input {
         Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
-        Input::Probe { .. } | Input::PathTrouble { .. } | Input::Lack { .. } | Input::Lifeline { .. } => 0,
+        Input::Probe { .. }
+        | Input::PathTrouble { .. }
+        | Input::AgentPort { .. }
+        | Input::Lack { .. }
+        | Input::Lifeline { .. } => 0,
     }
 }
 

@@ -200,7 +200,8 @@ impl Builder {
         self
     }
 
-    /// The node's name, 1 to 64 bytes, unique in the cluster. Unless given: `node-` and eight random digits.
+    /// The node's name, 1 to 64 bytes without slashes, unique in the cluster. Unless given: `node-` and eight
+    /// random digits.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -433,6 +434,7 @@ impl Builder {
     /// If the future is dropped, no node is started.
     pub async fn start(self) -> Result<Cluster, Error> {
         let (bind, advertise) = self.addresses()?;
+        self.check_name()?;
         self.check_datagram()?;
         let (written, sources) = self.split_seeds()?;
         let seeds = resolve_all(&written).await?;

@@ -177,6 +177,7 @@ mod tests {
         ClusterEvent::Forming {
             missing: vec![([127, 0, 0, 1], missing).into()],
             rejecting: Vec::new(),
+            agents: Vec::new(),
             awaits: Awaits::Cluster,
         }
     }

@@ -64,6 +64,8 @@ pub struct Examined {
     pub paths: Vec<PathStatus>,
     /// What its host refuses it at present.
     pub lacks: Vec<Lack>,
+    /// Addresses that were given as nodes', and at which an agent has answered that serves programs there.
+    pub agents: Vec<SocketAddr>,
 }
 
 /// What a node was told at its start, as far as others may ask for it.

@@ -100,6 +100,11 @@ impl Given {
         check_name("cluster", cluster)?;
         if let Some(name) = &self.name {
             check_name("name", name)?;
+            if name.contains('/') {
+                let reason =
+                    format!("name {name:?} must have no slash: clients of a node are called NODE/CLIENT");
+                return Err(Error::value("name", reason));
+            }
         }
         let mut bind = addresses("bind", self.bind.clone())?;
         if bind.is_empty() {

@@ -171,6 +171,18 @@ fn a_variable_that_is_not_understood_is_named() {
 }
 
 #[test]
+fn a_nodes_name_has_no_slash_since_those_of_its_clients_have_one() {
+    for (name, is_refused) in [("a/x", true), ("a.x", false)] {
+        let given = variables(&[("APP_CLUSTER", "c"), ("APP_NAME", name)]).unwrap();
+        let refused = given.effective().map(drop).map_err(|error| error.to_string());
+        assert_eq!(refused.is_err_and(|error| error.contains("slash")), is_refused);
+        let builder = crate::Cluster::builder("c").name(name);
+        let refused = builder.check(&[], &[]).map_err(|error| error.to_string());
+        assert_eq!(refused.is_err_and(|error| error.contains("slash")), is_refused);
+    }
+}
+
+#[test]
 fn sources_are_told_from_seeds_and_what_cannot_be_meant_is_refused_by_name() {
     let text = "cluster = \"c\"\nexpect = 2\ninsecure = true\nlocators = \"loc.example\"\n\
                 seeds = [\"10.0.0.1\", \"dns:db.example\", \"file:/etc/nodes\"]\n\

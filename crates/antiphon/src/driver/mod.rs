@@ -19,6 +19,7 @@
 //!   a handle that still works always belongs to a node that still lives (R9). When the transport has gone,
 //!   and the ports are free, the node says that it has stopped.
 
+mod agents;
 mod alarm;
 mod clock;
 mod groups;
@@ -31,8 +32,8 @@ use std::time::Duration;
 
 use antiphon_core::wire::{Cause, NodeView, Subview};
 use antiphon_core::{
-    Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node,
-    Output, PeerLinks, Time,
+    Alone, Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent,
+    LinkCause, Node, Output, PeerLinks, Time,
 };
 use antiphon_net::witness::LastVoteRecord;
 use antiphon_net::{Fault, Faults, Input, Inputs, Lack, Transport};
@@ -45,6 +46,7 @@ use crate::group::{GroupShared, Membership, Unclaimed};
 use crate::host::Host;
 use crate::lacks::Lacks;
 use crate::{ClusterEvent, Error, Part, Phase, Status};
+use agents::Agents;
 use alarm::Alarm;
 pub(crate) use clock::Bound;
 use clock::Clock;
@@ -86,6 +88,7 @@ pub(crate) struct Driver {
     outgrown: Outgrown,
     /// What the host refuses this node.
     lacks: Lacks,
+    agents: Agents,
     /// How many nodes it was told to expect.
     expected: usize,
     engine: EngineKind,
@@ -144,6 +147,7 @@ impl Driver {
             people: People::default(),
             outgrown,
             lacks: Lacks::default(),
+            agents: Agents::default(),
             expected,
             engine,
             merging: Vec::new(),
@@ -209,6 +213,7 @@ impl Driver {
             let now = self.clock.now();
             match input {
                 Input::Lack { lack } => self.lacking(now, lack),
+                Input::AgentPort { to } => self.agents.note(&self.shared.settings.name, to),
                 input => handle_input(&mut self.node, now, input),
             }
         }
@@ -361,14 +366,25 @@ impl Driver {
                 awaits,
             } => {
                 tracing::info!(target: "antiphon::membership", node = %self.shared.settings.name, ?missing, ?rejecting, ?awaits, "forming");
+                let agents = self.agents.among(&rejecting);
                 self.shared.hub().publish(ClusterEvent::Forming {
                     missing,
                     rejecting,
+                    agents,
                     awaits,
                 });
             }
             CoreEvent::Alone { reason } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, ?reason, "founds a cluster of itself alone");
+                let node = &self.shared.settings.name;
+                match reason {
+                    // The settings say so in as many words.
+                    Alone::Told => {
+                        tracing::info!(target: "antiphon::membership", %node, %reason, "founds a cluster of itself alone");
+                    }
+                    _ => {
+                        tracing::warn!(target: "antiphon::membership", %node, %reason, "founds a cluster of itself alone");
+                    }
+                }
                 self.shared.hub().publish(ClusterEvent::Alone { reason });
             }
             CoreEvent::Refused { reason, fatal } => {
@@ -577,6 +593,7 @@ impl Driver {
             status: self.status(now),
             inspection: self.node.inspect(now),
             lacks: self.lacks.present(now),
+            agents: self.agents.all(),
             paths: self
                 .transport
                 .as_ref()
@@ -696,7 +713,7 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
         }
         Input::PathTrouble { to, trouble } => node.handle_path_trouble(now, to, trouble),
         // The driver's own business.
-        Input::Lack { .. } => {}
+        Input::Lack { .. } | Input::AgentPort { .. } => {}
         Input::Lifeline {
             event,
             connection: None,

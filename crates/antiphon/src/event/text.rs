@@ -17,13 +17,14 @@ impl Display for ClusterEvent {
             ClusterEvent::Forming {
                 missing,
                 rejecting,
+                agents,
                 awaits,
             } => {
                 write!(f, "forming: {awaits}")?;
                 if !missing.is_empty() {
                     write!(f, "; no answer yet from {}", listed(missing))?;
                 }
-                match rejection(rejecting) {
+                match rejection(rejecting, agents) {
                     Some(reason) => write!(f, "; {reason}"),
                     None => Ok(()),
                 }
@@ -137,14 +138,48 @@ fn listed(given: &[impl ToString]) -> String {
     }
 }
 
-/// What to tell the operator of a node if these addresses do not accept its frames.
+/// What to tell the operator of a node if these addresses do not accept its frames. At some of them agents
+/// serve programs.
 #[doc(hidden)]
-pub fn rejection(by: &[SocketAddr]) -> Option<String> {
-    (!by.is_empty()).then(|| {
+pub fn rejection(by: &[SocketAddr], agents: &[SocketAddr]) -> Option<String> {
+    let (agents, nodes): (Vec<SocketAddr>, Vec<SocketAddr>) =
+        by.iter().copied().partition(|addr| agents.contains(addr));
+    let misled = (!agents.is_empty()).then(|| {
+        format!(
+            "{} is the port of an agent for programs (--listen): give the node's own address (--bind), by default \
+             port 7400",
+            listed(&agents)
+        )
+    });
+    let rejected = (!nodes.is_empty()).then(|| {
         format!(
             "{} closed each connection after this node's first frame: check that --key-file and --cluster are the \
              same here and there (the log there says which differs)",
-            listed(by)
+            listed(&nodes)
         )
-    })
+    });
+    match (misled, rejected) {
+        (Some(misled), Some(rejected)) => Some(format!("{misled}; {rejected}")),
+        (misled, rejected) => misled.or(rejected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_port_is_told_apart_from_a_node_that_ends_connections() {
+        let [node, agent] = [7400, 7480].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        assert_eq!(rejection(&[], &[agent]), None);
+        let told = rejection(&[agent], &[agent]).unwrap();
+        assert!(told.contains("127.0.0.1:7480 is the port of an agent") && !told.contains("--key-file"));
+        let told = rejection(&[node], &[agent]).unwrap();
+        assert!(told.contains("--key-file") && !told.contains("agent"), "{told}");
+        let told = rejection(&[node, agent], &[agent]).unwrap();
+        assert!(
+            told.contains("7480 is the port") && told.contains("7400 closed each"),
+            "{told}"
+        );
+    }
 }

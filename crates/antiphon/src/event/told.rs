@@ -63,6 +63,7 @@ impl ClusterEvent {
             ClusterEvent::Forming {
                 missing,
                 rejecting,
+                agents,
                 awaits,
             } => {
                 let (present, needed) = match awaits {
@@ -73,7 +74,7 @@ impl ClusterEvent {
                     missing: texts(missing),
                     present,
                     needed,
-                    reason: rejection(rejecting),
+                    reason: rejection(rejecting, agents),
                 }
             }
             ClusterEvent::Alone { reason } => api::Event::FoundedAlone {

@@ -347,7 +347,10 @@ impl Task {
                 }
             }
             // A locator watches no node, and a node that it cannot reach asks again.
-            Input::Probe { .. } | Input::Lifeline { .. } | Input::PathTrouble { .. } => {}
+            Input::Probe { .. }
+            | Input::Lifeline { .. }
+            | Input::PathTrouble { .. }
+            | Input::AgentPort { .. } => {}
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a node is doing, and what it knows of each member.
 
+use std::net::SocketAddr;
+
 use antiphon_core::inspection::{Inspection, Lifeline, Looking, MemberSeen};
 
 use antiphon::{Examined, Incarnation, NodeView, Policy, Settings};
@@ -40,7 +42,7 @@ pub(crate) fn status(examined: &Examined, settings: &Settings) -> Status {
         view: view.map(|view| view.number),
         members: view.map_or(0, |view| view.members.len()),
         groups: groups.collect(),
-        forming: looking(inspection).map(forming),
+        forming: looking(inspection).map(|looking| forming(looking, &examined.agents)),
         quorum: seated.map(|seated| seated.quorum),
         silent,
         refused: looking(inspection).and_then(refusal),
@@ -93,7 +95,7 @@ pub(crate) fn members(examined: &Examined, settings: &Settings, names: &Names) -
         refused: refused(inspection),
         suspicions: suspicions(inspection, names),
         edges: edges(inspection, names),
-        forming: looking(inspection).map(forming),
+        forming: looking(inspection).map(|looking| forming(looking, &examined.agents)),
         lacks: lacks(examined),
     }
 }
@@ -237,12 +239,19 @@ fn refused(inspection: &Inspection) -> Vec<RefusedNode> {
     refused.collect()
 }
 
-fn forming(looking: &Looking) -> Forming {
-    let text = |addrs: &[std::net::SocketAddr]| addrs.iter().map(ToString::to_string).collect();
+fn forming(looking: &Looking, agents: &[SocketAddr]) -> Forming {
+    let text = |addrs: &[SocketAddr]| addrs.iter().map(ToString::to_string).collect();
+    let is_agent = |addr: &&SocketAddr| agents.contains(addr);
     let candidates = looking.candidates.iter();
     Forming {
         missing: text(&looking.missing),
         rejecting: text(&looking.rejecting),
+        agents: looking
+            .rejecting
+            .iter()
+            .filter(is_agent)
+            .map(ToString::to_string)
+            .collect(),
         candidates: candidates
             .map(|(name, addr, _)| (name.clone(), addr.to_string()))
             .collect(),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use antiphon_core::{Enquirer, GroupOptions};
 
 use super::Builder;
-use super::addresses::{check_addresses_of, parse_all};
+use super::addresses::{check_addresses_of, conflict, parse_all};
 use crate::Error;
 
 /// Where a node listens, and where the others reach it if that is said.
@@ -22,6 +22,7 @@ impl Builder {
     #[doc(hidden)]
     pub fn check(&self, seeds: &[Vec<SocketAddr>], groups: &[(String, GroupOptions)]) -> Result<(), Error> {
         let (bind, advertise) = self.addresses()?;
+        self.check_name()?;
         self.check_datagram()?;
         let (_, sources) = self.split_seeds()?;
         self.check_exposure(&bind, seeds)?;
@@ -38,6 +39,16 @@ impl Builder {
         Enquirer::new(&config, groups, [0; 3], Vec::new())
             .map(drop)
             .map_err(Error::Config)
+    }
+
+    /// Clients of a node are members by the name `NODE/CLIENT`, which must say which of the two is which.
+    pub(super) fn check_name(&self) -> Result<(), Error> {
+        match self.name.as_deref().filter(|name| name.contains('/')) {
+            None => Ok(()),
+            Some(name) => Err(conflict(format!(
+                "name {name:?} must have no slash: clients of a node are called NODE/CLIENT"
+            ))),
+        }
     }
 
     /// The given addresses, or a port of its own on this host.
