@@ -550,9 +550,9 @@ impl Session {
         let view = self.hub.cluster().view();
         let view = view.map(|view| told::node_view(&view, &self.hub.names_now()));
         let none = || {
-            not_done(unavailable(
-                "this node is in no cluster now: wait until it has joined one",
-            ))
+            let why = self.readiness().why_no_view();
+            let why = why.unwrap_or_else(|| "wait until it has joined one".to_owned());
+            not_done(unavailable(&format!("this node is in no cluster now: {why}")))
         };
         view.map_or_else(none, |view| Reply {
             view: Some(Box::new(view)),

@@ -24,10 +24,10 @@ use antiphon_api::blocks::{self, Reply};
 use antiphon_api::{Command, Payload};
 use bytes::Bytes;
 
-use super::MAX_VALUE_BYTES;
 use super::counters::counted;
 use super::failure::not_done;
 use super::maps::{MapCopy, WriteAsked, answered};
+use super::{MAX_VALUE_BYTES, is_gone_at_once};
 
 /// The blocks that this node is a member of, for what need not stand in the queue of a worker.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +103,8 @@ impl Copies {
     pub(super) fn begin(&self, command: &Command) -> Option<Begun> {
         let mut bytes = 0;
         let what = match command {
+            // The worker's way says why not.
+            Command::Put(put) if is_gone_at_once(put) => return None,
             Command::Put(put) => {
                 let value = value_of(put)?;
                 bytes = value.len();

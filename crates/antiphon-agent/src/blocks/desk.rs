@@ -383,6 +383,18 @@ impl Operation {
         Failure::nothing_done(Code::Timeout, format!("it did not happen within {within}: {why}"))
     }
 
+    /// The group of locks has said that it was not free in its time.
+    pub(super) fn held_by_another(&self) -> Failure {
+        let reason = match self.within.unwrap_or_default() {
+            Duration::ZERO => "it is held by another: give it time to wait, or try again".to_owned(),
+            within => format!(
+                "it was not free within {}, another holds it: give it more time, or try again",
+                Span(within)
+            ),
+        };
+        Failure::nothing_done(Code::Timeout, reason)
+    }
+
     /// Why this node may not act for its cluster now, if it may not.
     pub(super) fn why_not_ready(&self) -> Option<String> {
         self.desk.readiness.why_not()

@@ -166,7 +166,7 @@ impl LockBlock {
         let hold = match got {
             Ok(Some(hold)) => hold,
             Ok(None) => {
-                let failure = operation.too_late();
+                let failure = operation.held_by_another();
                 operation.reply(not_done(failure)).await;
                 return;
             }

@@ -259,7 +259,8 @@ pub(super) fn answered(
         Ok(written) => Ok(written.into_iter().next().map(done).unwrap_or_default()),
         Err(Refused::Condition { found, .. }) => {
             let there = found.map_or("no value".to_owned(), |version| format!("version {version}"));
-            let reason = format!("if_version does not hold, there is {there}: get it, and decide anew");
+            // Each carrier calls it something else.
+            let reason = format!("the condition does not hold: the key has {there}; get it, and decide anew");
             Ok(Reply {
                 version: found.map(serial),
                 ..not_done(Failure::nothing_done(Code::Conflict, reason))

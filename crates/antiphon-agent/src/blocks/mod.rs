@@ -88,7 +88,7 @@ use std::time::Duration;
 
 use antiphon::Cluster;
 use antiphon::calls::MAX_CALL_BYTES;
-use antiphon_api::blocks::{Answer, Code, Failure, Id, Serial, Span};
+use antiphon_api::blocks::{Answer, Code, Failure, Id, Put, Serial, Span};
 use antiphon_api::{Command, Event, Payload, View};
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -272,6 +272,14 @@ impl Blocks {
                 return Ok(());
             }
         };
+        if let Command::Put(put) = &command
+            && is_gone_at_once(put)
+        {
+            let reason = "a value's time is longer than 0: leave it out for a value that stays";
+            let failure = Failure::nothing_done(Code::Refused, reason);
+            operation.reply(not_done(failure)).await;
+            return Ok(());
+        }
         if let Err(failure) = operation.make_room(data.len()).await {
             operation.reply(not_done(failure)).await;
             return Ok(());
@@ -378,6 +386,11 @@ impl Blocks {
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether nobody could ever read the value.
+fn is_gone_at_once(put: &Put) -> bool {
+    put.ttl.is_some_and(|ttl| ttl.0.is_zero())
 }
 
 /// How it is bounded, its id, and for how long it waits.

@@ -93,6 +93,9 @@ async fn a_lock_is_granted_waited_for_given_back_and_not_twice() {
     );
     let late = node.ask("lock", json!({"name": "x", "within": "50ms"}), 3).await;
     assert_eq!(late["error"]["code"], "timeout");
+    for reason in [&busy, &late].map(|reply| reply["error"]["reason"].as_str().unwrap()) {
+        assert!(reason.contains("another"), "{reason}");
+    }
     node.say(json!({"lock": {"name": "x", "id": "next"}})).await;
     let wrong = node
         .ask("unlock", json!({"name": "x", "token": token + 1}), 4)

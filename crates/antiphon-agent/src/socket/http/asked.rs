@@ -1,5 +1,6 @@
 //! What a request asks: the names in its path, its query, its conditions, its payload.
 
+use std::fmt;
 use std::str::FromStr;
 
 use antiphon_api::Payload;
@@ -17,6 +18,27 @@ use super::answer::{BYTES, JSON};
 use super::body::Unread;
 use super::problem::Problem;
 use super::table::Route;
+
+/// A whole number in a query.
+pub(super) trait Whole: FromStr + fmt::Display {
+    const LEAST: Self;
+    const MOST: Self;
+}
+
+impl Whole for u32 {
+    const LEAST: Self = Self::MIN;
+    const MOST: Self = Self::MAX;
+}
+
+impl Whole for u64 {
+    const LEAST: Self = Self::MIN;
+    const MOST: Self = Self::MAX;
+}
+
+impl Whole for i64 {
+    const LEAST: Self = Self::MIN;
+    const MOST: Self = Self::MAX;
+}
 
 /// A request, taken apart.
 #[derive(Debug)]
@@ -139,9 +161,22 @@ impl Asked {
         span.map_err(|reason| Problem::refused(format!("{name}: {reason}")))
     }
 
-    pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
-        let number = self.text(name).map(T::from_str).transpose();
-        number.map_err(|_| Problem::refused(format!("{name} is a whole number that is not so great")))
+    pub(super) fn number<T: Whole>(&self, name: &str) -> Result<Option<T>, Problem> {
+        self.number_of(name, "")
+    }
+
+    /// `source`: where the number comes from, for who gave another.
+    pub(super) fn number_of<T: Whole>(&self, name: &str, source: &str) -> Result<Option<T>, Problem> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let wrong = |_| {
+            let (least, most, got) = (T::LEAST, T::MOST, antiphon_api::shortened(text));
+            Problem::refused(format!(
+                "{name}: expected a whole number from {least} to {most}{source}; got {got:?}"
+            ))
+        };
+        text.parse::<T>().map(Some).map_err(wrong)
     }
 
     /// What cannot be left out.
@@ -323,6 +358,24 @@ mod tests {
         ] {
             let asked = asked(wrong, &[]).and_then(|asked| asked.flag("latest"));
             assert_eq!(asked.unwrap_err().status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_told_with_its_range() {
+        for (wrong, expected) in [
+            (
+                "by=1.5",
+                "by: expected a whole number from -9223372036854775808 to 9223372036854775807; got \"1.5\"",
+            ),
+            ("by=", "got \"\""),
+        ] {
+            let request = Request::post(format!("/v1/counters/c?{wrong}"));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let (route, names) = table::find("POST", "/v1/counters/c").unwrap();
+            let asked = Asked::new(route, &names, head).unwrap();
+            let problem = format!("{:?}", asked.number::<i64>("by").unwrap_err());
+            assert!(problem.replace("\\\"", "\"").contains(expected), "{problem}");
         }
     }
 

@@ -183,7 +183,8 @@ fn ttl(asked: &Asked) -> Result<Duration, Problem> {
 }
 
 fn token(asked: &Asked) -> Result<Serial, Problem> {
-    asked.needed("token", asked.number("token")?).map(Serial)
+    let token = asked.number_of("token", ", as POST gave it")?;
+    asked.needed("token", token).map(Serial)
 }
 
 fn granted(status: StatusCode, token: Serial, ttl: Duration) -> Answer {

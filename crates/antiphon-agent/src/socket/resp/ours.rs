@@ -5,6 +5,7 @@ use antiphon_api::commands::{self, Way};
 use antiphon_api::{Command, Payload, command};
 use bytes::Bytes;
 
+use super::encode::Version;
 use super::redis::{integer, span, text};
 use super::shape::{Shape, entry};
 use super::table::Verb;
@@ -74,8 +75,10 @@ impl Talk<'_> {
             }
             Verb::ApWhy => self.why(input, words).await,
             Verb::ApSend => {
+                let group = text(&words[0])?;
+                self.could_join(&group)?;
                 let send = command::Send {
-                    group: Some(text(&words[0])?),
+                    group: Some(group),
                     payload: Payload::from_bytes(&words[1]),
                     safe: flag(&words[2..], b"SAFE")?,
                     scope: None,
@@ -166,6 +169,18 @@ impl Talk<'_> {
         }
     }
 
+    /// In RESP2 a group cannot be joined, and what the session says of one that is not would be no advice.
+    fn could_join(&self, group: &str) -> Result<(), Stop> {
+        let said = self.shared.said();
+        match said.version == Version::Two && !said.groups.contains_key(group) {
+            true => Stop::error(format!(
+                "NOTHELD this client has not joined {}: HELLO 3 first, then AP.JOIN",
+                antiphon_api::shortened(group)
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// One that may wait for other programs: nothing before it is under way, and nothing behind it begins.
     async fn alone_begin(
         &self,
@@ -198,9 +213,6 @@ impl Talk<'_> {
         let [version, ttl] = options(&words[3..], [b"VERSION", b"PX"])?;
         let if_version = version.map(|version| serial(&version)).transpose()?.map(Serial);
         let ttl = ttl.map(|ms| millis(&ms)).transpose()?;
-        if ttl.is_some_and(|ttl| ttl.0.is_zero()) {
-            return Stop::error("ERR invalid expire time in 'ap.put' command");
-        }
         let put = Self::put(&text(&words[0])?, text(&words[1])?, &words[2], if_version, ttl);
         self.begin_put(input, Shape::Version, put).await
     }

@@ -170,7 +170,7 @@ impl Talk<'_> {
                 }
             }),
             b"INFO" => self.command(&[]),
-            _ => subcommand(word, "COMMAND", &["COUNT", "LIST"]),
+            _ => subcommand(word, "COMMAND", &["COUNT", "DOCS", "INFO", "LIST"]),
         }
     }
 
@@ -253,12 +253,13 @@ fn client_name(word: &[u8]) -> Result<String, Stop> {
     text(word)
 }
 
-/// Refuses a subcommand in Redis' words: it has too many words or too few, or it is none of these.
+/// Refuses a subcommand, as Redis does: it has too many words or too few, or it is none of these, which are
+/// listed where Redis sends to `HELP`.
 fn subcommand(word: &[u8], of: &str, there: &[&str]) -> Result<(), Stop> {
-    let there = there
+    let known = there
         .iter()
         .find(|name| word.eq_ignore_ascii_case(name.as_bytes()));
-    match there {
+    match known {
         Some(name) => Stop::error(format!(
             "ERR wrong number of arguments for '{}|{}' command",
             of.to_ascii_lowercase(),
@@ -266,7 +267,10 @@ fn subcommand(word: &[u8], of: &str, there: &[&str]) -> Result<(), Stop> {
         )),
         None => {
             let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
-            Stop::error(format!("ERR unknown subcommand '{word}'. Try {of} HELP."))
+            Stop::error(format!(
+                "ERR unknown subcommand '{word}'. {of} takes {}.",
+                there.join(", ")
+            ))
         }
     }
 }

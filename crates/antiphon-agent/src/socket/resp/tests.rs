@@ -162,7 +162,7 @@ async fn values_are_written_and_read_as_redis_has_it() {
         ),
         (
             "client kill x",
-            "-ERR unknown subcommand 'kill'. Try CLIENT HELP.",
+            "-ERR unknown subcommand 'kill'. CLIENT takes SETNAME, GETNAME, ID, INFO, SETINFO, NO-EVICT, NO-TOUCH.",
         ),
         (
             "CONFIG GET",
@@ -170,11 +170,11 @@ async fn values_are_written_and_read_as_redis_has_it() {
         ),
         (
             "CONFIG SET save x",
-            "-ERR unknown subcommand 'SET'. Try CONFIG HELP.",
+            "-ERR unknown subcommand 'SET'. CONFIG takes GET.",
         ),
         (
             "COMMAND GETKEYS GET k",
-            "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.",
+            "-ERR unknown subcommand 'GETKEYS'. COMMAND takes COUNT, DOCS, INFO, LIST.",
         ),
         ("AUTH default x", "OK"),
         (
@@ -419,7 +419,18 @@ async fn locks_jobs_maps_and_calls_are_those_of_all_clients() {
     let mut bob = Client::of(&second).await;
     let version = ann.ask("AP.PUT m k v VERSION 0").await;
     assert_eq!(bob.ask("AP.GET m k LATEST").await, format!("[v {version}]"));
-    assert!(bob.ask("AP.PUT m k w VERSION 0").await.starts_with("-CONFLICT"));
+    let conflict = bob.ask("AP.PUT m k w VERSION 0").await;
+    assert!(
+        conflict.starts_with("-CONFLICT the condition does not hold: the key has version "),
+        "{conflict}"
+    );
+    let at_once = bob.ask("AP.PUT m k w PX 0").await;
+    assert!(at_once.starts_with("-REFUSED a value's time"), "{at_once}");
+    let said = bob.ask("AP.SEND chat x").await;
+    assert!(
+        said.starts_with("-NOTHELD") && said.contains("HELLO 3 first"),
+        "{said}"
+    );
     let later = bob
         .ask(&format!("AP.PUT m k w VERSION {version} PX 100000"))
         .await;
