@@ -29,8 +29,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 const REFUSED_FOR: Duration = Duration::from_millis(REFUSAL_LASTS_MS);
 
 /// Whether the node is ready: a member of a primary view, with its lease, or without one by its settings. Its
-/// events say so, and are too late after a standstill of the process. So who must know it exactly asks the
-/// node itself, too, which looks at the clock.
+/// events say so, and are too late after a standstill of the process. What must know it exactly asks the node
+/// itself, too, which looks at the clock.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     cluster: Cluster,

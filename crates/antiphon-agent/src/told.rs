@@ -252,7 +252,7 @@ fn write_number(number: impl Serialize, text: &mut Vec<u8>) {
 }
 
 /// What is known about a name, one sentence each. `no_view`: why the node that answers is in no view; then it
-/// says nothing of who was never in one.
+/// says nothing of a node that was never in one.
 pub(crate) fn why(report: &WhyReport, names: &Names, no_view: Option<String>) -> Event {
     let mut facts: Vec<String> = match report.entries.as_slice() {
         [] if no_view.is_some() => Vec::new(),

@@ -165,7 +165,7 @@ impl Asked {
         self.number_of(name, "")
     }
 
-    /// `source`: where the number comes from, for who gave another.
+    /// `source`: where the number comes from, for a program that gave another.
     pub(super) fn number_of<T: Whole>(&self, name: &str, source: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.text(name) else {
             return Ok(None);

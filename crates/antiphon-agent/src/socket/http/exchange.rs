@@ -50,15 +50,20 @@ pub(super) async fn why(hub: &Hub, asked: &Asked) -> Result<Answer, Problem> {
     }
 }
 
-/// Whether this node may act for the cluster.
-pub(super) async fn ready(hub: &Hub) -> Result<Answer, Problem> {
+/// Whether this node may act for the cluster. A stranger learns no addresses and names of nodes.
+pub(super) async fn ready(hub: &Hub, stranger: bool) -> Result<Answer, Problem> {
     if hub.is_closing() {
         return Err(Problem::unavailable("this node is leaving: ask another one"));
     }
-    let view = hub.readiness().check().await.map_err(Problem::unavailable)?;
+    let view = hub.readiness().check().await.map_err(|reason| {
+        let may_know = !stranger || hub.cluster().view().is_some();
+        Problem::unavailable(if may_know { &reason } else { IN_NO_VIEW })
+    })?;
     let ready = serde_json::json!({"ready": true, "view": view.number, "members": view.members.len()});
     Ok(answer::json(StatusCode::OK, &ready))
 }
+
+const IN_NO_VIEW: &str = "this node is in no view of the cluster: ask another one, or wait; its log says why";
 
 /// What answers a command.
 async fn event(session: &Session, events: &mut Events, command: Command) -> Result<Event, Problem> {

@@ -231,7 +231,7 @@ impl Http {
         let body = Unread::new(body, halves);
         match route.does {
             Does::Live => Ok(answer::json(StatusCode::OK, &json!({"live": true}))),
-            Does::Ready => exchange::ready(hub).await,
+            Does::Ready => exchange::ready(hub, visitor.is_stranger()).await,
             Does::Metrics => Ok(answer::text(
                 crate::metrics::CONTENT_TYPE,
                 crate::metrics::read(hub).await,

@@ -23,8 +23,8 @@ impl Talk<'_> {
         self.shared.said().groups.insert(group.to_owned(), place);
     }
 
-    /// Comes into a group, and waits for its first view. If that does not come since the node is not ready, it
-    /// is in the group all the same, and tells nothing of it until it is asked for it again.
+    /// Comes into a group, and waits for its first view. If that does not come since the node is not ready,
+    /// it is in the group all the same, and tells nothing of it until it is asked for it again.
     async fn enter(&self, input: &mut Input, group: &str, role: Role) -> Result<(), Stop> {
         self.take_part(group, role);
         let (name, joined) = (group.to_owned(), |id| command::Join {
