@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use antiphon::memory::MemoryNetwork;
-use antiphon::{Cluster, Profile};
+use antiphon::{Builder, Cluster, Profile};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -46,6 +46,10 @@ impl Drop for Port {
 
 impl Port {
     async fn open(name: &str, tls: bool, tokens: bool, client_ca: bool) -> Self {
+        Self::of(node().found(), name, (tls, tokens, client_ca)).await
+    }
+
+    async fn of(node: Builder, name: &str, (tls, tokens, client_ca): (bool, bool, bool)) -> Self {
         let folder = std::env::temp_dir().join(format!("antiphon-port-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
@@ -58,13 +62,7 @@ impl Port {
             tokens: tokens.then(|| put("tokens", TOKEN.as_bytes())),
         };
         let access = Access::read(&files).unwrap();
-        let cluster = Cluster::builder("ports")
-            .name("n1")
-            .bind("10.0.0.1:7400")
-            .memory(&MemoryNetwork::new())
-            .profile(Profile::local())
-            .found();
-        let hub = Hub::new(cluster.start().await.unwrap());
+        let hub = Hub::new(node.start().await.unwrap());
         let addrs = ["127.0.0.1:0".parse().unwrap()];
         let listener = Listener::guarded(None, &addrs, access.clone()).await.unwrap();
         let addr = listener.addrs()[0];
@@ -102,6 +100,11 @@ impl Port {
             .parse()
             .unwrap()
     }
+}
+
+fn node() -> Builder {
+    let node = Cluster::builder("ports").name("n1").bind("10.0.0.1:7400");
+    node.memory(&MemoryNetwork::new()).profile(Profile::local())
 }
 
 fn put(folder: &Path, name: &str, text: &[u8]) -> PathBuf {
@@ -225,6 +228,29 @@ async fn what_is_handed_over_must_listen_for_streams() {
         .inherit(StdTcp::bind("127.0.0.1:0").unwrap().into())
         .unwrap();
     assert_eq!(listener.addrs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_stranger_learns_no_addresses_of_the_nodes_that_are_awaited() {
+    let waits = node().seeds(["10.0.0.1:7400", "10.0.0.9:7400"]);
+    let port = Port::of(waits, "awaits", (true, true, false)).await;
+    let (mut stranger, mut known) = (port.tls().await, port.tls().await);
+    told(&mut known, get("/v1/members", &bearer(TOKEN)), "}\n").await;
+    let told_the_known = async {
+        while !told(&mut known, get("/readyz", ""), "}\n")
+            .await
+            .contains("10.0.0.9")
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, told_the_known).await.expect("it is told");
+    let told = told(&mut stranger, get("/readyz", ""), "}\n").await;
+    assert!(
+        told.starts_with("HTTP/1.1 503") && told.contains("in no view"),
+        "{told}"
+    );
+    assert!(!told.contains("10.0.0.9"), "{told}");
 }
 
 #[tokio::test]
