@@ -4,7 +4,7 @@ import { Buffer } from "node:buffer";
 import net from "node:net";
 import { Comeback } from "./comeback.js";
 import { Connection, serving } from "./connection.js";
-import { AntiphonError } from "./errors.js";
+import { AntiphonError, ConnectionLost } from "./errors.js";
 import { address as read, byNode, decode, encode, encodeAll, failure, Said, span } from "./lines.js";
 import { after } from "./timer.js";
 
@@ -34,6 +34,7 @@ export async function connect(address, options = {}) {
     return client;
   } catch (error) {
     connection.cut();
+    if (error instanceof ConnectionLost) error.ran = "no"; // nothing is asked before the welcome
     throw error;
   } finally {
     clearTimeout(timer);

@@ -378,7 +378,7 @@ story("a lost connection is told to all that wait, behind what was told before",
 });
 
 test("an agent that is not there, or says nothing, is an error that says so", { timeout: WITHIN_MS }, async () => {
-  await assert.rejects(connect("127.0.0.1:1"), { code: "connection", cause: /ECONNREFUSED/ });
+  await assert.rejects(connect("127.0.0.1:1"), { code: "connection", ran: "no", cause: /ECONNREFUSED/ });
   await assert.rejects(connect("unix:/nowhere/a.sock"), { cause: /ENOENT/ });
   const peer = await Peer.start(() => {});
   peer.reply = () => new Promise(() => {});
