@@ -235,6 +235,17 @@ impl Network {
         self.wall(host, &[("input", rule.to_owned())]);
     }
 
+    /// This host loses the packets of more bytes that come to it, and passes smaller ones: no sender is told.
+    pub fn swallow_large(&self, host: usize, bytes: usize) {
+        for sender in 1..=self.hosts {
+            // A packet here is one on a wire, and not many that a network card would part.
+            let namespace = self.namespace(sender);
+            ip(&["-n", &namespace, "link", "set", "eth0", "gso_max_segs", "1"]);
+        }
+        let rule = format!("iifname != \"lo\" meta length > {bytes} drop");
+        self.wall(host, &[("input", rule)]);
+    }
+
     /// This host loses so many of a hundred packets that come to a multicast address.
     pub fn lose_multicast(&self, host: usize, percent: u8) {
         let chance = chance(percent);

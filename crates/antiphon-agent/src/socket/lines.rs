@@ -167,9 +167,23 @@ async fn read(reader: &mut Reader, begun: Result<Said, Stop>, session: &Session)
     }
 }
 
-/// Whether bytes may stand behind a line that cannot be read: then they would be read as lines.
+/// Whether bytes may stand behind a line that cannot be read: then they would be read as lines. A letter of a
+/// key may be written as its number.
 pub(super) fn may_have_bytes(line: &[u8]) -> bool {
-    memchr::memmem::find(line, b"\"bytes\"").is_some()
+    const NUMBER: &[u8] = b"\\u00";
+    let mut plain = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(begin) = memchr::memmem::find(rest, NUMBER) {
+        let behind = &rest[begin + NUMBER.len()..];
+        let digits = behind
+            .first_chunk::<2>()
+            .and_then(|two| std::str::from_utf8(two).ok());
+        plain.extend_from_slice(&rest[..begin]);
+        plain.extend(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()));
+        rest = behind.get(2..).unwrap_or_default();
+    }
+    plain.extend_from_slice(rest);
+    memchr::memmem::find(&plain, b"\"bytes\"").is_some()
 }
 
 /// How a connection ends of which it is not known where the next line begins.
@@ -224,6 +238,19 @@ mod tests {
 
     /// For what has no failure detection in it, on a busy machine.
     const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn bytes_may_stand_behind_a_key_however_its_letters_are_written() {
+        for (line, expected) in [
+            (r#"{"sned":{"payload":{"bytes":5}}}"#, true),
+            (r#"{"sned":{"payload":{"b\u0079tes":5}}}"#, true),
+            (r#"{"sned":{"payload":{"\u0062\u0079\u0074e\u0073":5}}}"#, true),
+            (r#"{"sned":{"payload":"bytes \u0007"}}"#, false),
+            (r#"{"sned":{"payload":"\u00"#, false),
+        ] {
+            assert_eq!(may_have_bytes(line.as_bytes()), expected, "{line}");
+        }
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_line_that_is_half_written_when_a_program_has_said_all_comes_whole() {

@@ -55,7 +55,7 @@ use std::time::Duration;
 use antiphon_core::{Class, DialId, LifelineCommand, LifelineEvent};
 use antiphon_wire::frame::Frame;
 use bytes::Bytes;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::faults::{FaultTable, is_lost};
@@ -522,7 +522,12 @@ impl Drop for AbortOnDrop {
 /// Dials a peer. A dial of a port of this host without a listener may, by chance, connect to itself; that
 /// counts as a refusal.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(addr).await?;
+    connect_from(socket::dialling(addr, false)?, addr).await
+}
+
+/// The same from this socket.
+async fn connect_from(socket: TcpSocket, addr: SocketAddr) -> io::Result<TcpStream> {
+    let stream = socket.connect(addr).await?;
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }

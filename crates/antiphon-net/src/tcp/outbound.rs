@@ -8,6 +8,11 @@
 //! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble,
 //! and the core repairs what still matters.
 //!
+//! On some paths large packets vanish and small ones pass: the end of a tunnel drops them, and nobody is told.
+//! There a dial succeeds, heartbeats pass, and each connection breaks at the first large frame. So when two in
+//! a row were made and broke soon since nothing was acknowledged, the next one has narrow segments, and those
+//! after it, until one ends otherwise.
+//!
 //! The driver hands over together what it sends in one turn. If that is little, and nothing waits before it,
 //! the driver writes it at once: at light load the way over a queue and a task costs as much time as the core
 //! itself. More is left to the task, which on a runtime with several threads writes while the driver goes on.
@@ -28,7 +33,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, Common, Counted, connect, preamble, socket, strangers};
+use super::{AbortOnDrop, Common, Counted, connect_from, preamble, socket, strangers};
 use crate::{Input, Lack};
 
 /// Frames that may wait for a connection.
@@ -120,6 +125,7 @@ impl Outbound {
             line: line.clone(),
             back_off: Duration::ZERO,
             misled: false,
+            swallowed: Swallowed::default(),
         };
         Self {
             class,
@@ -241,6 +247,28 @@ struct Path {
     /// The last connection was dialled on news of the peer, and was no good: the next news is not believed at
     /// once.
     misled: bool,
+    swallowed: Swallowed,
+}
+
+/// How many connections in a row were made, and broke soon since nothing was acknowledged.
+#[derive(Debug, Default, Clone, Copy)]
+struct Swallowed(u8);
+
+impl Swallowed {
+    /// One has ended that lasted so long.
+    fn note(&mut self, failure: Failure, lasted: Duration, user_timeout: Duration) {
+        let timed_out = matches!(failure, Failure::Path(PathTrouble::TimedOut));
+        self.0 = match timed_out {
+            true if lasted < 3 * user_timeout => self.0.saturating_add(1),
+            true => 1,
+            false => 0,
+        };
+    }
+
+    /// Whether large packets may vanish on the path.
+    fn is_suspicious(self) -> bool {
+        self.0 >= 2
+    }
 }
 
 /// Why a connection is not used any more.
@@ -293,7 +321,12 @@ impl Path {
                     }
                     match end {
                         End::Idle | End::Finished => return,
-                        End::Failed(failure) => failed.unwrap_or(failure),
+                        End::Failed(failure) => {
+                            let failure = failed.unwrap_or(failure);
+                            let user_timeout = self.common.config.user_timeout;
+                            self.swallowed.note(failure, connected.elapsed(), user_timeout);
+                            failure
+                        }
                     }
                 }
                 Err(failure) => failure,
@@ -387,9 +420,10 @@ impl Path {
 
     async fn dial(&self) -> Result<Arc<TcpStream>, Failure> {
         let config = &self.common.config;
+        let narrow = self.swallowed.is_suspicious();
         let dialled = async {
             self.common.faults.unblocked(self.to).await;
-            connect(self.to).await
+            connect_from(socket::dialling(self.to, narrow)?, self.to).await
         };
         let stream = match tokio::time::timeout(config.connect_timeout, dialled).await {
             Err(_) => return Err(Failure::Path(PathTrouble::TimedOut)),
@@ -400,6 +434,9 @@ impl Path {
             Ok(Ok(stream)) => stream,
         };
         socket::tune_outbound(&stream, self.class, config).map_err(|error| Failure::of(&error))?;
+        if narrow {
+            tracing::info!(target: "antiphon::net", to = %self.to, "large packets may vanish on this path: this connection sends small ones");
+        }
         Ok(Arc::new(stream))
     }
 
@@ -672,6 +709,29 @@ mod tests {
             },
         );
         (transport, outbound, path.unwrap(), peer)
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_path_on_which_two_connections_in_a_row_were_not_answered_has_narrow_segments() {
+        let (_transport, _outbound, mut path, _peer) = by_hand().await;
+        let user_timeout = Duration::from_secs(2);
+        for (trouble, lasted, narrow) in [
+            (PathTrouble::TimedOut, 3600, false),
+            (PathTrouble::TimedOut, 3, true),
+            (PathTrouble::TimedOut, 2, true),
+            (PathTrouble::Lost, 2, false),
+            (PathTrouble::TimedOut, 2, false),
+            (PathTrouble::TimedOut, 60, false),
+        ] {
+            let lasted = Duration::from_secs(lasted);
+            path.swallowed.note(Failure::Path(trouble), lasted, user_timeout);
+            let Ok(stream) = path.dial().await else {
+                panic!("there is a listener");
+            };
+            let mss = socket2::SockRef::from(&*stream).tcp_mss().unwrap();
+            assert_eq!(mss <= 1200, narrow, "{trouble:?} after {lasted:?}: {mss}");
+        }
     }
 
     fn frame() -> Frame {

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use antiphon_core::Class;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::TcpConfig;
 
 /// Unsent bytes the kernel takes of a bulk connection: more would only wait in the kernel, where nothing can
 /// overtake it.
 const BULK_NOTSENT_BYTES: u32 = 128 << 10;
+/// Of a segment on a path where large packets vanish: with its headers it is shorter than what every path of
+/// IPv6 carries, 1280 bytes.
+const NARROW_BYTES: u32 = 1200;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -33,6 +36,21 @@ pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// To dial from. `narrow`: its segments pass where large packets vanish, if the system can do that.
+pub(super) fn dialling(to: SocketAddr, narrow: bool) -> io::Result<TcpSocket> {
+    let socket = match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    #[cfg(unix)]
+    if narrow {
+        SockRef::from(&socket).set_tcp_mss(NARROW_BYTES)?;
+    }
+    #[cfg(not(unix))]
+    let _ = narrow;
+    Ok(socket)
 }
 
 /// For a connection that this side sends frames on.

@@ -19,6 +19,7 @@ pub(super) const STORIES: &[Story] = &[
     story!(two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else).on(Engine::Cut),
     story!(a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone).on(Engine::Coordinator),
     story!(a_host_that_only_udp_reaches_goes_and_the_others_go_on).on(Engine::Coordinator),
+    story!(a_host_that_no_large_packet_reaches_gets_all_the_same).on(Engine::Coordinator),
 ];
 
 /// Long enough that TCP at 30 % loss is silent for longer than a member may be, many times.
@@ -144,6 +145,23 @@ fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone(engine: Engi
     goes_once_and_alone(engine, DETECTED, |cluster, others| {
         others.iter().for_each(|other| cluster.deafen("n2", other));
     });
+}
+
+/// As behind the end of a tunnel that drops them.
+fn a_host_that_no_large_packet_reaches_gets_all_the_same(engine: Engine) {
+    let Some(mut cluster) = Cluster::on_hosts(3, told_on(engine)) else {
+        return;
+    };
+    let names = names(3);
+    let names = all(&names);
+    cluster.start(&names);
+    cluster.until_together(&names, SOON);
+    let before = view_of(&cluster);
+    cluster.hosts().swallow_large(host("n2"), 1300);
+    names.iter().for_each(|name| cluster.say(name, 500));
+    cluster.until_delivered(&names, RECOVERED);
+    assert_eq!(before, view_of(&cluster), "no view changed");
+    cluster.finish();
 }
 
 /// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine
