@@ -14,9 +14,10 @@
 //! locks and leaderships are free, and the requests that it was handed are answered with an error.
 //!
 //! # Bounds
-//! A node has at most [`MAX_SESSIONS`]; a session is in at most [`MAX_JOINED`] groups. Some 256 KiB of events
-//! wait for a carrier. Beyond that the operations of the session wait with their replies, and the events of
-//! its groups wait as [`antiphon::clients`] says: the session holds up others only for a bounded time.
+//! A node has at most [`MAX_SESSIONS`], or fewer where its process may open few files ([`Hub::of`]); a
+//! session is in at most [`MAX_JOINED`] groups. Some 256 KiB of events wait for a carrier. Beyond that the
+//! operations of the session wait with their replies, and the events of its groups wait as
+//! [`antiphon::clients`] says: the session holds up others only for a bounded time.
 
 mod naming;
 mod saying;
@@ -75,9 +76,9 @@ struct Inner {
     closing: AtomicBool,
 }
 
-/// There are [`MAX_SESSIONS`] already.
+/// There are as many sessions already as there may be: so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct Full(pub usize);
 
 impl Hub {
     /// The sessions of this node: none yet.
@@ -88,8 +89,12 @@ impl Hub {
         Self::of(cluster, MAX_SESSIONS)
     }
 
-    /// The same with another bound of sessions.
-    pub(crate) fn of(cluster: Cluster, most: usize) -> Self {
+    /// The same with another bound of sessions, and of connections of programs as well. Each connection is an
+    /// open file of the process, and the node needs files of its own.
+    ///
+    /// # Panics
+    /// If it is called outside a Tokio runtime.
+    pub fn of(cluster: Cluster, most: usize) -> Self {
         let readiness = Arc::new(Readiness::of(cluster.clone()));
         Self(Arc::new(Inner {
             most,
@@ -134,7 +139,7 @@ impl Hub {
     fn open_for(&self, outlet: Outlet, may_name_files: bool, hurries: bool) -> Result<Session, Full> {
         let mut clients = self.clients();
         if clients.len() >= self.0.most {
-            return Err(Full);
+            return Err(Full(self.0.most));
         }
         let name = loop {
             let name = format!("c{}", self.0.last.fetch_add(1, Ordering::Relaxed) + 1);

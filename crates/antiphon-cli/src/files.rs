@@ -6,6 +6,7 @@
 //! Children inherit that.
 
 use antiphon::{EngineKind, FILES_OF_A_PROCESS, Lack, files_of_a_node};
+use antiphon_agent::hub::MAX_SESSIONS;
 use antiphon_core::MAX_GROUP_MEMBERS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -14,6 +15,11 @@ use crate::settings::Settings;
 
 /// Of a process with many nodes beside what the nodes take, some to spare.
 const OF_A_SWARM: u64 = 64;
+/// At least so many files of an agent are not for programs that connect: its node's, its log's, those of its
+/// console, and of probes.
+const KEPT: u64 = 64;
+/// At least so many programs may connect, however few files there are.
+const FEW: usize = 8;
 
 /// Raises the soft limit of this process to the hard one.
 pub(crate) fn raise() {
@@ -58,6 +64,44 @@ pub(crate) fn shortage(limit: Option<u64>, settings: &Settings) -> Option<(Strin
             format!("{}, to {} or more", Lack::Files.remedy(), 2 * needed),
         )
     })
+}
+
+/// Connections of programs that an agent serves at a time, where its node takes `needed` files: all that the
+/// limit leaves beside what is kept for the node. Without a file that could neither dial others nor take their
+/// connections. It may take twice as many for members that join and leave, and more in a cluster that grows.
+pub(crate) fn room_for_programs(limit: Option<u64>, needed: u64) -> usize {
+    let Some(limit) = limit else {
+        return MAX_SESSIONS;
+    };
+    let kept = needed.saturating_mul(2).max(limit / 4).max(KEPT);
+    let room = usize::try_from(limit.saturating_sub(kept)).unwrap_or(MAX_SESSIONS);
+    room.clamp(FEW, MAX_SESSIONS)
+}
+
+/// The same of an agent with these settings, under the limit of this process.
+pub(crate) fn room_here(settings: &Settings) -> usize {
+    room_for_programs(limit(), needed(settings).1)
+}
+
+/// That an agent serves fewer programs than it would because of this limit, and what to do; none if it does
+/// not.
+pub(crate) fn crowding(limit: Option<u64>, needed: u64) -> Option<(String, String)> {
+    let room = room_for_programs(limit, needed);
+    let limit = limit.filter(|_| room < MAX_SESSIONS)?;
+    let cause = format!(
+        "may open {limit} files, so at most {room} connections of programs are served at a time, not {MAX_SESSIONS}, and the other files are kept for the node"
+    );
+    let remedy = format!("{}, to {} or more", Lack::Files.remedy(), enough_for_all(needed));
+    Some((cause, remedy))
+}
+
+/// The least limit with room for as many programs as an agent serves at all.
+fn enough_for_all(needed: u64) -> u64 {
+    let all = MAX_SESSIONS as u64;
+    // Beside a quarter, and beside what is kept at least.
+    (4 * all)
+        .div_ceil(3)
+        .max(all + needed.saturating_mul(2).max(KEPT))
 }
 
 /// Files that a process with `here` nodes of `all` may have open at a time.
@@ -118,6 +162,52 @@ mod tests {
         assert!(of(200) < 2 * of(100) + 100, "{} and {}", of(100), of(200));
         assert!(of(200) < 20_000, "{}", of(200));
         assert_eq!(of(11), of_a_swarm(11, 11, false, EngineKind::Coordinator));
+    }
+
+    #[test]
+    fn programs_leave_the_node_its_files() {
+        for (limit, needed, room) in [
+            (None, 39, MAX_SESSIONS),
+            (Some(u64::MAX), 39, MAX_SESSIONS),
+            (Some(524_288), 39, MAX_SESSIONS),
+            // A quarter is kept.
+            (Some(4096), 39, 3072),
+            (Some(1024), 39, 768),
+            // Or twice what the node takes.
+            (Some(1024), 200, 624),
+            (Some(128), 37, 54),
+            // Or so many.
+            (Some(128), 20, 64),
+            // There are always some places.
+            (Some(80), 39, FEW),
+            (Some(0), 39, FEW),
+            (Some(1024), u64::MAX, FEW),
+        ] {
+            assert_eq!(room_for_programs(limit, needed), room, "{limit:?}, {needed}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_leaves_room_for_fewer_programs_is_told_with_one_that_is_enough() {
+        for needed in [20, 39, 1000, 3000] {
+            let enough = enough_for_all(needed);
+            assert_eq!(crowding(Some(enough), needed), None);
+            // It is no more than is needed, but for what is lost in a division.
+            assert!(
+                room_for_programs(Some(enough - 2), needed) < MAX_SESSIONS,
+                "{enough}"
+            );
+        }
+        assert_eq!(crowding(None, 39), None);
+        let (cause, remedy) = crowding(Some(1024), 39).unwrap();
+        assert!(
+            cause.contains("1024 files") && cause.contains("768 connections"),
+            "{cause}"
+        );
+        assert!(
+            remedy.contains("LimitNOFILE") && remedy.ends_with("to 10923 or more"),
+            "{remedy}"
+        );
     }
 
     #[test]

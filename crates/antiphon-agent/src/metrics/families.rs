@@ -54,7 +54,7 @@ families! {
     DATAGRAMS_REFUSED = "antiphon_transport_datagrams_refused_total", Counter, [], "Datagrams that were not of this cluster, or beyond what their sender was granted.";
     OPEN = "antiphon_agent_connections", Gauge, ["carrier"], "Connections of programs now, by what they speak.";
     OPENED = "antiphon_agent_connections_total", Counter, ["carrier"], "Connections of programs that were served.";
-    SESSIONS = "antiphon_agent_clients", Gauge, [], "Clients of the node now, at most 8192; each request of HTTP is one while it is answered.";
+    SESSIONS = "antiphon_agent_clients", Gauge, [], "Clients of the node now, at most 8192, fewer where few files may be open; each request of HTTP is one while it is answered.";
     GROUPS = "antiphon_agent_groups", Gauge, [], "Groups of clients that the node is in for its clients, at most 256.";
     OPERATIONS = "antiphon_agent_operations_total", Counter, ["op", "outcome"], "Operations that were replied to: the command's word; done, or the error's code.";
     LOCAL_READS = "antiphon_agent_local_reads_total", Counter, [], "Commands that read this node's copy of a map, and are no operation.";

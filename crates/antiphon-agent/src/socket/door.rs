@@ -29,7 +29,7 @@ use super::first::{Way, way};
 use super::halves::Halves;
 use super::http::Http;
 use super::kept::Resumable;
-use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, lines, part, resp};
+use super::{Connection, FIRST_BYTES, PART_WITHIN, SPEAK_WITHIN, ends, http, lines, part, resp};
 use crate::Hub;
 use crate::access::{Access, Certificates, Visitor};
 use crate::metrics::{Carrier, Failed, Refused};
@@ -40,6 +40,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ASK_AFTER: Duration = Duration::from_secs(60);
 const ASK_EACH: Duration = Duration::from_secs(10);
 const ASKED: u32 = 6;
+/// Places beside all others, for connections that ask `/livez` or `/readyz` and nothing else: what watches an
+/// agent must not take it for dead because programs have all places.
+const PLACES_FOR_PROBES: usize = 8;
 /// What each record of a TLS handshake begins with.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// What a connection of a node begins with. No TLS does: there a version follows.
@@ -59,8 +62,18 @@ pub(super) struct Door {
     halves: Halves,
     /// For connections of all kinds, also those that have said nothing yet.
     places: Arc<Semaphore>,
+    /// For probes, while there are none of those.
+    probes: Arc<Semaphore>,
     /// Hosts whose nodes have spoken here: each is logged once.
     astray: Arc<Mutex<BTreeSet<IpAddr>>>,
+}
+
+/// What a connection may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum May {
+    AskAll,
+    /// One request, whether the agent lives or its node is ready: programs have all other places.
+    Probe,
 }
 
 /// Why a connection is not served, and what it is told.
@@ -79,6 +92,7 @@ impl Door {
             resumable,
             halves,
             places: Arc::new(Semaphore::new(hub.most())),
+            probes: Arc::new(Semaphore::new(PLACES_FOR_PROBES)),
             astray: Arc::default(),
         }
     }
@@ -87,10 +101,12 @@ impl Door {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let Some(place) = self.place() else { continue };
+                    let Some((place, may)) = self.place() else {
+                        continue;
+                    };
                     let (door, no) = (self.clone(), stranger(&stream));
                     let visitor = self.access.local(self.hub.meters().clone()).seated(place);
-                    tokio::spawn(async move { door.serve(stream, visitor, no).await });
+                    tokio::spawn(async move { door.serve(stream, visitor, no, may).await });
                 }
                 Err(error) => complain(&error).await,
             }
@@ -102,7 +118,9 @@ impl Door {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     prepare(&stream);
-                    let Some(place) = self.place() else { continue };
+                    let Some((place, may)) = self.place() else {
+                        continue;
+                    };
                     let Some(visitor) = self.access.stranger(self.hub.meters().clone()) else {
                         self.hub.meters().refused(Refused::Strangers);
                         continue;
@@ -110,8 +128,8 @@ impl Door {
                     let (door, visitor) = (self.clone(), visitor.seated(place));
                     tokio::spawn(async move {
                         match visitor.certificates() {
-                            Some(certificates) => door.greet(stream, visitor, &certificates).await,
-                            None => door.serve(stream, visitor, None).await,
+                            Some(certificates) => door.greet(stream, visitor, &certificates, may).await,
+                            None => door.serve(stream, visitor, None, may).await,
                         }
                     });
                 }
@@ -120,9 +138,16 @@ impl Door {
         }
     }
 
-    /// A place for one more connection; without one it ends.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        let place = self.places.clone().try_acquire_owned().ok();
+    /// A place for one more connection, and what it may ask there; without one it ends.
+    fn place(&self) -> Option<(OwnedSemaphorePermit, May)> {
+        let of_all = self.places.clone().try_acquire_owned();
+        let place = match of_all {
+            Ok(place) => Some((place, May::AskAll)),
+            Err(_) => {
+                let of_probes = self.probes.clone().try_acquire_owned();
+                of_probes.ok().map(|place| (place, May::Probe))
+            }
+        };
         if place.is_none() {
             self.hub.meters().refused(Refused::Full);
         }
@@ -130,7 +155,7 @@ impl Door {
     }
 
     /// Serves a connection behind its handshake.
-    async fn greet(&self, stream: TcpStream, mut visitor: Visitor, certificates: &Certificates) {
+    async fn greet(&self, stream: TcpStream, mut visitor: Visitor, certificates: &Certificates, may: May) {
         let mut first = [0; OF_A_NODE.len()];
         match timeout(SPEAK_WITHIN, stream.peek(&mut first)).await {
             Ok(Ok(length @ 1..)) if &first[..length] == OF_A_NODE => {
@@ -138,7 +163,7 @@ impl Door {
                     why: Refused::Plain,
                     reason: NO_NODE.to_owned(),
                 };
-                return self.serve(stream, visitor, Some(no)).await;
+                return self.serve(stream, visitor, Some(no), may).await;
             }
             Ok(Ok(1..)) if first[0] == TLS_HANDSHAKE => {}
             Ok(Ok(1..)) => {
@@ -146,7 +171,7 @@ impl Door {
                     why: Refused::Plain,
                     reason: "this port speaks TLS, and this connection began without it: use https, rediss, or TLS around JSON lines".to_owned(),
                 };
-                return self.serve(stream, visitor, Some(no)).await;
+                return self.serve(stream, visitor, Some(no), may).await;
             }
             Ok(_) => return,
             Err(_) => return self.hub.meters().refused(Refused::Silent),
@@ -170,13 +195,20 @@ impl Door {
         if stream.get_ref().1.peer_certificates().is_some() {
             visitor.trust();
         }
-        self.serve(stream, visitor, None).await;
+        self.serve(stream, visitor, None, may).await;
     }
 
     /// Serves a connection in what it speaks, or tells it why not.
-    async fn serve(&self, mut stream: impl Connection + 'static, visitor: Visitor, no: Option<No>) {
+    async fn serve(&self, mut stream: impl Connection + 'static, visitor: Visitor, no: Option<No>, may: May) {
         let mut first = Vec::with_capacity(FIRST_BYTES);
         let begun = timeout(SPEAK_WITHIN, super::begin(&mut stream, &mut first)).await;
+        if may == May::Probe {
+            let is_probe = matches!(begun, Ok(Some(Way::Http(_)))) && http::is_probe(&first);
+            if !is_probe {
+                // It ends without a word, as it does where no place is left: then programs come again.
+                return self.hub.meters().refused(Refused::Full);
+            }
+        }
         let no = match (no, begun) {
             (Some(no), _) => no,
             (None, Err(_)) => No {
@@ -195,7 +227,7 @@ impl Door {
                     let Ok((session, events)) = self.hub.session() else {
                         let no = No {
                             why: Refused::Full,
-                            reason: ends::full(),
+                            reason: ends::full(&self.hub),
                         };
                         return self.refuse(stream, &first, no).await;
                     };
@@ -205,7 +237,11 @@ impl Door {
                 }
                 Ok(Way::Http(beginning)) => {
                     let _connected = self.hub.meters().connected(Carrier::Http);
-                    return self.http.clone().serve(stream, first, beginning, visitor).await;
+                    let http = self.http.clone();
+                    return match may {
+                        May::AskAll => http.serve(stream, first, beginning, visitor).await,
+                        May::Probe => http.serve_one(stream, first, beginning, visitor).await,
+                    };
                 }
                 // `carry` gives none of these.
                 Ok(Way::LongCommand | Way::Unknown) => return end(stream).await,
@@ -363,7 +399,7 @@ fn is_for_its_certificate(error: &io::Error) -> bool {
 mod tests {
     use antiphon::memory::MemoryNetwork;
     use serde_json::Value;
-    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
     use super::*;
     use crate::testing::{Agent, SOON, cluster};
@@ -404,6 +440,38 @@ mod tests {
             comes(&agent, &hello).await.is_none(),
             "both places are taken again"
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn probes_are_answered_though_all_places_of_the_node_are_taken() {
+        let node = cluster(&MemoryNetwork::new(), 1, true).await;
+        let agent = Agent::of(Hub::of(node, 1)).await;
+        let hello = "{\"hello\":{\"id\":0}}\n";
+        let _ann = comes(&agent, hello).await.unwrap();
+        assert!(comes(&agent, hello).await.is_none(), "its place is the only one");
+        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let live = request("/livez");
+        for (asked, answers) in [
+            (live.clone(), 1),
+            (request("/readyz"), 1),
+            // One alone, and the connection ends.
+            (live.repeat(2), 1),
+            (live.replace("GET", "HEAD"), 1),
+            (request("/v1/members"), 0),
+            (request("/livez/x"), 0),
+            ("GET /livez\r\n".to_owned(), 0),
+            ("PING\r\n".to_owned(), 0),
+        ] {
+            let mut stream = agent.connect().await;
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            let mut told = Vec::new();
+            // An error is the end, too.
+            let _ = timeout(SOON, stream.read_to_end(&mut told))
+                .await
+                .expect("it ends");
+            let told = String::from_utf8(told).unwrap();
+            assert_eq!(told.matches("HTTP/1.1 ").count(), answers, "{asked}: {told}");
+        }
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use super::http::stream;
 use super::{Connection, PART_WITHIN};
 use crate::Hub;
 use crate::access::Visitor;
-use crate::hub::{MAX_SESSIONS, Session};
+use crate::hub::Session;
 use crate::metrics::{Connected, Refused};
 use crate::pipe::Text;
 
@@ -304,7 +304,7 @@ pub(super) async fn refuse_full(hub: &Hub, ends: (Reader, Writer)) {
     hub.meters().refused(Refused::Full);
     let why = Event::Refused {
         group: None,
-        reason: full(),
+        reason: full(hub),
         fatal: true,
         request: None,
     };
@@ -312,8 +312,11 @@ pub(super) async fn refuse_full(hub: &Hub, ends: (Reader, Writer)) {
 }
 
 /// Why a node has no room for another program.
-pub(super) fn full() -> String {
-    format!("{MAX_SESSIONS} programs are served, no more at a time: end one of them")
+pub(super) fn full(hub: &Hub) -> String {
+    format!(
+        "{} programs are served, no more at a time: end one of them",
+        hub.most()
+    )
 }
 
 /// Ends a connection so that the other end gets what was written.

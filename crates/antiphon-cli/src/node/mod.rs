@@ -119,6 +119,12 @@ fn run_as(args: NodeArgs, serves: Option<Serves>) -> Result<Exit, Failed> {
     if let Some((cause, remedy)) = files::shortage(files::limit(), &settings).filter(|_| !print_config) {
         complain!("antiphon: warning: this process {cause}: {remedy}");
     }
+    if serves.is_some() && !print_config {
+        let (_, needed) = files::needed(&settings);
+        if let Some((cause, remedy)) = files::crowding(files::limit(), needed) {
+            complain!("antiphon: warning: this process {cause}: {remedy}");
+        }
+    }
     if print_config {
         say!("{}", settings.to_toml().trim_end())?;
         return Ok(Exit::Success);
@@ -210,7 +216,7 @@ async fn live(
         None if !printer.is_json() => hint(&settings, &printer).await,
         None => {}
     }
-    let hub = Hub::new(cluster.clone());
+    let hub = Hub::of(cluster.clone(), files::room_here(&settings));
     let spool = Arc::new(Spool::new(settings.spool.as_deref(), incarnation));
     let _files = CleanUp(spool.clone());
     let groups = settings.groups(is_agent);

@@ -1,6 +1,9 @@
 //! What this host refuses a node: it is found first, said once, and nobody else is blamed for it.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::common::{Bench, free_addrs, list, spoken_to};
 use super::doctor::newcomer;
@@ -80,4 +83,52 @@ fn a_low_soft_limit_is_raised_to_the_hard_one() {
     node.kill();
     let told = node.log();
     assert!(!told.contains("files"), "{told}");
+}
+
+/// A connection of a program that has said this, and the first of what it is told; nothing if it only ends.
+fn said(addr: SocketAddr, what: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut told = [0; 4096];
+    // An error is the end of the connection, too: unless it is a time that is over.
+    let read = match stream
+        .write_all(what.as_bytes())
+        .and_then(|()| stream.read(&mut told))
+    {
+        Ok(read) => read,
+        Err(error) => {
+            let is_late = error.kind() == std::io::ErrorKind::WouldBlock;
+            assert!(!is_late, "no answer and no end");
+            0
+        }
+    };
+    (stream, String::from_utf8_lossy(&told[..read]).into_owned())
+}
+
+#[test]
+fn programs_that_leave_connections_behind_leave_an_agent_its_files() {
+    let bench = Bench::new();
+    let addrs = free_addrs(1);
+    let settings = newcomer(addrs[0], &addrs);
+    let settings = format!("agent --json --listen 127.0.0.1:0 {settings}");
+    let mut command = limited(&bench, "-n 128", &settings);
+    command.stderr(Stdio::piped());
+    let agent = spoken_to(command);
+    let serving = agent.event(|line| line["event"] == "serving");
+    let addr: SocketAddr = serving["addrs"][0].as_str().unwrap().parse().unwrap();
+    let held: Vec<(TcpStream, String)> = (0..140).map(|_| said(addr, "{\"hello\":{\"id\":0}}\n")).collect();
+    let welcome = |told: &str| told.contains("\"welcome\"");
+    let served = held.iter().filter(|(_, told)| welcome(told)).count();
+    assert!((20..64).contains(&served), "{served} of {}", held.len());
+    // What watches the agent gets its answer all the same, and so does a node.
+    let probe = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert!(said(addr, probe).1.starts_with("HTTP/1.1 200 "));
+    let probe = probe.replace("livez", "readyz");
+    assert!(said(addr, &probe).1.starts_with("HTTP/1.1 "));
+    let _node = TcpStream::connect(addrs[0]).unwrap();
+    agent.kill();
+    let told = agent.log();
+    assert!(told.contains("may open 128 files, so at most"), "{told}");
+    assert!(!told.contains("may not open more files"), "{told}");
+    assert!(!told.contains("cannot accept a program"), "{told}");
 }

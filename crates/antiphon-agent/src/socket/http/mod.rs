@@ -119,6 +119,13 @@ pub(super) enum Beginning {
     TooLong,
 }
 
+/// Whether a connection begins with a request that asks whether the agent lives, or its node is ready.
+pub(super) fn is_probe(first: &[u8]) -> bool {
+    let mut words = first.split(u8::is_ascii_whitespace);
+    let (method, path) = (words.next(), words.next());
+    matches!(method, Some(b"GET" | b"HEAD")) && matches!(path, Some(b"/livez" | b"/readyz"))
+}
+
 /// Whether there is a route of this method and this template.
 #[cfg(test)]
 pub(super) fn has(method: &str, path: &str) -> bool {
@@ -145,6 +152,31 @@ impl Http {
         beginning: Beginning,
         visitor: Visitor,
     ) {
+        self.serve_requests(stream, first, (beginning, visitor), true)
+            .await;
+    }
+
+    /// Answers one request of a connection, and ends it.
+    pub(super) async fn serve_one(
+        self,
+        stream: impl Connection + 'static,
+        first: Vec<u8>,
+        beginning: Beginning,
+        visitor: Visitor,
+    ) {
+        let served = self.serve_requests(stream, first, (beginning, visitor), false);
+        // One that is not over by then is given up: others wait for its place.
+        let _ = timeout(SPEAK_WITHIN, served).await;
+    }
+
+    /// `keeps`: the connection is kept for a next request.
+    async fn serve_requests(
+        self,
+        stream: impl Connection + 'static,
+        first: Vec<u8>,
+        (beginning, visitor): (Beginning, Visitor),
+        keeps: bool,
+    ) {
         let visitor = Arc::new(visitor);
         let pace = Pace::new();
         let refused = match beginning {
@@ -162,6 +194,7 @@ impl Http {
                     .timer(TokioTimer::new())
                     // From the last answer on; a head that has begun has less.
                     .header_read_timeout(IDLE_FOR)
+                    .keep_alive(keeps)
                     .max_buf_size(MAX_HEAD_BYTES);
                 let mut served = pin!(builder.serve_connection(wire, service).with_upgrades());
                 // A connection without a token does not keep its place by asking for what needs none.

@@ -144,10 +144,9 @@ impl From<Failure> for Problem {
 }
 
 impl From<crate::hub::Full> for Problem {
-    fn from(_: crate::hub::Full) -> Self {
+    fn from(crate::hub::Full(most): crate::hub::Full) -> Self {
         Self::unavailable(format!(
-            "this node serves {} clients, no more at a time: try again, or end one of them",
-            crate::hub::MAX_SESSIONS
+            "this node serves {most} clients, no more at a time: try again, or end one of them"
         ))
     }
 }

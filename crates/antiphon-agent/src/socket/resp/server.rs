@@ -217,7 +217,7 @@ impl Talk<'_> {
                 format!(
                     "connected_clients:{}\r\nmaxclients:{}\r\n",
                     self.hub.sessions(),
-                    crate::hub::MAX_SESSIONS
+                    self.hub.most()
                 ),
             ),
             (
