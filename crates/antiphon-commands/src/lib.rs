@@ -80,9 +80,10 @@
 //! A list: 1 MiB, 256 verbs, 32 arguments a verb. An envelope 64 KiB; a reply 64 KiB unless its verb says
 //! less or more, up to 1 MiB; by the library's way 59,744 bytes and by UDP 1,400 each way, signatures
 //! included. A queue: 1,024 commands, 4 MiB. Under way to a peer by a way: 64, or 16 connections. At a node
-//! run 256 commands, 64 of one peer, 16 of a verb unless its list says another number; more are refused. A
-//! gate: 1,024 connections, of which addresses that are no member's have 256 together and 8 each; 10 s for a
-//! first byte, 10 s for a request's head, and for a first envelope by RESP and WebSocket; 60 s idle.
+//! run 256 commands, 64 of one peer, 16 of a verb unless its list says another number; more are refused, by
+//! each way at once. By the library's way a node serves 1,024 calls at a time. A gate: 1,024 connections, of
+//! which addresses that are no member's have 256 together and 8 each; 10 s for a first byte, 10 s for a
+//! request's head, and for a first envelope by RESP and WebSocket; 60 s idle.
 //!
 //! # What it does not do
 //! A key is that of the whole cluster: a process that has it can say to be any member. "Which nodes may

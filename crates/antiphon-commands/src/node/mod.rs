@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use antiphon::calls::Calls;
+use antiphon::calls::{Calls, Config as CallsConfig};
 use antiphon::{Cluster, ClusterEvent, ClusterKey, Member, NodeView, Order};
 use antiphon_api::blocks::{Code, Failure, Ran};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use self::windows::Windows;
 use crate::counts::{Counted, Counts, Side, failure};
 use crate::deliver::Handlers;
 use crate::envelope::{Signer, Way};
-use crate::lane::Lane;
+use crate::lane::{Lane, MAX_SENT};
 use crate::list::{Args, List, ListError};
 use crate::ways::udp::Datagrams;
 use crate::ways::{Connections, Tls, is_of};
@@ -42,6 +42,11 @@ const MAX_LANES: usize = 1024;
 pub const MAX_RUNNING: usize = 256;
 /// Those of one peer among them.
 pub const MAX_RUNNING_OF_ONE: usize = 64;
+/// Calls of the library's way that a node serves at a time, as a gate has connections; more are refused. Far
+/// more than run: those that find no place are answered at once, and so is what needs none.
+const MAX_CALLS: usize = 1024;
+/// Bytes of calls that wait to be sent: all that may be under way to some 70 peers that take none.
+const MAX_UNSENT_BYTES: usize = 256 << 20;
 /// How long a command of a node that has just joined may wait for the view in which it is a member.
 const VIEW_WITHIN: Duration = Duration::from_secs(1);
 /// Then it is looked for again.
@@ -203,7 +208,7 @@ impl Node {
             let Ok(group) = cluster.group(GROUP).order(Order::Total).join().await else {
                 return;
             };
-            let calls = Calls::new(group);
+            let calls = Calls::with_config(group, calls_config());
             let served = calls.serve_bytes(CALL, move |request| {
                 let node = weak.upgrade();
                 async move {
@@ -377,6 +382,19 @@ impl Node {
 
     fn contacts(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.contacts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What bounds commands is counted here, by peers and verbs: at the sender in lanes, and at the receiver in
+/// `Running`. So no call waits for one of another peer.
+fn calls_config() -> CallsConfig {
+    CallsConfig {
+        max_running: MAX_CALLS,
+        max_queued: 0,
+        // Peers that do not answer fill their own lanes, and not what there is for all of them.
+        max_in_flight: MAX_LANES * MAX_SENT,
+        max_unsent_bytes: MAX_UNSENT_BYTES,
+        ..CallsConfig::default()
     }
 }
 

@@ -304,3 +304,82 @@ async fn datagrams_go_out_from_the_only_address_of_their_node() {
     let done = echo(&other, &["a"], Way::Udp).await;
     assert_eq!(done.replies["a"], Bytes::from("a b grüße"), "{done:?}");
 }
+
+/// These members hand over 64 commands each to the last one, which no session of it answers. Returns when all
+/// of them run.
+async fn fill(members: &mut [Member], asking: usize, way: Way) -> (Vec<Handed>, Serving) {
+    let running = Arc::new(AtomicUsize::new(0));
+    let begun = running.clone();
+    let last = members.last_mut().unwrap();
+    // The second one is `slow`.
+    last._serving.truncate(1);
+    let serving = last.commands.serve("slow", move |_| {
+        begun.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            std::future::pending::<()>().await;
+            Ok(Bytes::new())
+        })
+    });
+    let serving = serving.unwrap();
+    let name = last.commands.0.node.name.clone();
+    let mut handed = Vec::new();
+    for member in &members[..asking] {
+        for _ in 0..MAX_RUNNING_OF_ONE {
+            let command = asked("slow", "{}", to(&[&name]), way);
+            handed.push(member.commands.hand_over(command).unwrap());
+        }
+    }
+    let since = Instant::now();
+    while running.load(Ordering::Relaxed) < asking * MAX_RUNNING_OF_ONE {
+        assert!(since.elapsed() < Duration::from_secs(20), "{way:?}: {running:?}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    (handed, serving)
+}
+
+/// What comes of a command within a time that is far shorter than those have that fill the node.
+async fn ask_soon(member: &Member, of: &str, verb: &str, way: Way) -> Replies {
+    let args = if verb == "echo" { r#"{"text":"x"}"# } else { "{}" };
+    let mut command = asked(verb, args, to(&[of]), way);
+    command.within = Some(Duration::from_secs(2));
+    member.commands.hand_over(command).unwrap().replies().await
+}
+
+/// A list by which a node can be filled for half a minute.
+fn patient() -> String {
+    let list = LIST.replace(r#"within = "5s""#, r#"within = "30s""#);
+    list.replace("max-running = 64", "max-running = 300")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_peer_has_running_shuts_out_no_other_peer() {
+    for way in [Way::Library, Way::Websocket] {
+        let mut members = members(&["a", "b", "c"], &patient()).await;
+        let _filled = fill(&mut members, 1, way).await;
+        for verb in ["members", "echo"] {
+            let done = ask_soon(&members[1], "c", verb, way).await;
+            assert_eq!(done.replies.len(), 1, "{way:?}, {verb}: {done:?}");
+        }
+        // One more of that peer waits in its own queue, and by another way it is refused.
+        for (way, expected) in [(way, Code::Timeout), (Way::HttpKept, Code::Unavailable)] {
+            let failed = ask_soon(&members[0], "c", "echo", way).await.failures;
+            let failed = &failed["c"];
+            assert_eq!((failed.code, failed.ran), (expected, Ran::No), "{failed:?}");
+            let is_of_one = failed.reason.contains("64 commands of a run already");
+            assert_eq!(is_of_one, way == Way::HttpKept, "{failed:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_runs_all_it_may_refuses_at_once_by_the_librarys_way() {
+    let mut members = members(&["a", "b", "c", "d", "e", "f"], &patient()).await;
+    let _filled = fill(&mut members, MAX_RUNNING / MAX_RUNNING_OF_ONE, Way::Library).await;
+    let failed = ask_soon(&members[4], "f", "echo", Way::Library).await.failures;
+    let failed = &failed["f"];
+    assert_eq!((failed.code, failed.ran), (Code::Unavailable, Ran::No));
+    assert!(failed.reason.contains("256 commands run already"), "{failed:?}");
+    // What takes no place is done.
+    let done = ask_soon(&members[4], "f", "members", Way::Library).await;
+    assert_eq!(done.replies.len(), 1, "{done:?}");
+}

@@ -6,7 +6,8 @@
 //! node 10.0.0.1:7400 1790000000 0123…ef a        address, when it was heard (Unix time), lineage or -, name
 //! end 1 9f3c…                                    how many, and the XXH3-64 of all lines before
 //! ```
-//! It is replaced by renaming a new one over it. What does not end in an `end` that fits is damaged.
+//! It is replaced by renaming a new one over it. What does not end in an `end` that fits is damaged. So is
+//! what begins almost as above, and a file of NUL bytes, which some file systems leave after a loss of power.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -24,6 +25,11 @@ use crate::Error;
 const FIRST: &str = "antiphon locator 1";
 /// So begins such a file in every version.
 const OURS: &str = "antiphon locator";
+/// And so it goes on. Bits that a disk has flipped are looked for in all of it: what merely begins with much
+/// the same words, as notes on locators may, differs in far more.
+const BEGINNING: &[u8] = b"antiphon locator 1\ncluster ";
+/// So many flipped bits of that are taken for damage.
+const MAX_FLIPPED_BITS: u32 = 8;
 /// Far more than the most nodes take.
 const MAX_BYTES: u64 = 1 << 20;
 /// Damaged files kept beside it. So many mean that an operator must look at the disk; and they must not fill
@@ -53,8 +59,7 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
         Err(error) => return Err(failed(error)),
     };
     // Whatever else it is, somebody may need it: a key, named by mistake.
-    let beginning = &bytes[..bytes.len().min(OURS.len())];
-    if !OURS.as_bytes().starts_with(beginning) {
+    if !may_be_ours(&bytes) {
         return Err(ConfigError::Conflict {
             reason: format!(
                 "{} is no state file of a locator and was left alone: its first line does not begin with {OURS:?}; \
@@ -65,6 +70,7 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
         .into());
     }
     let parsed = match String::from_utf8(bytes) {
+        Ok(text) if is_nul(text.as_bytes()) => Err("nothing is in it, or NUL bytes alone".to_owned()),
         Ok(text) if text.len() as u64 <= MAX_BYTES => parse(&text, now),
         _ => Err("it is no text, or larger than 1 MiB".to_owned()),
     };
@@ -87,6 +93,24 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
             Ok((Vec::new(), Some(problem)))
         }
     }
+}
+
+/// Whether a file, of which at most [`MAX_BYTES`] and one were read, is a locator's, or was before it was
+/// damaged.
+fn may_be_ours(bytes: &[u8]) -> bool {
+    let beginning = &bytes[..bytes.len().min(OURS.len())];
+    if OURS.as_bytes().starts_with(beginning) {
+        return true;
+    }
+    let flipped = bytes.iter().zip(BEGINNING);
+    let flipped: u32 = flipped.map(|(is, was)| (is ^ was).count_ones()).sum();
+    let is_almost = bytes.len() >= BEGINNING.len() && flipped <= MAX_FLIPPED_BITS;
+    is_almost || is_nul(bytes)
+}
+
+/// A longer file of zeros may be the image of a disk.
+fn is_nul(bytes: &[u8]) -> bool {
+    bytes.len() as u64 <= MAX_BYTES && bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Gives the file a name that no file has, so that files set aside before stay as they are.
@@ -236,6 +260,13 @@ mod tests {
         ]
     }
 
+    /// A file in whose beginning so many bytes differ in one bit each.
+    fn with_flipped_bits(bits: usize) -> Vec<u8> {
+        let mut bytes = show("shop", &some(), NOW).into_bytes();
+        bytes[..bits].iter_mut().for_each(|byte| *byte ^= 1);
+        bytes
+    }
+
     struct Folder(PathBuf);
 
     impl Folder {
@@ -312,10 +343,15 @@ mod tests {
         let mut damaged: Vec<Vec<u8>> = (0..good.len())
             .map(|length| good.as_bytes()[..length].to_vec())
             .collect();
-        for index in (OURS.len()..good.len()).step_by(7) {
+        for index in (0..BEGINNING.len()).chain((BEGINNING.len()..good.len()).step_by(7)) {
             let mut flipped = good.clone().into_bytes();
-            flipped[index] ^= 1;
+            flipped[index] ^= 1_u8 << (index % 8);
             damaged.push(flipped);
+        }
+        damaged.push(with_flipped_bits(8));
+        // After a loss of power.
+        for length in [1, OURS.len(), good.len(), 1 << 20] {
+            damaged.push(vec![0; length]);
         }
         damaged.push([FIRST.as_bytes(), &[0xff; 10]].concat());
         damaged.push([FIRST.as_bytes(), &vec![b'x'; 2 << 20]].concat());
@@ -379,7 +415,18 @@ mod tests {
     fn what_is_not_a_locators_is_refused_and_left_as_it_is() {
         let folder = Folder::new("foreign");
         let path = folder.0.join("key");
-        for foreign in [&b"3f9a a key"[..], b"antiphon trace 1", &[0xff; 10]] {
+        let image = vec![0_u8; (1 << 20) + 1];
+        for foreign in [
+            &b"3f9a a key"[..],
+            b"antiphon trace 1",
+            &[0xff; 10],
+            b"root:x:0:0:root:/root:/bin/bash\n",
+            b"Antiphon locator, where: one on each of three hosts\n",
+            b"Antiphon locator",
+            b"\0\0\0\0 a program",
+            &with_flipped_bits(9)[..],
+            &image[..],
+        ] {
             fs::write(&path, foreign).unwrap();
             let error = load(&path, "shop", NOW).unwrap_err().to_string();
             assert!(error.contains("was left alone"), "{error}");
