@@ -67,8 +67,9 @@ pub(crate) fn shortage(limit: Option<u64>, settings: &Settings) -> Option<(Strin
 }
 
 /// Connections of programs that an agent serves at a time, where its node takes `needed` files: all that the
-/// limit leaves beside what is kept for the node. Without a file that could neither dial others nor take their
-/// connections. It may take twice as many for members that join and leave, and more in a cluster that grows.
+/// limit leaves beside what is kept for the node. Without a file that could neither dial others nor take
+/// their connections. It may take twice as many for members that join and leave, and more in a cluster that
+/// grows.
 pub(crate) fn room_for_programs(limit: Option<u64>, needed: u64) -> usize {
     let Some(limit) = limit else {
         return MAX_SESSIONS;

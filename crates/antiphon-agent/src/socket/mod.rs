@@ -18,9 +18,9 @@
 //! # Bounds
 //! [`MAX_SESSIONS`] connections, or as few as [`Hub::of`] was told, and some more for `/livez` and `/readyz`
 //! alone; [`SPEAK_WITHIN`] for a handshake, for the first bytes, and for a token. The agent sends a program
-//! away that has read nothing for [`READ_WITHIN`], with that cause in its groups. It notices after two minutes
-//! that a host went away without a word. What is half sent has one bound for all
-//! connections (`halves`), and its rest may not stay out for longer than a minute (`counted`).
+//! away that has read nothing for [`READ_WITHIN`], with that cause in its groups. It notices after two
+//! minutes that a host went away without a word. What is half sent has one bound for all connections
+//! (`halves`), and its rest may not stay out for longer than a minute (`counted`).
 
 #[cfg(test)]
 mod attacks;

@@ -8,10 +8,10 @@
 //! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble,
 //! and the core repairs what still matters.
 //!
-//! On some paths large packets vanish and small ones pass: the end of a tunnel drops them, and nobody is told.
-//! There a dial succeeds, heartbeats pass, and each connection breaks at the first large frame. So when two in
-//! a row were made and broke soon since nothing was acknowledged, the next one has narrow segments, and those
-//! after it, until one ends otherwise.
+//! On some paths large packets vanish and small ones pass: the end of a tunnel drops them, and nobody is
+//! told. There a dial succeeds, heartbeats pass, and each connection breaks at the first large frame. So when
+//! two in a row were made and broke soon since nothing was acknowledged, the next one has narrow segments,
+//! and those after it, until one ends otherwise.
 //!
 //! The driver hands over together what it sends in one turn. If that is little, and nothing waits before it,
 //! the driver writes it at once: at light load the way over a queue and a task costs as much time as the core
