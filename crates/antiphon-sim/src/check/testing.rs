@@ -80,14 +80,16 @@ impl Story {
             },
         );
         self.add(process, Seen::Incarnation(incarnation(process)));
-        self.add(
-            process,
-            Seen::AskedToJoin {
-                group: 0,
-                name: "g".to_owned(),
-                options: GroupOptions::default(),
-            },
-        );
+        self.ask_to_join(process);
+    }
+
+    pub(super) fn ask_to_join(&mut self, process: ProcessId) {
+        let join = Seen::AskedToJoin {
+            group: 0,
+            name: "g".to_owned(),
+            options: GroupOptions::default(),
+        };
+        self.add(process, join);
     }
 
     pub(super) fn kill(&mut self, process: ProcessId) {

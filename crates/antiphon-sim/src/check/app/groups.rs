@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupOptions, GroupView};
 
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::{Facts, GroupKey, History, Life, Stay, StayEnd, ViewKey};
+use crate::check::history::{Epoch, Facts, GroupKey, History, Life, Stay, StayEnd, ViewKey};
 use crate::trace::{GroupIndex, Heard, Seen};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -109,10 +110,16 @@ fn leavers(history: &History<'_>, first: &BTreeMap<ViewKey, Micros>, stay: &Stay
         let (view, at) = (&epoch.view, epoch.at);
         let seen = first.get(&before.key()).copied().unwrap_or(before.at);
         for who in &view.left {
-            let asked = history
+            let facts = history
                 .life(*who)
-                .and_then(|left| history.processes.get(&left.process))
-                .is_some_and(|facts| asked_to_leave(facts, stay.group, seen, at));
+                .and_then(|left| history.processes.get(&left.process));
+            // A request waits while its member is suspended. It may ask to join again before any application is
+            // told the last view with it, but not before it came.
+            let came = || came(history, first, stay, before, *who);
+            let asked = facts.is_some_and(|facts| {
+                let asked_since = |seen| asked_to_leave(facts, stay.group, seen, at);
+                asked_since(seen) || came().is_some_and(asked_since)
+            });
             report.check("causes", at, asked, || {
                 format!(
                     "view {} of {} says that {} left, and nobody asked it to",
@@ -189,6 +196,21 @@ fn no_skip(history: &History<'_>, first: &BTreeMap<ViewKey, Micros>, report: &mu
             }
         }
     }
+}
+
+/// When the present stay of a member of this view began, as the first application was told.
+fn came(
+    history: &History<'_>,
+    first: &BTreeMap<ViewKey, Micros>,
+    stay: &Stay,
+    before: &Epoch,
+    who: Incarnation,
+) -> Option<Micros> {
+    let stays = history.stays().filter(|(_, other)| other.key == stay.key);
+    let epochs = stays.flat_map(|(_, other)| &other.epochs);
+    let comes = |epoch: &&Epoch| epoch.view.id <= before.view.id && epoch.view.joined.contains(&who);
+    let last = epochs.filter(comes).max_by_key(|epoch| epoch.view.id)?;
+    first.get(&last.key()).copied()
 }
 
 /// Whether it was asked until then to leave the cluster, or this group. The first member that saw it in the

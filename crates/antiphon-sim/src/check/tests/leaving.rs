@@ -31,3 +31,24 @@ fn a_member_of_the_node_view_that_is_called_crashed_is_rejected() {
     story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
     story.is_rejected_for("causes");
 }
+
+#[test]
+fn a_request_to_leave_holds_though_the_view_before_comes_after_the_next_join() {
+    for (asked_before, leaves_twice) in [(true, false), (false, false), (true, true)] {
+        let mut story = Story::of(3, Order::Total);
+        if asked_before {
+            story.add(2, Seen::AskedToLeaveGroup(0));
+        }
+        story.ask_to_join(2);
+        story.group_view(&ALL, &ALL, &[], &[], &[], 2, &[0, 1]);
+        story.group_view(&[0, 1], &[0, 1], &[], &[2], &[], 3, &[0, 1]);
+        if leaves_twice {
+            story.group_view(&ALL, &[0, 1], &[2], &[], &[], 4, &[0, 1]);
+            story.group_view(&[0, 1], &[0, 1], &[], &[2], &[], 5, &[0, 1]);
+        }
+        match asked_before && !leaves_twice {
+            true => story.is_not_rejected_for("causes"),
+            false => story.is_rejected_for("causes"),
+        }
+    }
+}
