@@ -113,8 +113,8 @@ fn leavers(history: &History<'_>, first: &BTreeMap<ViewKey, Micros>, stay: &Stay
             let facts = history
                 .life(*who)
                 .and_then(|left| history.processes.get(&left.process));
-            // A request waits while its member is suspended. It may ask to join again before any application is
-            // told the last view with it, but not before it came.
+            // A request waits while its member is suspended. It may ask to join again before any application
+            // is told the last view with it, but not before it came.
             let came = || came(history, first, stay, before, *who);
             let asked = facts.is_some_and(|facts| {
                 let asked_since = |seen| asked_to_leave(facts, stay.group, seen, at);
