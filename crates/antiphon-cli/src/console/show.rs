@@ -6,6 +6,7 @@ use antiphon_api::ago;
 use antiphon_api::console::{
     Forming, Member, Members, REFUSAL_LASTS_MS, Recovered, Recovery, RefusedNode, Suspicion, Why,
 };
+use antiphon_net::tcp::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT};
 
 /// The members of a cluster, as one of them sees them.
 pub(super) fn members(members: &Members) -> String {
@@ -142,7 +143,11 @@ fn forming(text: &mut String, forming: &Forming) {
         line(text, format!("no answer from {}", forming.missing.join(", ")));
     }
     if !forming.agents.is_empty() {
-        line(text, misled_to(&forming.agents));
+        let agents = forming.agents.join(", ");
+        line(
+            text,
+            format!("{agents} {IS_AN_AGENTS_PORT}: {GIVE_THE_NODES_PORT}"),
+        );
     }
     let is_node = |addr: &&String| !forming.agents.contains(addr);
     let rejecting: Vec<String> = forming.rejecting.iter().filter(is_node).cloned().collect();
@@ -174,13 +179,6 @@ fn forming(text: &mut String, forming: &Forming) {
         text,
         "`antiphon doctor` with this node's settings looks at each step".to_owned(),
     );
-}
-
-fn misled_to(agents: &[String]) -> String {
-    format!(
-        "{} is the port of an agent for programs (--listen): give the node's own address (--bind), by default port 7400",
-        agents.join(", ")
-    )
 }
 
 fn rejected_by(rejecting: &[String]) -> String {

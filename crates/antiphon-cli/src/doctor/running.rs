@@ -8,6 +8,7 @@ use antiphon_api::ago;
 use antiphon_api::console::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
 
 use antiphon_core::text::on_one_line;
+use antiphon_net::tcp::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT};
 
 use super::files;
 use super::report::{Report, Step};
@@ -216,11 +217,8 @@ fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
                 "running",
                 "agent-port",
                 subject,
-                format!(
-                    "{cause}; {} is the port of an agent for programs (--listen)",
-                    forming.agents.join(", ")
-                ),
-                "give it the node's own address (--bind), by default port 7400",
+                format!("{cause}; {} {IS_AN_AGENTS_PORT}", forming.agents.join(", ")),
+                GIVE_THE_NODES_PORT,
             );
         }
         if !forming.rejecting.is_empty() {

@@ -6,7 +6,7 @@ use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
 use antiphon_core::{EngineKind, Policy};
 use antiphon_net::Lack;
-use antiphon_net::tcp::{Reached, is_of_an_agent};
+use antiphon_net::tcp::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT, Reached, is_of_an_agent};
 
 use super::report::{Report, Step};
 use super::seeds::{Asked, Enquiries};
@@ -101,8 +101,8 @@ impl Enquiries {
             ),
             Reached::Stranger(bytes) if is_of_an_agent(bytes) => (
                 "agent-port",
-                "this is the port of an agent for programs (--listen)".to_owned(),
-                "give the node's own address (--bind), by default port 7400",
+                format!("this {IS_AN_AGENTS_PORT}"),
+                GIVE_THE_NODES_PORT,
             ),
             Reached::Stranger(bytes) => (
                 "stranger",

@@ -70,7 +70,7 @@ use refusals::Refusals;
 
 pub use enquiry::{Reached, enquire};
 pub use socket::listen;
-pub use strangers::is_of_an_agent;
+pub use strangers::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT, is_of_an_agent};
 
 /// Settings of a TCP transport. Made with [`TcpConfig::new`], then changed field by field.
 #[derive(Debug, Clone)]

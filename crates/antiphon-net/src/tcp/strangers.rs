@@ -11,6 +11,11 @@ use tokio::net::TcpStream;
 /// So much of what a stranger says tells whether it is an agent.
 pub(super) const TELLING_BYTES: usize = 64;
 
+/// What an address is at which programs are served, behind the address.
+pub const IS_AN_AGENTS_PORT: &str = "is the port of an agent for programs (--listen)";
+/// And what to do with a seed that names it.
+pub const GIVE_THE_NODES_PORT: &str = "give the node's own address (--bind), by default port 7400";
+
 /// Whether an agent answers so at its port for programs, where it is dialled as a node.
 pub fn is_of_an_agent(said: &[u8]) -> bool {
     said.starts_with(b"{\"event\":\"refused\"")
@@ -22,7 +27,7 @@ struct AgentPort;
 
 impl fmt::Display for AgentPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this is the port of an agent for programs")
+        write!(f, "this {IS_AN_AGENTS_PORT}")
     }
 }
 

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use antiphon_net::tcp::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT};
+
 /// A node dials the addresses of its settings again and again; this many are more than anybody gives.
 const MAX_KNOWN: usize = 256;
 
@@ -19,7 +21,7 @@ impl Agents {
         if self.known.len() < MAX_KNOWN && self.known.insert(to) {
             tracing::warn!(
                 target: "antiphon::net", %node, %to,
-                "this is the port of an agent for programs (--listen): give the node's own address (--bind), by default port 7400"
+                "this {IS_AN_AGENTS_PORT}: {GIVE_THE_NODES_PORT}"
             );
         }
     }

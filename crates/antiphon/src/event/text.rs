@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::Member;
+use antiphon_net::tcp::{GIVE_THE_NODES_PORT, IS_AN_AGENTS_PORT};
 
 use super::{ClusterEvent, Event, Message, Messages, Part};
 
@@ -145,11 +146,8 @@ pub fn rejection(by: &[SocketAddr], agents: &[SocketAddr]) -> Option<String> {
     let (agents, nodes): (Vec<SocketAddr>, Vec<SocketAddr>) =
         by.iter().copied().partition(|addr| agents.contains(addr));
     let misled = (!agents.is_empty()).then(|| {
-        format!(
-            "{} is the port of an agent for programs (--listen): give the node's own address (--bind), by default \
-             port 7400",
-            listed(&agents)
-        )
+        let agents = listed(&agents);
+        format!("{agents} {IS_AN_AGENTS_PORT}: {GIVE_THE_NODES_PORT}")
     });
     let rejected = (!nodes.is_empty()).then(|| {
         format!(

@@ -147,15 +147,20 @@ fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone(engine: Engi
     });
 }
 
-/// As behind the end of a tunnel that drops them.
-fn a_host_that_no_large_packet_reaches_gets_all_the_same(engine: Engine) {
-    let Some(mut cluster) = Cluster::on_hosts(3, told_on(engine)) else {
-        return;
-    };
-    let names = names(3);
-    let names = all(&names);
+/// A cluster of three, each on a host of its own, and their names.
+fn three_hosts(engine: Engine) -> Option<(Cluster, [&'static str; 3])> {
+    let mut cluster = Cluster::on_hosts(3, told_on(engine))?;
+    let names = ["n1", "n2", "n3"];
     cluster.start(&names);
     cluster.until_together(&names, SOON);
+    Some((cluster, names))
+}
+
+/// As behind the end of a tunnel that drops them.
+fn a_host_that_no_large_packet_reaches_gets_all_the_same(engine: Engine) {
+    let Some((cluster, names)) = three_hosts(engine) else {
+        return;
+    };
     let before = view_of(&cluster);
     cluster.hosts().swallow_large(host("n2"), 1300);
     names.iter().for_each(|name| cluster.say(name, 500));
@@ -169,13 +174,9 @@ fn a_host_that_no_large_packet_reaches_gets_all_the_same(engine: Engine) {
 const PROBED: Duration = Duration::from_secs(40);
 
 fn a_host_that_only_udp_reaches_goes_and_the_others_go_on(engine: Engine) {
-    let Some(mut cluster) = Cluster::on_hosts(3, told_on(engine)) else {
+    let Some((mut cluster, names)) = three_hosts(engine) else {
         return;
     };
-    let names = names(3);
-    let names = all(&names);
-    cluster.start(&names);
-    cluster.until_together(&names, SOON);
     cluster.hosts().drop_tcp(host("n3"));
     cluster.until_together(&["n1", "n2"], PROBED);
     cluster.say("n1", 20);
